@@ -1,0 +1,50 @@
+# `make up` and `make test` are all that a fresh machine needs: git, python3 (3.11 or newer) and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# tests that run side by side; measured tests (`alone`) follow by themselves
+JOBS ?= 2
+
+.PHONY: help setup up test check bench chaos proof docs proto clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## install everything into .venv (the other targets call it)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "leasehold needs Python 3.11 or newer: set PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+up: setup ## run Leasehold on this machine: everything embedded, on loopback
+	@$(BIN)/leasehold up
+
+test: setup ## every check and every test; fails if anything fails
+	@scripts/system-deps
+	@scripts/test
+
+check: setup ## ruff, formatting, mypy --strict, import contracts
+	@scripts/check
+
+bench: setup ## figures beside those of the peers, in one run
+	@$(BIN)/python -m bench
+
+chaos: setup ## long fault runs on real processes
+	@scripts/system-deps
+	$(BIN)/python -m pytest -m chaos --timeout 1800
+
+proof: setup ## very long searches: simulation, fuzzing
+	$(BIN)/python -m pytest -m proof --timeout 7200
+
+docs: setup ## the documentation as a site in ./site
+	$(BIN)/mkdocs build --strict --quiet
+
+proto: setup ## generate the gRPC stubs from our .proto files
+	$(BIN)/python scripts/generate-proto
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist leasehold-data

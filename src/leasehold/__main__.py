@@ -1,0 +1,3 @@
+from leasehold.cli.main import main
+
+main()

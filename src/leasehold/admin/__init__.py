@@ -1,0 +1,1 @@
+"""HTTP for people and probes: health, metrics, JSON."""

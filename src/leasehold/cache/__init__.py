@@ -1,0 +1,1 @@
+"""Caches that are never stale: every cached value is under a lease."""

@@ -1,0 +1,1 @@
+"""Sessions, locks, elections, transactions and recipes on a coordination store."""

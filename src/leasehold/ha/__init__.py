@@ -1,0 +1,1 @@
+"""Roles, the right to serve, the standby, promotion and the guardian."""

@@ -1,0 +1,1 @@
+"""Records, batches, group commit, renewals, buffer and snapshots of the index."""

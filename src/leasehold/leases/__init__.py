@@ -1,0 +1,1 @@
+"""Lease arithmetic and the planner: pure, shared by the cache and the index."""

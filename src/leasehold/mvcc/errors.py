@@ -1,0 +1,96 @@
+"""What a coordination store refuses, with the gRPC code and the very message that a real etcd answers.
+
+All back ends raise these: a caller cannot tell, and need not care, which one it talks to.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from leasehold.base.errors import CallerError, LeaseholdError, PeerError
+
+
+class Code(IntEnum):
+    """gRPC status codes, as far as the store answers with them."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class StoreError(LeaseholdError):
+    """The store answered with an error; nothing was changed."""
+
+    code: Code = Code.UNKNOWN
+    message: str = ""
+
+    def __init__(self, message: str | None = None, code: Code | None = None) -> None:
+        if message is not None:
+            self.message = message
+        if code is not None:
+            self.code = code
+        super().__init__(self.message)
+
+
+class BadRequest(StoreError, CallerError):
+    """A request that the store can never accept (empty key, bad option, too many operations, ...)."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class Compacted(StoreError, CallerError):
+    """The revision asked for has been compacted away: list again and go on from there.
+
+    `compact_revision` is the lowest revision that can still be asked for, where the store told it, else 0.
+    """
+
+    code = Code.OUT_OF_RANGE
+    message = "etcdserver: mvcc: required revision has been compacted"
+
+    def __init__(self, compact_revision: int = 0) -> None:
+        self.compact_revision = compact_revision
+        super().__init__()
+
+
+class FutureRevision(StoreError, CallerError):
+    code = Code.OUT_OF_RANGE
+    message = "etcdserver: mvcc: required revision is a future revision"
+
+
+class LeaseNotFound(StoreError, CallerError):
+    code = Code.NOT_FOUND
+    message = "etcdserver: requested lease not found"
+
+
+class LeaseExists(StoreError, CallerError):
+    code = Code.FAILED_PRECONDITION
+    message = "etcdserver: lease already exists"
+
+
+class LeaseTTLTooLarge(StoreError, CallerError):
+    code = Code.OUT_OF_RANGE
+    message = "etcdserver: too large lease TTL"
+
+
+class KeyNotFound(StoreError, CallerError):
+    code = Code.INVALID_ARGUMENT
+    message = "etcdserver: key not found"
+
+
+class NoSpace(StoreError, PeerError):
+    code = Code.RESOURCE_EXHAUSTED
+    message = "etcdserver: mvcc: database space exceeded"

@@ -1,0 +1,1 @@
+"""One running master: wire, index, journal and standby put together."""

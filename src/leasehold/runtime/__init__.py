@@ -1,0 +1,1 @@
+"""The few things that touch the real world for everybody: the clock, the loop thread, the log."""
