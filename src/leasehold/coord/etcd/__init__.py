@@ -1,0 +1,1 @@
+"""A real etcd cluster (or the served store) behind the `Coord` interface."""
