@@ -1,0 +1,56 @@
+"""What nodes say about themselves, and the few values besides the journal. JSON: readable with `etcdctl get`."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class SnapshotMark(Struct, frozen=True):
+    """A snapshot that its node has on disk and has read back: it replaces every record up to `low_n`."""
+
+    low_n: int
+    end_epoch: int
+    end_n: int
+
+
+class NodeValue(Struct, frozen=True, omit_defaults=True):
+    """`nodes/{name}`, on a lease of the node's own: it is there while the node lives."""
+
+    name: str
+    run: str
+    role: str
+    ready: bool = False
+    mark_n: int = 0
+    mark_epoch: int = 0
+    reads: tuple[int, int] = (1, 1)  # journal versions it can read, oldest and newest
+    snapshots: tuple[SnapshotMark, ...] = ()  # confirmed; withdrawn at start until they have been read back
+    pin_n: int = -1  # while it streams a snapshot: nothing above this may leave the journal (-1: no pin)
+    set_aside: int = 0
+    rpc: str = ""
+    door: str = ""
+    admin: str = ""
+
+
+class FloorValue(Struct, frozen=True):
+    """`floor`: records up to `n` may be gone from the journal. Written before anything is deleted."""
+
+    n: int
+    epoch: int
+
+
+class HistoryEntry(Struct, frozen=True, omit_defaults=True):
+    """`history/{epoch}-{count}`: one change of role, with its reason in words."""
+
+    node: str
+    epoch: int
+    role: str
+    sentence: str
+    wall_us: int = 0
+
+
+class PauseValue(Struct, frozen=True, omit_defaults=True):
+    """`pause`: while it stands nobody campaigns."""
+
+    by: str = ""
+    reason: str = ""
+    wall_us: int = 0
