@@ -1,0 +1,103 @@
+"""The headers of coro_rpc. Everything is little-endian; there is no handshake and no greeting.
+
+    request   magic, version, serialize type, message type (u8 each) | seq, function, body, attachment (u32 each)
+    response  magic, version, error,          message type (u8 each) | seq,           body, attachment (u32 each)
+
+Answers are matched to requests by `seq`, in any order. Message type 1 in a response is ours: a *push*, which nobody
+asked for; it goes only to connections that have used a function of our own, and its `seq` is the function's id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from enum import IntEnum
+from typing import Final
+
+from msgspec import Struct
+
+from leasehold.wire.errors import BadFrame
+
+MAGIC: Final = 0x15
+VERSION: Final = 0
+STRUCT_PACK: Final = 0
+ANSWER: Final = 0
+PUSH: Final = 1
+
+REQUEST_HEAD: Final = struct.Struct("<BBBBIIII")
+RESPONSE_HEAD: Final = struct.Struct("<BBBBIII")
+REQUEST_HEAD_BYTES: Final = REQUEST_HEAD.size
+RESPONSE_HEAD_BYTES: Final = RESPONSE_HEAD.size
+
+
+class Err(IntEnum):
+    """The error byte of a response; everything but `OK` has a message for a body."""
+
+    OK = 0
+    IO = 1
+    NOT_CONNECTED = 2
+    TIMED_OUT = 3
+    INVALID_ARGUMENT = 4
+    CANCELLED = 9
+    INTERRUPTED = 10
+    NOT_REGISTERED = 11
+    PROTOCOL = 12
+    TOO_LARGE = 14
+
+
+def function_id(name: str) -> int:
+    """The id of a function: of its fully qualified C++ name, or of a name of ours such as `leasehold::host::Read`."""
+    return int.from_bytes(hashlib.md5(name.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+class Response(Struct, frozen=True):
+    """A response as it came: not yet known to be right."""
+
+    seq: int
+    err: int
+    kind: int
+    body: bytes
+    attachment: bytes
+
+
+def request(seq: int, function: int, body: bytes, attachment: bytes = b"") -> bytes:
+    """A request, ready to send."""
+    return (
+        REQUEST_HEAD.pack(MAGIC, VERSION, STRUCT_PACK, 0, seq, function, len(body), len(attachment)) + body + attachment
+    )
+
+
+def response(seq: int, body: bytes, *, err: int = Err.OK, kind: int = ANSWER, attachment: bytes = b"") -> bytes:
+    """A response, ready to send."""
+    return RESPONSE_HEAD.pack(MAGIC, VERSION, err, kind, seq, len(body), len(attachment)) + body + attachment
+
+
+class ResponseReader:
+    """Cuts a stream into responses. Pure: bytes in, responses out."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._buffer = bytearray()
+        self._frame_bytes_max = frame_bytes_max
+
+    def feed(self, data: bytes) -> list[Response]:
+        """Every response that is complete now."""
+        buffer = self._buffer
+        buffer += data
+        found: list[Response] = []
+        at = 0
+        while len(buffer) - at >= RESPONSE_HEAD_BYTES:
+            magic, version, err, kind, seq, body_bytes, attachment_bytes = RESPONSE_HEAD.unpack_from(buffer, at)
+            if magic != MAGIC or version != VERSION:
+                raise BadFrame(f"no response begins with {bytes(buffer[at : at + 4]).hex()}")
+            if body_bytes + attachment_bytes > self._frame_bytes_max:
+                raise BadFrame(f"a response of {body_bytes + attachment_bytes} bytes is over the bound")
+            body = at + RESPONSE_HEAD_BYTES
+            end = body + body_bytes + attachment_bytes
+            if len(buffer) < end:
+                break
+            middle = body + body_bytes
+            found.append(Response(seq, err, kind, bytes(buffer[body:middle]), bytes(buffer[middle:end])))
+            at = end
+        if at:
+            del buffer[:at]
+        return found

@@ -1,0 +1,313 @@
+"""The types of struct_pack: each knows its literal, writes its values and reads them back.
+
+This is the reference codec: it walks the type for every value. `compiler.py` turns the same types into straight-line
+Python for the calls that are hot, and the tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from leasehold.wire.errors import Malformed, NotEncodable
+
+Buffer = bytes | bytearray | memoryview
+
+
+class LengthOverflow(Exception):
+    """A length does not fit into the width at hand: the message is written again with a wider one."""
+
+
+class Failed(Struct, frozen=True):
+    """The error side of an `expected`: a code of the master's."""
+
+    code: int
+
+
+def size_literal(number: int) -> bytes:
+    """How a literal spells a number: digits to the base 127, low first, the last one marked."""
+    digits = bytearray()
+    while number >= 127:
+        digits.append(number % 127 + 1)
+        number //= 127
+    digits.append(number + 129)
+    return bytes(digits)
+
+
+class Type:
+    """A type on the wire. `width` is the size in bytes of every length field of the message at hand."""
+
+    literal: bytes
+    # The Python values are as diverse as the types, and checked where they are written: hence `Any`, and only here.
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        raise NotImplementedError
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        """The value at `at`, and where the next one begins."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.literal.hex()}>"
+
+
+class Scalar(Type):
+    def __init__(self, code: int, layout: str) -> None:
+        self.literal = bytes([code])
+        self.layout = layout
+        self.packer = struct.Struct("<" + layout)
+        self.size = self.packer.size
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        try:
+            out += self.packer.pack(value)
+        except struct.error as error:
+            raise NotEncodable(f"{value!r} does not fit its type on the wire: {error}") from None
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        end = at + self.size
+        if end > len(data):
+            raise Malformed("the message ends inside a number")
+        return self.packer.unpack_from(data, at)[0], end
+
+
+class Bytes(Type):
+    """A string, as what it is on this wire: any bytes."""
+
+    literal = b"\x80\x0c"
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        write_length(out, len(value), width)
+        out += value
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        length, at = read_length(data, at, width)
+        end = at + length
+        if end > len(data):
+            raise Malformed("the message ends inside a string")
+        return bytes(data[at:end]), end
+
+
+class Text(Bytes):
+    """A string that people read. Bytes that are no UTF-8 survive the round trip."""
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        super().write(out, value.encode("utf-8", "surrogateescape"), width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        raw, at = super().read(data, at, width)
+        return raw.decode("utf-8", "surrogateescape"), at
+
+
+class Vector(Type):
+    def __init__(self, element: Type) -> None:
+        self.element = element
+        self.literal = b"\x84" + element.literal
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        write_length(out, len(value), width)
+        for element in value:
+            self.element.write(out, element, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        count, at = read_length(data, at, width)
+        if count > len(data):  # every element takes at least a byte: a count beyond that is a lie
+            raise Malformed("the message is shorter than its count of elements")
+        values = []
+        for _ in range(count):
+            value, at = self.element.read(data, at, width)
+            values.append(value)
+        return values, at
+
+
+class Map(Type):
+    def __init__(self, key: Type, value: Type) -> None:
+        self.key = key
+        self.value = value
+        self.literal = b"\x82" + key.literal + value.literal
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        write_length(out, len(value), width)
+        for name, content in value.items():
+            self.key.write(out, name, width)
+            self.value.write(out, content, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        count, at = read_length(data, at, width)
+        values = {}
+        for _ in range(count):
+            name, at = self.key.read(data, at, width)
+            values[name], at = self.value.read(data, at, width)
+        return values, at
+
+
+class Optional(Type):
+    def __init__(self, inner: Type) -> None:
+        self.inner = inner
+        self.literal = b"\x85" + inner.literal
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        if value is None:
+            out.append(0)
+        else:
+            out.append(1)
+            self.inner.write(out, value, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        present, at = read_byte(data, at)
+        return self.inner.read(data, at, width) if present else (None, at)
+
+
+class Variant(Type):
+    """One of several records, told apart by their Python class."""
+
+    def __init__(self, *alternatives: Record) -> None:
+        self.alternatives = alternatives
+        self.index_of = {alternative.cls: index for index, alternative in enumerate(alternatives)}
+        self.literal = b"\x86" + b"".join(each.literal for each in alternatives) + b"\xff"
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        index = self.index_of.get(type(value))
+        if index is None:
+            raise NotEncodable(f"this release has no alternative for a {type(value).__name__}")
+        out.append(index)
+        self.alternatives[index].write(out, value, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        index, at = read_byte(data, at)
+        if index >= len(self.alternatives):
+            raise Malformed(f"a variant has no alternative {index}")
+        return self.alternatives[index].read(data, at, width)
+
+
+class Expected(Type):
+    """A value, or `Failed(code)`."""
+
+    def __init__(self, inner: Type, error: Scalar) -> None:
+        self.inner = inner
+        self.error = error
+        self.literal = b"\x87" + inner.literal + error.literal
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        if isinstance(value, Failed):
+            out.append(0)
+            self.error.write(out, value.code, width)
+        else:
+            out.append(1)
+            self.inner.write(out, value, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        good, at = read_byte(data, at)
+        if good:
+            return self.inner.read(data, at, width)
+        code, at = self.error.read(data, at, width)
+        return Failed(code), at
+
+
+class Void(Type):
+    literal = b"\xfa"
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        pass
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        return None, at
+
+
+class Opaque(Type):
+    """A "trivial" type of scalars only, kept as its bytes: the UUID, which nobody has to look into."""
+
+    def __init__(self, *members: Scalar, alignment: int) -> None:
+        self.size = sum(member.size for member in members)
+        mark = size_literal(alignment)
+        self.literal = b"\xfd" + b"".join(member.literal for member in members) + mark + mark + b"\xff"
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        if len(value) != self.size:
+            raise NotEncodable(f"an id has {self.size} bytes, not {len(value)}")
+        out += value
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        end = at + self.size
+        if end > len(data):
+            raise Malformed("the message ends inside an id")
+        return bytes(data[at:end]), end
+
+
+class Members(Type):
+    """What struct and tuple have in common: members one after the other, without padding."""
+
+    def __init__(self, members: Sequence[Type]) -> None:
+        self.members = tuple(members)
+        self.literal = b"\xfd" + b"".join(member.literal for member in members) + b"\xff"
+
+    def read_members(self, data: Buffer, at: int, width: int) -> tuple[list[Any], int]:
+        values = []
+        for member in self.members:
+            value, at = member.read(data, at, width)
+            values.append(value)
+        return values, at
+
+
+class Tuple(Members):
+    """Members without names: the arguments of a call."""
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        if len(value) != len(self.members):
+            raise NotEncodable(f"{len(self.members)} values are wanted, not {len(value)}")
+        for member, item in zip(self.members, value, strict=True):
+            member.write(out, item, width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        values, at = self.read_members(data, at, width)
+        return tuple(values), at
+
+
+class Record(Members):
+    """A struct with a Python class of its own; `fields` are named in the order of the wire."""
+
+    def __init__(self, cls: type[Any], **fields: Type) -> None:
+        super().__init__(tuple(fields.values()))
+        self.cls = cls
+        self.fields = fields
+
+    def write(self, out: bytearray, value: Any, width: int) -> None:
+        if type(value) is not self.cls:
+            raise NotEncodable(f"a {self.cls.__name__} is wanted, not a {type(value).__name__}")
+        for name, member in self.fields.items():
+            member.write(out, getattr(value, name), width)
+
+    def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
+        values, at = self.read_members(data, at, width)
+        return self.cls(**dict(zip(self.fields, values, strict=True))), at
+
+
+def write_length(out: bytearray, length: int, width: int) -> None:
+    try:
+        out += length.to_bytes(width, "little")
+    except OverflowError:
+        raise LengthOverflow from None
+
+
+def read_length(data: Buffer, at: int, width: int) -> tuple[int, int]:
+    end = at + width
+    if end > len(data):
+        raise Malformed("the message ends inside a length")
+    return int.from_bytes(data[at:end], "little"), end
+
+
+def read_byte(data: Buffer, at: int) -> tuple[int, int]:
+    if at >= len(data):
+        raise Malformed("the message ends too early")
+    return data[at], at + 1
+
+
+I32, U32, I64, U64 = Scalar(0x01, "i"), Scalar(0x02, "I"), Scalar(0x03, "q"), Scalar(0x04, "Q")
+I8, U8, I16, U16 = Scalar(0x05, "b"), Scalar(0x06, "B"), Scalar(0x07, "h"), Scalar(0x08, "H")
+BOOL = Scalar(0x0B, "?")
+F32, F64 = Scalar(0x11, "f"), Scalar(0x12, "d")
+BYTES, TEXT, VOID = Bytes(), Text(), Void()
+UUID = Opaque(U64, U64, alignment=8)
