@@ -11,6 +11,7 @@ from leasehold.base.errors import LeaseholdError
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
+    "plan": "leasehold.cli.plan:plan_command",
     "version": "leasehold.cli.version:version",
 }
 
