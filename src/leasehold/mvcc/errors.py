@@ -52,6 +52,34 @@ class BadRequest(StoreError, CallerError):
     code = Code.INVALID_ARGUMENT
 
 
+class EmptyKey(BadRequest):
+    message = "etcdserver: key is not provided"
+
+
+class ValueProvided(BadRequest):
+    message = "etcdserver: value is provided"
+
+
+class LeaseProvided(BadRequest):
+    message = "etcdserver: lease is provided"
+
+
+class TooManyOps(BadRequest):
+    message = "etcdserver: too many operations in txn request"
+
+
+class DuplicateKey(BadRequest):
+    message = "etcdserver: duplicate key given in txn request"
+
+
+class RequestTooLarge(BadRequest):
+    message = "etcdserver: request is too large"
+
+
+class EmptyWatchRange(BadRequest):
+    message = "mvcc: watcher range is empty"
+
+
 class Compacted(StoreError, CallerError):
     """The revision asked for has been compacted away: list again and go on from there.
 

@@ -1,0 +1,103 @@
+"""Leases: a term, the keys that hang on it, and when it ends. The store deletes the keys; this keeps the books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from leasehold.base.limits import store_lease_ttl_s_max
+from leasehold.mvcc.errors import LeaseExists, LeaseNotFound, LeaseTTLTooLarge
+
+
+class Lease:
+    """One lease. It has ended when the store's time has reached `expiry_ms`."""
+
+    __slots__ = ("expiry_ms", "id", "keys", "ttl_s")
+
+    def __init__(self, id: int, ttl_s: int, expiry_ms: int) -> None:
+        self.id = id
+        self.ttl_s = ttl_s
+        self.expiry_ms = expiry_ms
+        self.keys: set[bytes] = set()
+
+    def remaining_ms(self, now_ms: int) -> int:
+        return self.expiry_ms - now_ms
+
+
+class LeaseBook:
+    """All leases, and which of them ends next."""
+
+    __slots__ = ("_by_expiry", "_leases", "_ttl_s_min")
+
+    def __init__(self, ttl_s_min: int) -> None:
+        self._leases: dict[int, Lease] = {}
+        # (expiry, id), with an expiry that may be too early: a renewal does not touch the heap, the entry is put
+        # right when it comes up. So a renewal costs the same with one lease and with a million.
+        self._by_expiry: list[tuple[int, int]] = []
+        self._ttl_s_min = ttl_s_min
+
+    def grant(self, now_ms: int, id: int, ttl_s: int) -> Lease:
+        """A new lease; a term below the floor is lifted to it."""
+        if ttl_s > store_lease_ttl_s_max:
+            raise LeaseTTLTooLarge
+        if id in self._leases:
+            raise LeaseExists
+        ttl_s = max(ttl_s, self._ttl_s_min)
+        return self.add(id, ttl_s, now_ms + ttl_s * 1000)
+
+    def add(self, id: int, ttl_s: int, expiry_ms: int) -> Lease:
+        """Enter a lease as it is: for replaying."""
+        lease = Lease(id, ttl_s, expiry_ms)
+        self._leases[id] = lease
+        heappush(self._by_expiry, (expiry_ms, id))
+        return lease
+
+    def find(self, id: int) -> Lease | None:
+        return self._leases.get(id)
+
+    def require(self, id: int) -> Lease:
+        lease = self._leases.get(id)
+        if lease is None:
+            raise LeaseNotFound
+        return lease
+
+    def remove(self, id: int) -> Lease:
+        lease = self._leases.pop(id, None)
+        if lease is None:
+            raise LeaseNotFound
+        return lease
+
+    def attach(self, id: int, key: bytes) -> None:
+        self._leases[id].keys.add(key)
+
+    def detach(self, id: int, key: bytes) -> None:
+        lease = self._leases.get(id)
+        if lease is not None:
+            lease.keys.discard(key)
+
+    def in_order_of_expiry(self) -> list[Lease]:
+        return sorted(self._leases.values(), key=lambda lease: (lease.expiry_ms, lease.id))
+
+    def next_expiry_ms(self) -> int | None:
+        """When it is worth looking for ended leases again, at the earliest; None without leases."""
+        return self._by_expiry[0][0] if self._by_expiry else None
+
+    def ended(self, now_ms: int) -> list[Lease]:
+        """The leases that have ended, in the order in which they did. They stay until they are removed."""
+        ended: dict[int, Lease] = {}  # by id: one that was granted again has two entries in the heap
+        while self._by_expiry and self._by_expiry[0][0] <= now_ms:
+            expiry_ms, lease_id = heappop(self._by_expiry)
+            lease = self._leases.get(lease_id)
+            if lease is None:
+                continue
+            if lease.expiry_ms == expiry_ms:
+                ended[lease_id] = lease
+            else:
+                heappush(self._by_expiry, (lease.expiry_ms, lease_id))
+        return list(ended.values())
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())

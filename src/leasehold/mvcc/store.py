@@ -1,0 +1,410 @@
+"""The store: the etcd v3 data model as one ordinary object.
+
+It has no clock and no chance: every call that depends on time is told `now_ms`, lease ids that nobody chose come
+from `lease_ids`. Equal calls in equal order give equal stores.
+
+Time is the *store's* time in milliseconds, which goes on over restarts (see `records.Clocked`). Leases end only in
+`tick`: call it whenever `next_expiry_ms` has come, before whatever else is done at that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+
+from leasehold.base.errors import InvariantBroken
+from leasehold.mvcc import ranges
+from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn
+from leasehold.mvcc.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound, NoSpace
+from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES, KeySpace
+from leasehold.mvcc.leases import LeaseBook
+from leasehold.mvcc.model import (
+    CompactResult,
+    DeleteRange,
+    DeleteResult,
+    Header,
+    KeyValue,
+    LeaseGrantResult,
+    LeaseKeepAliveResult,
+    LeaseListResult,
+    LeaseRevokeResult,
+    LeaseTimeToLiveResult,
+    Op,
+    OpResult,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Txn,
+    TxnResult,
+    Watch,
+    WatchBatch,
+)
+from leasehold.mvcc.records import (
+    Clocked,
+    Committed,
+    CompactedTo,
+    LeaseGranted,
+    LeaseRenewed,
+    LeaseRevoked,
+    Record,
+    committed,
+)
+from leasehold.mvcc.watch import Wake, Watcher, WatchHub
+
+_NO_HEADER = Header(0)
+EVENTS_PER_PULL = 1_000
+
+
+class Store:
+    """Keys, transactions, leases, watches. Not thread-safe; nothing in it blocks.
+
+    `journal`, where given, receives every record in order, before the call that caused it returns. Whoever
+    answers for the store must have those records durable before it answers, and before it shows a watcher
+    anything of their revision (`pull(..., upto_revision=...)`).
+    """
+
+    __slots__ = ("_hub", "_journal", "_keys", "_lease_ids", "_leases", "cluster_id", "member_id", "quota_bytes", "term")
+
+    def __init__(
+        self,
+        *,
+        lease_ttl_s_min: int = 1,
+        lease_ids: Callable[[], int] | None = None,
+        journal: Callable[[Record], None] | None = None,
+        quota_bytes: int = 0,
+        cluster_id: int = 0,
+        member_id: int = 0,
+    ) -> None:
+        self._keys = KeySpace()
+        self._leases = LeaseBook(lease_ttl_s_min)
+        self._hub = WatchHub(self._keys)
+        self._lease_ids = lease_ids or count(0x6C656173_65000000 + 1).__next__
+        self._journal = journal
+        self.quota_bytes = quota_bytes  # 0: no bound
+        self.cluster_id = cluster_id
+        self.member_id = member_id
+        self.term = 1
+
+    @property
+    def revision(self) -> int:
+        return self._keys.revision
+
+    @property
+    def compact_revision(self) -> int:
+        """-1 before the first compaction, as in etcd."""
+        return self._keys.compact_revision
+
+    @property
+    def keys(self) -> KeySpace:
+        """For reading only."""
+        return self._keys
+
+    @property
+    def leases_open(self) -> LeaseBook:
+        """For reading only."""
+        return self._leases
+
+    def header(self) -> Header:
+        return Header(self._keys.revision, self.cluster_id, self.member_id, self.term)
+
+    # --- keys ---
+
+    def execute(self, op: Op) -> OpResult:
+        """Do any operation."""
+        if isinstance(op, Put):
+            return self.put(op)
+        if isinstance(op, Range):
+            return self.range(op)
+        if isinstance(op, Txn):
+            return self.txn(op)
+        return self.delete(op)
+
+    def range(self, op: Range) -> RangeResult:
+        check_range(op)
+        if op.revision:
+            self._keys.check_revision(op.revision)
+        return ranges.read_range(self._keys, op, self.header())
+
+    def put(self, op: Put) -> PutResult:
+        check_put(op)
+        self._check_space(len(op.key) + len(op.value) + VERSION_OVERHEAD_BYTES)
+        if op.lease and self._leases.find(op.lease) is None:
+            raise LeaseNotFound
+        if (op.ignore_value or op.ignore_lease) and self._keys.current(op.key) is None:
+            raise KeyNotFound
+        before = self._put(op)
+        self._commit()
+        return PutResult(self.header(), before if op.prev_kv else None)
+
+    def delete(self, op: DeleteRange) -> DeleteResult:
+        check_delete(op)
+        deleted = self._delete(op)
+        self._commit()
+        return DeleteResult(self.header(), len(deleted), tuple(deleted) if op.prev_kv else ())
+
+    def txn(self, op: Txn) -> TxnResult:
+        """One step, at one revision: all compares are decided, and everything is checked, before the first change."""
+        check_txn(op)
+        if self.quota_bytes:
+            self._check_space(_cost(op))
+        path: list[bool] = []
+        self._decide(op, path)
+        self._check_taken(op, iter(path))
+        result = self._run(op, iter(path))
+        self._commit()
+        return TxnResult(self.header(), result.succeeded, result.results)
+
+    def compact(self, revision: int) -> CompactResult:
+        self._keys.compact(revision)
+        if self._journal is not None:
+            self._journal(CompactedTo(revision))
+        return CompactResult(self.header())
+
+    def _decide(self, op: Txn, path: list[bool]) -> None:
+        """Which branch each transaction takes, outermost first, in the order in which they are run."""
+        succeeded = all(ranges.holds(self._keys, compare) for compare in op.compare)
+        path.append(succeeded)
+        for part in op.success if succeeded else op.failure:
+            if type(part) is Txn:
+                self._decide(part, path)
+
+    def _check_taken(self, op: Txn, path: Iterator[bool]) -> None:
+        puts: list[Put] = []
+        reads: list[Range] = []
+        _collect(op, path, puts, reads)
+        for put in puts:
+            if (put.ignore_value or put.ignore_lease) and self._keys.current(put.key) is None:
+                raise KeyNotFound
+            if put.lease and self._leases.find(put.lease) is None:
+                raise LeaseNotFound
+        for read in reads:
+            if read.revision > self._keys.revision:
+                raise FutureRevision
+            if read.revision and read.revision < self._keys.compact_revision:
+                raise Compacted(self._keys.compact_revision)
+
+    def _run(self, op: Txn, path: Iterator[bool]) -> TxnResult:
+        succeeded = next(path)
+        results: list[OpResult] = []
+        keys = self._keys
+        for part in op.success if succeeded else op.failure:
+            if isinstance(part, Put):
+                before = self._put(part)
+                results.append(PutResult(Header(keys.revision + 1), before if part.prev_kv else None))
+            elif isinstance(part, Range):
+                results.append(ranges.read_range(keys, part, Header(keys.revision + bool(keys.changes))))
+            elif isinstance(part, DeleteRange):
+                deleted = self._delete(part)
+                header = Header(keys.revision + bool(keys.changes))
+                results.append(DeleteResult(header, len(deleted), tuple(deleted) if part.prev_kv else ()))
+            else:
+                results.append(self._run(part, path))
+        return TxnResult(_NO_HEADER, succeeded, tuple(results))
+
+    def _put(self, op: Put) -> KeyValue | None:
+        before = self._keys.current(op.key)
+        value, lease = op.value, op.lease
+        if before is not None:
+            if op.ignore_value:
+                value = before.value
+            if op.ignore_lease:
+                lease = before.lease
+            if before.lease and before.lease != lease:
+                self._leases.detach(before.lease, op.key)
+        self._keys.put(op.key, value, lease)
+        if lease:
+            self._leases.attach(lease, op.key)
+        return before
+
+    def _delete(self, op: DeleteRange) -> list[KeyValue]:
+        doomed, _ = self._keys.select(op.key, op.range_end)
+        for kv in doomed:
+            self._keys.delete(kv.key)
+            if kv.lease:
+                self._leases.detach(kv.lease, kv.key)
+        return doomed
+
+    def _commit(self) -> None:
+        changes = self._keys.commit()
+        if changes:
+            if self._journal is not None:
+                self._journal(committed(self._keys.revision, changes))
+            self._hub.notify(self._keys.revision, changes)
+
+    # --- size ---
+
+    @property
+    def over_quota(self) -> bool:
+        return 0 < self.quota_bytes <= self._keys.total_bytes
+
+    def _check_space(self, cost_bytes: int) -> None:
+        if self.quota_bytes and cost_bytes and self._keys.total_bytes + cost_bytes > self.quota_bytes:
+            raise NoSpace
+
+    # --- leases ---
+
+    def lease_grant(self, now_ms: int, ttl_s: int, lease_id: int = 0) -> LeaseGrantResult:
+        """A lease of `ttl_s`, or of the floor if that is longer; id 0 lets the store choose."""
+        self._check_space(1)
+        lease = self._leases.grant(now_ms, lease_id or self._free_lease_id(), ttl_s)
+        if self._journal is not None:
+            self._journal(LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms))
+        return LeaseGrantResult(self.header(), lease.id, lease.ttl_s)
+
+    def _free_lease_id(self) -> int:
+        lease_id = self._lease_ids()
+        while not lease_id or self._leases.find(lease_id) is not None:
+            lease_id = self._lease_ids()
+        return lease_id
+
+    def lease_revoke(self, lease_id: int) -> LeaseRevokeResult:
+        """End a lease now, and all its keys with it, in one revision."""
+        lease = self._leases.remove(lease_id)
+        for key in sorted(lease.keys):
+            self._keys.delete(key)
+        self._commit()
+        if self._journal is not None:
+            self._journal(LeaseRevoked(lease_id))
+        return LeaseRevokeResult(self.header())
+
+    def lease_keep_alive(self, now_ms: int, lease_id: int) -> LeaseKeepAliveResult:
+        """Begin the lease's term anew. An unknown lease, or one whose term has ended, is answered with TTL 0."""
+        lease = self._leases.find(lease_id)
+        if lease is None or lease.expiry_ms <= now_ms:
+            return LeaseKeepAliveResult(self.header(), lease_id, 0)
+        lease.expiry_ms = now_ms + lease.ttl_s * 1000
+        if self._journal is not None:
+            self._journal(LeaseRenewed(lease_id, lease.expiry_ms))
+        return LeaseKeepAliveResult(self.header(), lease_id, lease.ttl_s)
+
+    def lease_time_to_live(self, now_ms: int, lease_id: int, *, keys: bool = False) -> LeaseTimeToLiveResult:
+        lease = self._leases.find(lease_id)
+        if lease is None or lease.expiry_ms <= now_ms:
+            return LeaseTimeToLiveResult(self.header(), lease_id, -1)
+        held = tuple(sorted(lease.keys)) if keys else ()
+        return LeaseTimeToLiveResult(self.header(), lease_id, lease.remaining_ms(now_ms) // 1000, lease.ttl_s, held)
+
+    def leases(self) -> LeaseListResult:
+        """All leases, the one that ends first in front."""
+        return LeaseListResult(self.header(), tuple(lease.id for lease in self._leases.in_order_of_expiry()))
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """When `tick` is worth calling again, at the earliest (a renewed lease may make it come to nothing)."""
+        return self._leases.next_expiry_ms()
+
+    def tick(self, now_ms: int) -> tuple[int, ...]:
+        """End the leases whose term is over, one revision each; their ids."""
+        ended = self._leases.ended(now_ms)
+        for lease in ended:
+            self.lease_revoke(lease.id)
+        return tuple(lease.id for lease in ended)
+
+    # --- watches ---
+
+    def watch(self, watch: Watch, wake: Wake | None = None) -> Watcher:
+        """Begin a watch; `wake` tells when there is something to `pull`."""
+        return self._hub.add(watch, wake)
+
+    def pull(
+        self, watcher: Watcher, *, upto_revision: int | None = None, events_max: int = EVENTS_PER_PULL
+    ) -> WatchBatch | None:
+        """The next batch for a watcher, or None; see `WatchHub.pull`."""
+        upto = self._keys.revision if upto_revision is None else upto_revision
+        return self._hub.pull(watcher, upto, events_max)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._hub.remove(watcher)
+
+    # --- copies ---
+
+    def dump(self, now_ms: int) -> Iterator[Record]:
+        """The whole state as records; `Store.load` makes an equal store of them. Watches are not state."""
+        yield from self.dump_leases(now_ms)
+        for revision, places in sorted(self._keys.log.items()):
+            yield committed(revision, places)
+        yield from self.dump_marks()
+
+    def dump_leases(self, now_ms: int) -> Iterator[Record]:
+        """The part of `dump` that must come before the versions: their leases."""
+        yield Clocked(now_ms)
+        for lease in self._leases:
+            yield LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms)
+
+    def dump_marks(self) -> Iterator[Record]:
+        """The part of `dump` that must come after the versions: how far the store is, and how far compacted."""
+        yield Committed(self._keys.revision, ())
+        if self._keys.compact_revision > 0:
+            yield CompactedTo(self._keys.compact_revision)
+
+    def load(self, records: Iterable[Record]) -> int:
+        """Apply records to this store; the store's time of the last `Clocked` (0 without one)."""
+        now_ms = 0
+        for record in records:
+            if isinstance(record, Clocked):
+                now_ms = record.now_ms
+            else:
+                self.apply(record)
+        return now_ms
+
+    def apply(self, record: Record) -> None:
+        """Do again what `record` tells. Nothing is written to the journal, no watcher is told."""
+        if isinstance(record, Committed):
+            self._apply_committed(record)
+        elif isinstance(record, LeaseGranted):
+            self._leases.add(record.id, record.ttl_s, record.expiry_ms)
+        elif isinstance(record, LeaseRenewed):
+            self._leases.require(record.id).expiry_ms = record.expiry_ms
+        elif isinstance(record, LeaseRevoked):
+            self._leases.remove(record.id)
+        elif isinstance(record, CompactedTo):
+            if record.revision > self._keys.compact_revision:
+                self._keys.compact(record.revision)
+        elif not isinstance(record, Clocked):
+            raise InvariantBroken(f"a store cannot apply a {type(record).__name__}")
+
+    def _apply_committed(self, record: Committed) -> None:
+        places = tuple(None if version is None else KeyValue(*version) for version in record.versions)
+        for kv in places:
+            if kv is None:
+                continue
+            before = self._keys.current(kv.key)
+            if before is not None and before.lease:
+                self._leases.detach(before.lease, kv.key)
+            if kv.lease and self._leases.find(kv.lease) is not None:
+                self._leases.attach(kv.lease, kv.key)
+        if places:
+            self._keys.replay(record.revision, places)
+        self._keys.revision = max(self._keys.revision, record.revision)
+
+    def renew_all(self, now_ms: int) -> None:
+        """Give every lease its full term again, as a real etcd does after an election or a restart."""
+        for lease in self._leases:
+            lease.expiry_ms = now_ms + lease.ttl_s * 1000
+
+
+def _collect(op: Txn, path: Iterator[bool], puts: list[Put], reads: list[Range]) -> None:
+    """The puts and reads on the taken path."""
+    for part in op.success if next(path) else op.failure:
+        if isinstance(part, Put):
+            puts.append(part)
+        elif isinstance(part, Range):
+            reads.append(part)
+        elif isinstance(part, Txn):
+            _collect(part, path, puts, reads)
+
+
+def _cost(op: Txn) -> int:
+    """What the longer branch could add to the store, in bytes; 0 when it only reads and deletes."""
+
+    def of(ops: Iterable[Op]) -> int:
+        total = 0
+        for part in ops:
+            if isinstance(part, Put):
+                total += len(part.key) + len(part.value) + VERSION_OVERHEAD_BYTES
+            elif isinstance(part, Txn):
+                total += _cost(part)
+        return total
+
+    return max(of(op.success), of(op.failure))

@@ -1,0 +1,142 @@
+"""The watch hub: who wants to know of which keys, and how far they have been told.
+
+A watcher has no queue. It is a place in the store's log of revisions: *idle* while nothing that it has not been
+told concerns it, else *behind* from `next_revision` on. So a slow reader costs nothing but its place, one that
+comes late is served like one that fell behind, and what it has missed is gone only when it is compacted away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.mvcc.errors import Compacted, EmptyWatchRange
+from leasehold.mvcc.keyspace import KeySpace
+from leasehold.mvcc.model import (
+    FROM_KEY,
+    Event,
+    EventType,
+    Header,
+    KeyValue,
+    Watch,
+    WatchBatch,
+    WatchFilter,
+)
+
+Wake = Callable[["Watcher"], None]
+
+
+class Watcher:
+    """One watch. `wake` is called when it falls behind; it must not call the store, only remember to `pull`."""
+
+    __slots__ = ("_no_delete", "_no_put", "idle", "key", "next_revision", "prev_kv", "range_end", "wake")
+
+    def __init__(self, watch: Watch, wake: Wake | None) -> None:
+        self.key = watch.key or b"\0"
+        self.range_end = watch.range_end
+        self.prev_kv = watch.prev_kv
+        self._no_put = WatchFilter.NO_PUT in watch.filters
+        self._no_delete = WatchFilter.NO_DELETE in watch.filters
+        self.wake = wake
+        self.idle = True
+        self.next_revision = 0
+
+    def covers(self, key: bytes) -> bool:
+        if not self.range_end:
+            return key == self.key
+        return self.key <= key and (self.range_end == FROM_KEY or key < self.range_end)
+
+    def wants(self, kv: KeyValue) -> bool:
+        return self.covers(kv.key) and not (self._no_put if kv.version else self._no_delete)
+
+
+class WatchHub:
+    """All watchers of one store."""
+
+    __slots__ = ("_by_key", "_keys", "_ranges")
+
+    def __init__(self, keys: KeySpace) -> None:
+        self._keys = keys
+        self._by_key: dict[bytes, dict[Watcher, None]] = {}
+        self._ranges: dict[Watcher, None] = {}
+
+    def add(self, watch: Watch, wake: Wake | None) -> Watcher:
+        """Begin a watch. From a revision of the past it is behind at once, and woken."""
+        watcher = Watcher(watch, wake)
+        if watcher.range_end and watcher.range_end != FROM_KEY and watcher.range_end <= watcher.key:
+            raise EmptyWatchRange
+        following = self._keys.revision + 1
+        if watch.start_revision == 0 or watch.start_revision >= following:
+            watcher.next_revision = max(watch.start_revision, following)
+        else:
+            watcher.next_revision = watch.start_revision
+            watcher.idle = False
+        if watcher.range_end:
+            self._ranges[watcher] = None
+        else:
+            self._by_key.setdefault(watcher.key, {})[watcher] = None
+        if not watcher.idle and wake is not None:
+            wake(watcher)
+        return watcher
+
+    def remove(self, watcher: Watcher) -> None:
+        """End a watch; ending it twice does nothing."""
+        if watcher.range_end:
+            self._ranges.pop(watcher, None)
+            return
+        same_key = self._by_key.get(watcher.key)
+        if same_key is not None:
+            same_key.pop(watcher, None)
+            if not same_key:
+                del self._by_key[watcher.key]
+
+    def notify(self, revision: int, changes: tuple[KeyValue, ...]) -> None:
+        """A revision was committed: those whom it concerns are behind now."""
+        by_key, ranges = self._by_key, self._ranges
+        if not by_key and not ranges:
+            return
+        for kv in changes:
+            if by_key:
+                for watcher in by_key.get(kv.key, ()):
+                    if watcher.idle:
+                        self._fall_behind(watcher, revision, kv)
+            for watcher in ranges:
+                if watcher.idle and watcher.wants(kv):
+                    self._fall_behind(watcher, revision, kv)
+
+    @staticmethod
+    def _fall_behind(watcher: Watcher, revision: int, kv: KeyValue) -> None:
+        if revision < watcher.next_revision or not watcher.wants(kv):
+            return
+        watcher.idle = False
+        watcher.next_revision = revision
+        if watcher.wake is not None:
+            watcher.wake(watcher)
+
+    def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> WatchBatch | None:
+        """What `watcher` has not been told, up to `upto_revision`: whole revisions, at least one, about `events_max`.
+
+        None when there is nothing to tell. When the watcher is not idle afterwards there is more to pull. Raises
+        `Compacted`, and ends the watch, when what it has to be told is gone.
+        """
+        if watcher.idle:
+            return None
+        keys = self._keys
+        if watcher.next_revision < keys.compact_revision:
+            self.remove(watcher)
+            raise Compacted(keys.compact_revision)
+        events: list[Event] = []
+        revision = watcher.next_revision
+        while revision <= upto_revision and len(events) < events_max:
+            places = keys.log.get(revision, ())
+            events += [self._event(watcher, kv) for kv in places if kv is not None and watcher.wants(kv)]
+            revision += 1
+        watcher.next_revision = max(revision, watcher.next_revision)
+        if revision > keys.revision:
+            watcher.idle = True
+        if not events:
+            return None
+        return WatchBatch(Header(revision - 1), tuple(events))
+
+    def _event(self, watcher: Watcher, kv: KeyValue) -> Event:
+        previous = self._keys.at(kv.key, kv.mod_revision - 1) if watcher.prev_kv else None
+        return Event(EventType.PUT if kv.version else EventType.DELETE, kv, previous)
