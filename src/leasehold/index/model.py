@@ -1,0 +1,149 @@
+"""The things that the index holds. Millions of `Object`s: structs without collector, without cycles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from leasehold.index.codes import ReplicaStatus
+
+if TYPE_CHECKING:
+    from leasehold.index.allocator import Allocator
+
+PROCESSING = int(ReplicaStatus.PROCESSING)
+COMPLETE = int(ReplicaStatus.COMPLETE)
+
+# The protocol of our own storage hosts: Mooncake's clients are never sent there, nor ours to theirs.
+NATIVE_PROTOCOL = "leasehold"
+
+
+class SegmentSpec(Struct, frozen=True):
+    """What a storage client says about memory that it lends."""
+
+    id: bytes
+    name: str
+    base: int
+    size: int
+    endpoint: str
+    protocol: str
+    host_id: str = ""
+
+
+class PutConfig(Struct, frozen=True):
+    """What a put asks for. `native` callers speak the protocol `leasehold`, the others do not."""
+
+    replicas: int = 1
+    soft_pin: int = 0
+    soft_pin_ttl_ms: int | None = None
+    hard_pin: bool = False
+    preferred_segments: tuple[str, ...] = ()
+    preferred_host: str = ""
+    group: bytes = b""
+    native: bool = False
+    data_type: int = 0
+
+
+class Segment:
+    """A mounted segment: what was said, its incarnation (the number of its mount), and its space."""
+
+    __slots__ = ("client", "drain_end", "incarnation", "memo", "native", "proven", "space", "spec", "unmounted")
+
+    def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, space: Allocator) -> None:
+        self.spec = spec
+        self.client = client
+        self.incarnation = incarnation
+        self.space = space
+        self.native = spec.protocol == NATIVE_PROTOCOL
+        self.drain_end = 0  # internal time at which a draining segment is unmounted; 0: not draining
+        self.unmounted = False
+        # False after a restart of everything, until its owner has pinged: until then nobody is sent there (H9).
+        self.proven = True
+        # For the wire: the encoded tail of a descriptor (protocol and endpoint), by release. The index never reads it.
+        self.memo: dict[str, bytes] = {}
+
+
+class Replica(Struct, gc=False, eq=False):
+    """One copy of an object in one segment. The number of the record that claimed its space is `id >> 4`."""
+
+    id: int
+    segment: Segment
+    offset: int
+    status: int
+
+    @property
+    def address(self) -> int:
+        """Where the bytes are, in the owner's address space."""
+        return self.segment.spec.base + self.offset
+
+    @property
+    def claimed_n(self) -> int:
+        return self.id >> 4
+
+
+class Draft(Struct, gc=False):
+    """What is known of a put only until it ends."""
+
+    started: int  # internal time
+    soft_pin: int
+    soft_pin_ttl_ms: int
+    request: int
+    in_place: bool
+
+
+class Object(Struct, gc=False, eq=False):
+    """A version of a key. Identity is identity: two objects of one name are two versions.
+
+    Times are internal (see `State.offset`); the commands of `Index` translate.
+    """
+
+    key: bytes
+    tenant: bytes
+    put_seq: int  # the number of its put_start or upsert_start
+    changed_n: int  # the number of the last record that changed what a reader sees of it
+    size: int
+    replicas: tuple[Replica, ...]
+    client: bytes
+    lease_end: int
+    soft_pin_end: int
+    hard_pin: bool
+    visible: bool  # it has a complete replica
+    dirty: bool  # its lease was renewed since the last flush
+    group: bytes
+    draft: Draft | None  # while the put is unfinished
+    checksum: int | None
+    data_type: int
+
+
+class Limbo(Struct, gc=False, eq=False):
+    """Space that has left its object but may still be read or written. Nobody gets it before `end`."""
+
+    segment: Segment
+    offset: int
+    size: int
+    duration_ms: int
+    end: int  # internal time
+    n: int  # the record that put it here
+
+
+class Client(Struct, gc=False, eq=False):
+    """A storage client, alive while it pings."""
+
+    id: bytes
+    heard: int  # internal time
+
+
+class Task(Struct, gc=False, eq=False):
+    """A copy or move that a storage client shall do."""
+
+    id: bytes
+    kind: int
+    tenant: bytes
+    key: bytes
+    source: str
+    targets: tuple[str, ...]
+    client: bytes
+    created_ms: int
+    updated_ms: int
+    status: int
+    message: str

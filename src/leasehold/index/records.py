@@ -1,0 +1,282 @@
+"""What was decided: the records of the explicit chain. The same records give the same state on every node.
+
+Numbers are not inside: a record's number `n` is its place in the chain, and travels beside it. Numbers are
+dense and go on across epochs. Times (`at_ms`) are leader time (milliseconds of the epoch on the leader's clock).
+Durations (`limbo_ms`) count from `at_ms`.
+
+They are packed as arrays with an integer tag, so that a record costs few bytes; new fields are added at the end, with a
+default, so that a neighbouring release can read them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+NEVER_MS = -1
+
+
+class Cause(IntEnum):
+    """Why something was deleted, for people and for tests."""
+
+    REMOVE = 0
+    REMOVE_BY_REGEX = 1
+    REMOVE_ALL = 2
+    PUT_REVOKE = 3
+    UNMOUNT = 4
+    SUPERSEDED = 5
+    CLIENT_GONE = 6
+    PUT_TIMEOUT = 7
+    UPSERT = 8
+    REPLICA_CLEAR = 9
+    DRAINED = 10
+
+
+class Extent(Struct, array_like=True, frozen=True, gc=False):
+    """A place: which mount of which segment, and where in it. The length is the object's."""
+
+    incarnation: int
+    offset: int
+
+
+class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
+    """The first record of every epoch, durable before any answer.
+
+    With `handover_ms == NEVER_MS` every older lease end and everything in limbo is lifted to at least
+    `at_ms + grace_ms` (limbo: or its own duration anew).
+    After a hand-over at leader time `handover_ms` of the epoch before, older ends
+    are mapped to `end - handover_ms + drift_ms` instead.
+    """
+
+    at_ms: int
+    epoch: int
+    max_term_ms: int
+    grace_ms: int
+    handover_ms: int = NEVER_MS
+    drift_ms: int = 0
+
+
+class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):
+    """The last record of an epoch that ends by plan; names the last bulk batch, which a successor must have."""
+
+    at_ms: int
+    epoch: int
+    last_bulk: int
+
+
+class MaxTerm(Struct, tag=2, array_like=True, frozen=True, gc=False):
+    """The longest lease that may be granted from here on. Raised before the first longer grant."""
+
+    at_ms: int
+    max_term_ms: int
+
+
+class MountSegment(Struct, tag=3, array_like=True, frozen=True, gc=False):
+    """A segment is lent. Its incarnation is this record's number. `supersedes`: incarnations that end with it."""
+
+    at_ms: int
+    client: bytes
+    segment: bytes
+    name: str
+    base: int
+    size: int
+    endpoint: str
+    protocol: str
+    host_id: str
+    supersedes: tuple[int, ...] = ()
+
+
+class UnmountSegment(Struct, tag=4, array_like=True, frozen=True, gc=False):
+    """Segments are gone, and every replica in them."""
+
+    at_ms: int
+    incarnations: tuple[int, ...]
+    cause: Cause
+
+
+class DrainSegment(Struct, tag=5, array_like=True, frozen=True, gc=False):
+    """No new space from this segment; it will be unmounted after `grace_ms`."""
+
+    at_ms: int
+    incarnation: int
+    grace_ms: int
+
+
+class ClientGone(Struct, tag=6, array_like=True, frozen=True, gc=False):
+    """A client has not been heard of for its term; `incarnations` are its segments, gone with it."""
+
+    at_ms: int
+    client: bytes
+    incarnations: tuple[int, ...]
+
+
+class PutStart(Struct, tag=7, array_like=True, frozen=True, gc=False):
+    """Space is handed to a writer. Durable before it is answered, always (P3).
+
+    `discards` is the number of an unfinished put of the same key that it replaces, whose extents rest for `limbo_ms`.
+    `upsert` says that a finished object of this name stays readable until the end; `in_place`, that its extents are
+    written over.
+    """
+
+    at_ms: int
+    client: bytes
+    tenant: bytes
+    key: bytes
+    size: int
+    extents: tuple[Extent, ...]
+    soft_pin: int = 0
+    soft_pin_ttl_ms: int = 0
+    hard_pin: bool = False
+    group: bytes = b""
+    request: int = 0
+    upsert: bool = False
+    in_place: bool = False
+    discards: int = 0
+    limbo_ms: int = 0
+    data_type: int = 0
+
+
+class PutEnd(Struct, tag=8, array_like=True, frozen=True, gc=False):
+    """A put or upsert is complete. `lease_ms`: the first lease (policy `expiry`), 0 for none.
+
+    `limbo_ms`: how long the extents of the version that it replaces must still rest.
+    """
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    lease_ms: int = 0
+    limbo_ms: int = 0
+    checksum: int | None = None
+
+
+class PutRevoke(Struct, tag=9, array_like=True, frozen=True, gc=False):
+    """An unfinished put or upsert is given back; its extents rest until its writer must have given up."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    limbo_ms: int
+    cause: Cause = Cause.PUT_REVOKE
+
+
+class Remove(Struct, tag=10, array_like=True, frozen=True, gc=False):
+    """One key is removed, whether the primary still had it or not (a standby may have what the primary evicted)."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    limbo_ms: int
+    cause: Cause = Cause.REMOVE
+
+
+class RemoveRange(Struct, tag=11, array_like=True, frozen=True, gc=False):
+    """Everything of a tenant, in a span of slices of key hashes, that is older than this record and matches.
+
+    `stays` lists by put number what is left (leased, unfinished). An empty pattern matches all.
+    """
+
+    at_ms: int
+    tenant: bytes
+    pattern: bytes
+    first_slice: int
+    last_slice: int
+    stays: tuple[int, ...]
+    limbo_ms: int
+    cause: Cause
+
+
+class ReplicaClear(Struct, tag=12, array_like=True, frozen=True, gc=False):
+    """Replicas of one object are taken away by id."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    replicas: tuple[int, ...]
+    limbo_ms: int
+
+
+class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
+    """Space for more replicas of a finished object.
+
+    `moves` is the replica that ends when a move is done (0: a copy).
+    """
+
+    at_ms: int
+    client: bytes
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    extents: tuple[Extent, ...]
+    source: int
+    moves: int = 0
+
+
+class CopyEnd(Struct, tag=14, array_like=True, frozen=True, gc=False):
+    """The copies begun by record `started` are complete; a moved replica rests for `limbo_ms`."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    started: int
+    limbo_ms: int
+
+
+class CopyRevoke(Struct, tag=15, array_like=True, frozen=True, gc=False):
+    """The copies begun by record `started` are given back."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    started: int
+    limbo_ms: int
+
+
+class TaskCreate(Struct, tag=16, array_like=True, frozen=True, gc=False):
+    """A copy or move that a storage client shall do. Its id is (epoch, number of this record)."""
+
+    at_ms: int
+    kind: int
+    tenant: bytes
+    key: bytes
+    source: str
+    targets: tuple[str, ...]
+    client: bytes
+    created_ms: int
+
+
+class TaskDone(Struct, tag=17, array_like=True, frozen=True, gc=False):
+    """A task's end, as its client told it."""
+
+    at_ms: int
+    task: bytes
+    status: int
+    message: str
+
+
+Record = (
+    Begin
+    | Handover
+    | MaxTerm
+    | MountSegment
+    | UnmountSegment
+    | DrainSegment
+    | ClientGone
+    | PutStart
+    | PutEnd
+    | PutRevoke
+    | Remove
+    | RemoveRange
+    | ReplicaClear
+    | CopyStart
+    | CopyEnd
+    | CopyRevoke
+    | TaskCreate
+    | TaskDone
+)
