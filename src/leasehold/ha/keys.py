@@ -60,6 +60,7 @@ class EndNote(Struct, frozen=True, omit_defaults=True):
     name: str
     run: str
     cause: str  # "resigned" | "handed over" | "reaped"
+    detail: str = ""  # for people
     wall_us: int = 0
 
 

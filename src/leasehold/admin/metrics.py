@@ -1,0 +1,71 @@
+"""A node's status as Prometheus reads it. Made anew for every scrape: nothing on the hot path counts twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from leasehold.admin.status import NodeStatus
+
+ROLES = ("follower", "catching up", "standby", "promoting", "primary", "stepping down")
+
+
+class _StatusCollector(Collector):
+    def __init__(self, status: NodeStatus) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status
+        yield from _gauges(status)
+        role = GaugeMetricFamily("leasehold_role", "1 for the role that this node has", labels=["role"])
+        for name in ROLES:
+            role.add_metric([name], 1.0 if name == status.role else 0.0)
+        yield role
+        mismatch = CounterMetricFamily(
+            "leasehold_other_release_requests", "requests of another wire release than the port's", labels=["release"]
+        )
+        for release, seen in status.other_releases.items():
+            mismatch.add_metric([release], seen)
+        yield mismatch
+        counters = CounterMetricFamily("leasehold_events", "what has happened, by kind", labels=["kind"])
+        for kind, seen in status.counters.items():
+            counters.add_metric([kind], seen)
+        yield counters
+
+
+def _gauges(status: NodeStatus) -> Iterator[Metric]:
+    index = status.index
+    plain: list[tuple[str, str, float]] = [
+        ("may_serve", "1 while this node may answer (P4)", status.may_serve),
+        ("ready", "1 if this node may serve or be promoted (P7)", status.ready),
+        ("epoch", "the epoch that this node leads or follows", status.epoch),
+        ("applied_n", "the last journal record applied", status.applied_n),
+        ("durable_n", "the last journal record known to be durable", status.durable_n),
+        ("lag_records", "durable records not yet applied; -1 where the tail is not known", status.lag_records),
+        ("set_aside_records", "records that could not be applied", status.set_aside),
+        ("paused", "1 while nobody may campaign", status.paused),
+        ("connections", "open client connections", status.connections),
+        ("held_answers", "answers that wait until what they show is durable (P1)", status.held_answers),
+        ("store_reachable", "1 while the coordination store answers", status.store_reachable),
+        ("up_seconds", "how long this worker has run", status.up_ms / 1000),
+        ("objects", "objects in the index", index.objects),
+        ("unfinished_puts", "puts that have begun and not ended", index.unfinished),
+        ("segments", "segments mounted", index.segments),
+        ("clients", "clients known", index.clients),
+        ("pool_used_bytes", "bytes allocated", index.bytes_used),
+        ("pool_total_bytes", "bytes lent by all segments", index.bytes_total),
+        ("limbo_bytes", "bytes that may still be read or written after their object went", index.limbo_bytes),
+    ]
+    for name, help_text, value in plain:
+        yield GaugeMetricFamily(f"leasehold_{name}", help_text, value=float(value))
+
+
+def render(status: NodeStatus) -> tuple[bytes, str]:
+    """The body of a scrape, and its content type."""
+    registry = CollectorRegistry()
+    registry.register(_StatusCollector(status))
+    return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -1,0 +1,133 @@
+"""The admin port. For probes the HTTP status is the answer; for people there is JSON."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from leasehold.admin.metrics import render
+from leasehold.admin.status import NodeFace, NodeStatus
+from leasehold.base.errors import LeaseholdError
+
+HISTORY_LIMIT_MAX = 10_000
+BODY_BYTES_MAX = 64 * 1024
+FACE: web.AppKey[NodeFace] = web.AppKey("face")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> web.RouteDef:
+    """200 if `judge` says so, else 503; the body says why, for the person who looks."""
+
+    async def handler(request: web.Request) -> web.Response:
+        status = request.app[FACE].status()
+        body = {"name": status.name, "role": status.role, "reason": status.reason, "epoch": status.epoch}
+        return _json(body, 200 if judge(status) else 503)
+
+    return web.get(name, handler)
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    body, content_type = render(request.app[FACE].status())
+    return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+async def _status(request: web.Request) -> web.Response:
+    return _json(request.app[FACE].status())
+
+
+async def _cluster(request: web.Request) -> web.Response:
+    return _json(await request.app[FACE].cluster())
+
+
+async def _history(request: web.Request) -> web.Response:
+    try:
+        limit = int(request.query.get("limit", "100"))
+    except ValueError:
+        return _json({"error": "limit: a number is wanted"}, 400)
+    return _json(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
+
+
+async def _switchover(request: web.Request) -> web.Response:
+    outcome = await request.app[FACE].switchover(await _word(request, "target"))
+    return _json(outcome, 200 if outcome.done else 409)
+
+
+async def _force(request: web.Request) -> web.Response:
+    outcome = await request.app[FACE].force()
+    return _json(outcome, 200 if outcome.done else 409)
+
+
+async def _pause(request: web.Request) -> web.Response:
+    outcome = await request.app[FACE].pause(await _word(request, "reason"))
+    return _json(outcome, 200 if outcome.done else 409)
+
+
+async def _resume(request: web.Request) -> web.Response:
+    outcome = await request.app[FACE].resume()
+    return _json(outcome, 200 if outcome.done else 409)
+
+
+async def _snapshot(request: web.Request) -> web.Response:
+    raw = await request.app[FACE].snapshot()
+    if raw is None:
+        return _json({"error": "this node has no complete snapshot yet"}, 404)
+    return web.Response(body=raw, content_type="application/octet-stream")
+
+
+async def _word(request: web.Request, name: str) -> str:
+    """One text of a small JSON body, or ""."""
+    raw = await request.read()
+    if not raw:
+        return ""
+    try:
+        value = msgspec.json.decode(raw, type=dict[str, str]).get(name, "")
+    except msgspec.MsgspecError as error:
+        raise web.HTTPBadRequest(text=f"a JSON object of texts is wanted: {error}") from None
+    return value[:1000]
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except LeaseholdError as error:
+        return _json({"error": str(error)}, 503)
+
+
+def make_app(face: NodeFace) -> web.Application:
+    """The admin application over one node."""
+    app = web.Application(middlewares=[_errors_as_json], client_max_size=BODY_BYTES_MAX)
+    app[FACE] = face
+    app.add_routes(
+        [
+            _probe("/health", lambda status: True),
+            _probe("/ready", lambda status: status.ready),
+            _probe("/primary", lambda status: status.may_serve),
+            _probe("/standby", lambda status: status.ready and not status.may_serve),
+            web.get("/metrics", _metrics),
+            web.get("/api/status", _status),
+            web.get("/api/cluster", _cluster),
+            web.get("/api/history", _history),
+            web.get("/api/snapshot", _snapshot),
+            web.post("/api/switchover", _switchover),
+            web.post("/api/force", _force),
+            web.post("/api/pause", _pause),
+            web.post("/api/resume", _resume),
+        ]
+    )
+    return app
+
+
+async def serve(face: NodeFace, sock: socket.socket) -> web.AppRunner:
+    """Serve on a socket that is listening already; `cleanup()` of what is returned ends it."""
+    runner = web.AppRunner(make_app(face), access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.SockSite(runner, sock).start()
+    return runner

@@ -1,0 +1,112 @@
+"""What a node says about itself. One structure serves the HTTP answer, the metrics, and `leasehold status`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class IndexCounts(Struct, frozen=True):
+    """The index in numbers."""
+
+    objects: int = 0
+    unfinished: int = 0
+    segments: int = 0
+    clients: int = 0
+    bytes_used: int = 0
+    bytes_total: int = 0
+    limbo_bytes: int = 0
+    evicted: int = 0
+
+
+class NodeStatus(Struct, frozen=True, kw_only=True):
+    """One node, as it sees itself now. `lag_records` is against the durable tail, where that is known (else -1)."""
+
+    name: str
+    run: str
+    cluster: str
+    version: str
+    role: str
+    reason: str  # the sentence of the last change of role
+    may_serve: bool
+    ready: bool  # may serve, or may be promoted
+    epoch: int = 0
+    leader: str = ""
+    applied_n: int = 0
+    durable_n: int = 0
+    lag_records: int = -1
+    set_aside: int = 0
+    paused: bool = False
+    rpc: str = ""
+    admin: str = ""
+    up_ms: int = 0
+    connections: int = 0
+    held_answers: int = 0
+    durability: str = "sync"
+    index: IndexCounts = IndexCounts()
+    store_reachable: bool = True
+    other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
+    counters: dict[str, int] = {}
+
+
+class Peer(Struct, frozen=True):
+    """A node of the cluster, as it has registered itself in the store."""
+
+    name: str
+    role: str
+    ready: bool
+    applied_n: int
+    rpc: str
+    admin: str
+    set_aside: int = 0
+    leads: bool = False
+
+
+class ClusterStatus(Struct, frozen=True, kw_only=True):
+    """The cluster, as the store has it."""
+
+    cluster: str
+    leader: str = ""
+    epoch: int = 0
+    paused: str = ""  # why, and by whom; "" when it is not
+    floor_n: int = 0
+    nodes: tuple[Peer, ...] = ()
+    journal_batches: int = 0
+
+
+class HistoryLine(Struct, frozen=True):
+    wall_us: int
+    node: str
+    epoch: int
+    role: str
+    sentence: str
+
+
+class Operated(Struct, frozen=True):
+    """What came of an operator's wish, in one sentence."""
+
+    done: bool
+    sentence: str
+
+
+class NodeFace(Protocol):
+    """What the admin port asks of a running node."""
+
+    def status(self) -> NodeStatus: ...
+
+    async def cluster(self) -> ClusterStatus: ...
+
+    async def history(self, limit: int) -> list[HistoryLine]: ...
+
+    async def switchover(self, target: str) -> Operated: ...
+
+    async def force(self) -> Operated: ...
+
+    async def pause(self, reason: str) -> Operated: ...
+
+    async def resume(self) -> Operated: ...
+
+    async def snapshot(self) -> bytes | None:
+        """The newest complete snapshot on this node's disk, for a peer or an export; None where there is none."""
+        ...

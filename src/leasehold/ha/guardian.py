@@ -1,0 +1,284 @@
+"""What a guardian decides: when a worker is dead, when to kill it, when its key may be given up. Pure.
+
+A guardian is the parent of one worker process. It notices a dead *process* at once, where the lease alone would
+take its full TTL. Two laws stand here and nowhere else:
+
+- the leader key is given up only for a run that `waitpid` has **reaped**: a closed pipe proves nothing, and a
+  worker that still lives could still answer (schedule 7a);
+- connections are accepted by the guardian only while its worker is not the primary; what of them was read is
+  never moved (schedule 20). That second half is kept by the door, which acts on what is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from leasehold.base.settings import count, duration
+
+
+@dataclass(frozen=True)
+class GuardianSettings:
+    """`[guardian]`: how patient it is."""
+
+    beat_timeout_ms: int = duration(
+        "2s", low="200ms", high="60s", help="a worker that has not beaten for so long is killed"
+    )
+    start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the time until a new worker's first beat")
+    stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="the time a worker has to hand over when stopped")
+    restart_min_ms: int = duration("50ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
+    restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
+    hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="how long a connection waits for a primary")
+    held_max: int = count(1024, low=1, high=100_000, help="connections that may wait for a primary; more are reset")
+
+
+# --- what happens -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The guardian has its sockets and may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; `beats` is the worker's counter in the shared page. A tick every 100 ms or so."""
+
+    beats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """`waitpid` has returned this run: the only proof that it will not answer again."""
+
+    run: str
+    how: str  # for people: "killed by signal 9", "exit status 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The store has answered: the reaped run's leader key is gone, or never was."""
+
+    run: str
+    was_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerServes:
+    """The worker says whether it accepts connections by itself, being the primary."""
+
+    run: str
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """An operator wants this node to end (SIGTERM, Ctrl-C)."""
+
+
+Event: TypeAlias = Start | Tick | Spawned | Reaped | Released | WorkerServes | StopAsked
+
+# --- what is to be done -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a worker; answer with `Spawned`. `reaped` names the runs before it, which are dead beyond doubt."""
+
+    reaped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL. Nothing is given up before `Reaped` follows."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskToStop:
+    """Ask the worker to hand over and end."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give up the leader key if this run holds it, with the note in the same transaction.
+
+    Only ever issued after `Reaped`. Repeat until the store has answered, then say `Released`.
+    """
+
+    run: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Accept connections here (and hold or forward them), or leave that to the worker."""
+
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """One sentence for the log."""
+
+    sentence: str
+    level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Everything is given up: the guardian may end."""
+
+
+Effect: TypeAlias = Spawn | Kill | AskToStop | Release | Door | Say | Exit
+
+RESTART_FORGET_MS = 60_000  # a worker that lived so long starts the back-off anew
+REAPED_REMEMBERED = 16
+
+
+@dataclass(slots=True)
+class Beats:
+    """Has the worker beaten lately? Counts only time in which the guardian itself was running.
+
+    After a stop of the whole host (SIGSTOP of both, a suspended VM) the first look would otherwise find two seconds
+    without a beat and kill a healthy worker.
+    """
+
+    timeout_ms: int
+    start_timeout_ms: int
+    last_beats: int = 0
+    silent_ms: int = 0
+    looked_ms: int = -1
+
+    LOOK_MAX_MS = 500
+
+    def look(self, now_ms: int, beats: int) -> bool:
+        """True if the worker has been silent for too long."""
+        passed_ms = now_ms - self.looked_ms if self.looked_ms >= 0 else 0
+        self.looked_ms = now_ms
+        if beats != self.last_beats:
+            self.last_beats, self.silent_ms = beats, 0
+            return False
+        self.silent_ms += min(passed_ms, self.LOOK_MAX_MS)
+        return self.silent_ms > (self.timeout_ms if self.last_beats else self.start_timeout_ms)
+
+
+class GuardianMachine:
+    """`handle(now_ms, event) -> effects`."""
+
+    __slots__ = (
+        "_beats",
+        "_deaths_in_row",
+        "_kill_at_ms",
+        "_killed",
+        "_reaped",
+        "_releasing",
+        "_settings",
+        "_spawn_at_ms",
+        "_spawned_ms",
+        "_stopping",
+        "run",
+        "serving",
+    )
+
+    def __init__(self, settings: GuardianSettings) -> None:
+        self._settings = settings
+        self.run = ""  # the living worker's run, "" while there is none
+        self.serving = False
+        self._beats = self._fresh_beats()
+        self._spawned_ms = 0
+        self._spawn_at_ms = -1  # when the next worker is due; -1: not planned
+        self._deaths_in_row = 0
+        self._reaped: tuple[str, ...] = ()
+        self._killed = False
+        self._releasing = ""  # the reaped run whose key is being given up
+        self._stopping = False
+        self._kill_at_ms = -1
+
+    def handle(self, now_ms: int, event: Event) -> list[Effect]:
+        match event:
+            case Start():
+                return [Door(open=True), Spawn(reaped=())]
+            case Tick(beats):
+                return self._tick(now_ms, beats)
+            case Spawned(run):
+                self.run, self._spawned_ms, self._killed = run, now_ms, False
+                self._beats = self._fresh_beats()
+                return [AskToStop(run)] if self._stopping else []
+            case Reaped(run, how):
+                return self._on_reaped(now_ms, run, how)
+            case Released(run, was_leader):
+                return self._on_released(now_ms, run, was_leader)
+            case WorkerServes(run, serving):
+                return self._on_serves(run, serving)
+            case StopAsked():
+                return self._stop(now_ms)
+
+    def _fresh_beats(self) -> Beats:
+        return Beats(self._settings.beat_timeout_ms, self._settings.start_timeout_ms)
+
+    def _tick(self, now_ms: int, beats: int) -> list[Effect]:
+        if not self.run:
+            if self._spawn_at_ms >= 0 and now_ms >= self._spawn_at_ms:
+                self._spawn_at_ms = -1
+                return [Spawn(self._reaped)]
+            return []
+        silent = self._beats.look(now_ms, beats)
+        if self._killed:
+            return []
+        if self._kill_at_ms >= 0 and now_ms >= self._kill_at_ms:
+            self._killed = True
+            return [Say("the worker did not end in the time it was given: it is killed", "warning"), Kill(self.run)]
+        if silent:
+            self._killed = True
+            sentence = f"the worker has not beaten for {self._beats.silent_ms} ms: it is killed, then reaped"
+            return [Say(sentence, "warning"), Kill(self.run)]
+        return []
+
+    def _on_reaped(self, now_ms: int, run: str, how: str) -> list[Effect]:
+        if run != self.run:
+            return []
+        lived_ms = now_ms - self._spawned_ms
+        self._deaths_in_row = 1 if lived_ms > RESTART_FORGET_MS else self._deaths_in_row + 1
+        self._reaped = (*self._reaped, run)[-REAPED_REMEMBERED:]
+        self.run, self.serving, self._killed, self._releasing = "", False, False, run
+        sentence = f"the worker has ended ({how}) after {lived_ms} ms: its leadership, if it had one, is given up"
+        level = "info" if self._stopping else "warning"
+        return [Door(open=True), Release(run, how), Say(sentence, level)]
+
+    def _on_released(self, now_ms: int, run: str, was_leader: bool) -> list[Effect]:
+        if run != self._releasing:
+            return []
+        self._releasing = ""
+        said: list[Effect] = []
+        if was_leader:
+            said.append(Say("the dead worker's leader key is deleted: a standby can lead at once"))
+        if self._stopping:
+            return [*said, Exit()]
+        pause_ms = self._settings.restart_min_ms << min(self._deaths_in_row - 1, 20)
+        self._spawn_at_ms = now_ms + min(pause_ms, self._settings.restart_max_ms)
+        return said
+
+    def _on_serves(self, run: str, serving: bool) -> list[Effect]:
+        if run != self.run or serving == self.serving:
+            return []
+        self.serving = serving
+        return [Door(open=not serving)]
+
+    def _stop(self, now_ms: int) -> list[Effect]:
+        if self._stopping:  # asked twice: the operator is in a hurry, and the lease will free the key
+            self._kill_at_ms = now_ms
+            return [] if self.run else [Exit()]
+        self._stopping = True
+        self._kill_at_ms = now_ms + self._settings.stop_timeout_ms
+        if self.run:
+            return [Say("stopping: the worker is asked to hand over"), AskToStop(self.run)]
+        return [] if self._releasing else [Exit()]

@@ -1,0 +1,279 @@
+"""The shell around `ha.machine.NodeMachine`: it carries effects out on a coordination store and comes back with events.
+
+Nothing is decided here. An effect never answers from inside its own execution: every event enters by the loop, so
+the machine is never entered twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from leasehold.base.clock import Clock
+from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
+from leasehold.coord.api import Coord, KeepAlive
+from leasehold.ha.effects import (
+    ChangeRole,
+    CloseWatch,
+    DrainBuffer,
+    DropLease,
+    ForgetBuffer,
+    GrantLease,
+    KeepLease,
+    NodeEffect,
+    OpenWatch,
+    PushBuffer,
+    ReadSnapshot,
+    Say,
+    StoreRequest,
+    WriteSnapshot,
+)
+from leasehold.ha.events import (
+    Decided,
+    Failure,
+    LeaseLost,
+    NodeEvent,
+    StoreAnswered,
+    StoreResult,
+    Ticked,
+    WatchBroken,
+    WatchDelivered,
+)
+from leasehold.ha.machine import NodeMachine
+from leasehold.mvcc.errors import StoreError
+from leasehold.mvcc.model import DeleteRange, Put, Range
+
+log = structlog.get_logger("leasehold.node")
+
+
+class Keeper(Protocol):
+    """What keeps bytes for the machine outside the store: the snapshots' files, the buffer."""
+
+    def push(self, effect: PushBuffer) -> None: ...
+
+    def forget(self, effect: ForgetBuffer) -> None: ...
+
+    def drain(self, effect: DrainBuffer) -> None: ...
+
+    def read_snapshot(self, effect: ReadSnapshot) -> None: ...
+
+    def write_snapshot(self, effect: WriteSnapshot) -> None: ...
+
+
+class Driver:
+    """Runs one machine on one loop. `on_role` is told of every change of role before anything else is done."""
+
+    def __init__(
+        self,
+        machine: NodeMachine,
+        coord: Coord,
+        clock: Clock,
+        *,
+        keeper: Keeper,
+        on_role: Callable[[ChangeRole], None],
+        on_progress: Callable[[], None],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.machine = machine
+        self._coord = coord
+        self._clock = clock
+        self._keeper = keeper
+        self._on_role = on_role
+        self._on_progress = on_progress
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: dict[int, asyncio.Task[None]] = {}
+        self._kept: dict[int, KeepAlive] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = -1
+        self._deciding = False
+        self._closed = False
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def tell(self, event: NodeEvent) -> None:
+        """Hand one event to the machine, do what it wants done, and let answers go that have become due."""
+        if self._closed:
+            return
+        try:
+            for effect in self.machine.handle(self._clock.now_ms(), event):
+                self._do(effect)
+            self._on_progress()
+            self._arm()
+        except BaseException as error:
+            # A machine that raised may have done half of something: this process must not go on with it.
+            self._closed = True
+            self._on_fatal(error)
+            raise
+
+    def decided(self) -> None:
+        """Commands were put to the index: tell the machine once, after the present burst of requests."""
+        if not self._deciding:
+            self._deciding = True
+            self._loop.call_soon(self._tell_decided)
+
+    def _tell_decided(self) -> None:
+        self._deciding = False
+        self.tell(Decided())
+
+    def _arm(self) -> None:
+        wake_ms = self.machine.wake_at_ms
+        if wake_ms == self._timer_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = wake_ms
+        delay_ms = max(0, wake_ms - self._clock.now_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.tell(Ticked())
+
+    # --- effects -------------------------------------------------------------------------------------------------
+
+    def _do(self, effect: NodeEffect) -> None:
+        match effect:
+            case StoreRequest():
+                self._start(self._ask(effect))
+            case Say(sentence, grave):
+                (log.error if grave else log.info)(sentence)
+            case ChangeRole():
+                log.info(effect.sentence, role=effect.role.value)
+                self._on_role(effect)
+            case OpenWatch():
+                self._watches[effect.watch] = self._start(self._watch(effect))
+            case CloseWatch(watch):
+                if (task := self._watches.pop(watch, None)) is not None:
+                    task.cancel()
+            case GrantLease():
+                self._start(self._grant(effect))
+            case KeepLease():
+                self._keep(effect)
+            case DropLease():
+                self._drop(effect)
+            case PushBuffer():
+                self._keeper.push(effect)
+            case ForgetBuffer():
+                self._keeper.forget(effect)
+            case DrainBuffer():
+                self._keeper.drain(effect)
+            case ReadSnapshot():
+                self._keeper.read_snapshot(effect)
+            case WriteSnapshot():
+                self._keeper.write_snapshot(effect)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closed:
+            self._closed = True
+            self._on_fatal(error)
+
+    async def _ask(self, effect: StoreRequest) -> None:
+        self.tell(await _answer(effect.request, self._execute(effect), effect.timeout_ms))
+
+    async def _execute(self, effect: StoreRequest) -> StoreResult:
+        op, timeout_s = effect.op, effect.timeout_ms / 1000
+        coord = self._coord
+        if isinstance(op, Range):
+            return await coord.get(
+                op.key,
+                op.range_end,
+                limit=op.limit,
+                revision=op.revision,
+                sort_order=op.sort_order,
+                sort_target=op.sort_target,
+                serializable=op.serializable,
+                keys_only=op.keys_only,
+                count_only=op.count_only,
+                min_mod_revision=op.min_mod_revision,
+                max_mod_revision=op.max_mod_revision,
+                min_create_revision=op.min_create_revision,
+                max_create_revision=op.max_create_revision,
+                timeout_s=timeout_s,
+            )
+        if isinstance(op, Put):
+            return await coord.put(op.key, op.value, lease=op.lease, prev_kv=op.prev_kv, timeout_s=timeout_s)
+        if isinstance(op, DeleteRange):
+            return await coord.delete(op.key, op.range_end, prev_kv=op.prev_kv, timeout_s=timeout_s)
+        return await coord.txn(op.compare, op.success, op.failure, timeout_s=timeout_s)
+
+    async def _grant(self, effect: GrantLease) -> None:
+        call = self._coord.lease_grant(effect.ttl_s, timeout_s=effect.timeout_ms / 1000)
+        self.tell(await _answer(effect.request, call, effect.timeout_ms))
+
+    def _keep(self, effect: KeepLease) -> None:
+        kept = self._coord.keep_alive(effect.lease, effect.ttl_s, effect.granted_sent_ms)
+        self._kept[effect.lease] = kept
+
+        def check() -> None:
+            if kept.lost and self._kept.pop(effect.lease, None) is not None:
+                kept.close()
+                self.tell(LeaseLost(effect.lease))
+
+        kept.on_change(lambda: self._call_from_anywhere(check))
+
+    def _call_from_anywhere(self, callback: Callable[[], None]) -> None:
+        if not self._closed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback)
+
+    def _drop(self, effect: DropLease) -> None:
+        if (kept := self._kept.pop(effect.lease, None)) is not None:
+            kept.close()
+        if effect.revoke:
+            self._start(self._revoke(effect.lease))
+
+    async def _revoke(self, lease: int) -> None:
+        try:
+            await self._coord.lease_revoke(lease)
+        except LeaseholdError as error:
+            log.info("a lease could not be revoked: it ends by itself", error=str(error))
+
+    async def _watch(self, effect: OpenWatch) -> None:
+        try:
+            stream = self._coord.watch(effect.key, effect.range_end, start_revision=effect.start_revision)
+            async with stream:
+                async for batch in stream:
+                    self.tell(WatchDelivered(effect.watch, batch))
+            reason = "the stream ended"
+        except LeaseholdError as error:
+            reason = str(error)
+        if self._watches.pop(effect.watch, None) is not None:
+            self.tell(WatchBroken(effect.watch, reason))
+
+    async def close(self) -> None:
+        """Stop everything that is under way. What was sent may still happen."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for kept in self._kept.values():
+            kept.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _answer(request: int, call: Coroutine[Any, Any, StoreResult], timeout_ms: int) -> StoreAnswered:
+    """The end of one request, in the machine's words. The shell's own limit stands behind the client's."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000 + 0.5):
+            return StoreAnswered(request, result=await call)
+    except StoreError as error:
+        return StoreAnswered(request, failure=Failure.REFUSED, error=error)
+    except Unavailable:
+        return StoreAnswered(request, failure=Failure.UNAVAILABLE)
+    except (UnknownOutcome, TimeoutError):
+        return StoreAnswered(request, failure=Failure.UNKNOWN)
+    except LeaseholdError as error:
+        log.warning("the store answered in a way that is not understood", error=str(error))
+        return StoreAnswered(request, failure=Failure.UNKNOWN)

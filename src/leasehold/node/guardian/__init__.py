@@ -1,0 +1,1 @@
+"""The guardian's shell: the parent process that owns the sockets, spawns, watches and reaps the worker."""

@@ -1,0 +1,135 @@
+"""The door on real sockets: hold, forward, reset; nothing is read before a primary has said so."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from leasehold.node.guardian.door import HELLO, Door
+from leasehold.testing.waiting import until
+
+
+class Primary:
+    """A worker-only port: says HELLO only while `serves`, then echoes."""
+
+    def __init__(self) -> None:
+        self.serves = True
+        self.tables: list[str] = []
+        self.heard = b""
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = (await reader.readexactly(1))[0]
+        self.tables.append((await reader.readexactly(length)).decode())
+        if not self.serves:
+            writer.close()
+            return
+        self.writers.append(writer)
+        writer.write(HELLO)
+        while data := await reader.read(4096):
+            self.heard += data
+            writer.write(data)
+
+
+@pytest.fixture
+async def primary() -> AsyncIterator[tuple[Primary, str]]:
+    worker = Primary()
+    server = await asyncio.start_server(worker.handle, "127.0.0.1", 0)
+    yield worker, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    for writer in worker.writers:
+        writer.close()
+    await server.wait_closed()
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[tuple[Door, int]]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    made = Door([(listener, "0.3.12")], held_max=4, hold_timeout_ms=2_000)
+    made.set_open(True)
+    yield made, listener.getsockname()[1]
+    await made.close()
+    listener.close()
+
+
+async def test_a_held_connection_is_forwarded_once_there_is_a_primary(
+    door: tuple[Door, int], primary: tuple[Primary, str]
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(b"asked early")
+    await asyncio.sleep(0.05)
+    assert primary[0].heard == b""
+    door[0].point(primary[1])
+    assert await asyncio.wait_for(reader.readexactly(11), 2) == b"asked early"
+    assert primary[0].tables == ["0.3.12"]
+    writer.write(b"x" * 3_000_000)
+    assert len(await asyncio.wait_for(reader.readexactly(3_000_000), 5)) == 3_000_000
+    writer.close()
+
+
+async def test_nothing_is_read_while_the_worker_does_not_say_that_it_is_primary(
+    door: tuple[Door, int], primary: tuple[Primary, str]
+) -> None:
+    primary[0].serves = False
+    door[0].point(primary[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(b"question")
+    await until(lambda: len(primary[0].tables) >= 3, "it is dialled again and again")
+    assert primary[0].heard == b""
+    primary[0].serves = True
+    assert await asyncio.wait_for(reader.readexactly(8), 2) == b"question"
+    writer.close()
+
+
+async def test_a_client_that_has_gone_is_dropped_with_its_bytes(
+    door: tuple[Door, int], primary: tuple[Primary, str]
+) -> None:
+    """Schedule 20d: bytes held for a client that gave up are never delivered."""
+    _, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(b"remove the old object")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    door[0].point(primary[1])
+    await until(lambda: door[0].counts.gone == 1, "the client's going is seen")
+    assert primary[0].heard == b""
+
+
+async def test_a_forwarded_connection_is_reset_when_its_primary_goes(
+    door: tuple[Door, int], primary: tuple[Primary, str]
+) -> None:
+    door[0].point(primary[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(b"1")
+    await reader.readexactly(1)
+    primary[0].writers[0].transport.abort()
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.readexactly(1), 2)
+    writer.close()
+
+
+async def test_more_than_may_be_held_is_reset_at_once(door: tuple[Door, int]) -> None:
+    held = [await asyncio.open_connection("127.0.0.1", door[1]) for _ in range(4)]
+    await until(lambda: door[0].counts.held == 4, "four are held")
+
+    async def connect_and_read() -> None:  # reset at connect, or at the first read: whichever comes first
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        held.append((reader, writer))
+        await asyncio.wait_for(reader.readexactly(1), 2)
+
+    with pytest.raises(ConnectionResetError):
+        await connect_and_read()
+    for _, each in held:
+        each.close()
+
+
+async def test_a_connection_is_not_held_for_ever(door: tuple[Door, int]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    assert door[0].counts.reset_timeout == 1
+    writer.close()
