@@ -1,0 +1,158 @@
+"""One connection to a server, from the client's side: many calls in flight, answers matched by their number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from leasehold.base.errors import Unavailable
+from leasehold.base.limits import wire_frame_bytes_max
+from leasehold.wire.body import unpack
+from leasehold.wire.errors import CallLost, Malformed, RpcRefused
+from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, request
+from leasehold.wire.rpc import Method
+from leasehold.wire.schema import TEXT
+
+Q = TypeVar("Q", bound=Struct)
+A = TypeVar("A", bound=Struct)
+OnPush = Callable[[Any, bytes], None]
+
+
+class Channel(asyncio.Protocol):
+    """See the module. Made by `open_channel`. Once it is closed it stays closed: open another."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.address = ""
+        self.closed = False
+        self.on_close: list[Callable[[], None]] = []
+        self._transport: asyncio.Transport | None = None
+        self._reader = ResponseReader(wire_frame_bytes_max)
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._pushes: dict[int, tuple[Method[Any, Any], OnPush]] = {}
+        self._seq = 0
+        self._outgoing: list[bytes] = []
+
+    # --- calls
+
+    async def call(self, function: Method[Q, A], message: Q, *, timeout_ms: int, attachment: bytes = b"") -> A:
+        """Call a function of ours and return its answer."""
+        answer, _ = await self.exchange(function, message, timeout_ms=timeout_ms, attachment=attachment)
+        return answer
+
+    async def exchange(
+        self, function: Method[Q, A], message: Q, *, timeout_ms: int, attachment: bytes = b""
+    ) -> tuple[A, bytes]:
+        """The same, with the attachment of the answer."""
+        body = function.pack_request(message)
+        answered = await self.raw_call(function.id, body, timeout_ms=timeout_ms, attachment=attachment)
+        return function.unpack_answer(answered.body), answered.attachment
+
+    async def raw_call(self, function: int, body: bytes, *, timeout_ms: int, attachment: bytes = b"") -> Response:
+        """Send a body as it is. `Unavailable`: not sent; `CallLost`: outcome unknown; `RpcRefused`: answered so."""
+        if self.closed:
+            raise Unavailable(f"the connection to {self.address} is closed: nothing was sent")
+        seq = self._seq = (self._seq + 1) & 0xFFFFFFFF
+        future: asyncio.Future[Response] = self.loop.create_future()
+        self._waiting[seq] = future
+        timer = self.loop.call_later(timeout_ms / 1000, self._late, seq, timeout_ms)
+        self._send(request(seq, function, body, attachment))
+        try:
+            answered = await future
+        finally:
+            timer.cancel()
+            self._waiting.pop(seq, None)
+        if answered.err != Err.OK:
+            raise RpcRefused(answered.err, _message_of(answered.body))
+        return answered
+
+    def on_push(self, function: Method[Q, Any], handler: Callable[[Q, bytes], None]) -> None:
+        """Call `handler(message, attachment)` for every push of this function."""
+        self._pushes[function.id] = (function, handler)
+
+    def close(self) -> None:
+        """Close it; calls in flight end in `CallLost`."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end("it was closed")
+
+    # --- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # for the type checker: streams give nothing else
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            responses = self._reader.feed(data)
+        except Malformed as error:
+            self._end(str(error))
+            return
+        for item in responses:
+            if item.kind == PUSH:
+                self._pushed(item)
+                continue
+            future = self._waiting.get(item.seq)
+            if future is not None and not future.done():  # an answer after its deadline has nobody left to go to
+                future.set_result(item)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(str(exc) if exc else "the peer closed it")
+
+    # --- inside
+
+    def _pushed(self, item: Response) -> None:
+        known = self._pushes.get(item.seq)
+        if known is not None:
+            function, handler = known
+            handler(function.unpack_request(item.body), item.attachment)
+
+    def _send(self, frame: bytes) -> None:
+        """One write for everything that is called in the same turn of the loop."""
+        if not self._outgoing:
+            self.loop.call_soon(self._flush)
+        self._outgoing.append(frame)
+
+    def _flush(self) -> None:
+        frames, self._outgoing = self._outgoing, []
+        if self._transport is not None and not self.closed:
+            self._transport.write(b"".join(frames))
+
+    def _late(self, seq: int, timeout_ms: int) -> None:
+        future = self._waiting.get(seq)
+        if future is not None and not future.done():
+            future.set_exception(CallLost(f"{self.address} did not answer within {timeout_ms} ms: outcome unknown"))
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(CallLost(f"the connection to {self.address} ended ({reason}): outcome unknown"))
+        for callback in self.on_close:
+            callback()
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        return str(unpack(TEXT, body))
+    except Malformed:
+        return "(no message)"
+
+
+async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
+    """Connect. `Unavailable` if that fails or takes too long."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            _, channel = await loop.create_connection(Channel, host, port)
+    except (OSError, TimeoutError) as error:
+        raise Unavailable(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
+    channel.address = f"{host}:{port}"
+    return channel

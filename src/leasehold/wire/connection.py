@@ -1,0 +1,313 @@
+"""One client's connection on the server: bytes in, bursts of requests dispatched, one write for the burst.
+
+It sits on the loop's readiness callbacks and not on a transport: a request costs one `recv` and one `send`, and what
+waits to be sent is ours to count and to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.base.errors import InvariantBroken
+from leasehold.wire.body import pack
+from leasehold.wire.errors import Malformed
+from leasehold.wire.frame import Err, response
+from leasehold.wire.schema import TEXT
+
+if TYPE_CHECKING:
+    from leasehold.wire.server import Listener, Server
+
+Handler = Callable[["Connection", int, bytes], bytes | None]
+"""`handler(connection, seq, body)`: the whole response frame, or None if it will be sent later (`send_later`)."""
+
+_HEAD: Final = struct.Struct("<IIIII")  # the four first bytes as one number: they are nearly always the same
+_HEAD_BYTES: Final = _HEAD.size
+_WITHOUT_KIND: Final = 0x00FFFFFF  # the message type is not looked at, as in the C++ server
+_RECV_BYTES: Final = 64 * 1024
+_RECV_BULK_BYTES: Final = 1024 * 1024
+
+_INVALID = pack(TEXT, "invalid rpc arg")
+_UNKNOWN = pack(TEXT, "the rpc function not registered")
+
+
+def refusal(seq: int, err: Err, message: str) -> bytes:
+    """A response that is an RPC error."""
+    return response(seq, pack(TEXT, message), err=err)
+
+
+class Connection:
+    """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
+
+    def __init__(self, server: Server, listener: Listener, sock: socket.socket, peer: str) -> None:
+        self.server = server
+        self.listener = listener
+        self.peer = peer
+        self.attachment = b""
+        self.on_close: list[Callable[[], None]] = []
+        self.heard = True  # since the last sweep
+        self.quiet_ms = 0
+        self.half_ms = 0
+        self.stuck_ms = 0
+        self.closed = False
+        self.in_flight = 0  # requests whose answer comes later
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._recv = sock.recv
+        self._recv_bytes = _RECV_BYTES
+        self._handlers: Mapping[int, Handler] = listener.handlers
+        self._partial = bytearray()
+        self._wanted = 0
+        self._late: list[bytes] = []
+        self._unsent = bytearray()
+        self._reading = True
+        self._tasks: set[asyncio.Future[Any]] = set()
+        server.loop.add_reader(self._fd, self._on_readable)
+
+    # --- in
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._recv(self._recv_bytes)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if not data:
+            self.close()
+            return
+        self.heard = True
+        if self._partial or len(data) == self._recv_bytes:
+            self._recv_bytes = _RECV_BULK_BYTES if len(data) == self._recv_bytes else _RECV_BYTES
+            if not (whole := self._with_partial(data)):
+                return
+            data = whole
+        gate = self.server.gate
+        if not gate.may_serve():
+            self.abort("this node may not serve now")
+            return
+        answers: list[bytes] = []
+        rest = self._dispatch(data, answers)
+        if answers:
+            if gate.may_serve():  # the right may have ended while we worked
+                self.send(answers[0] if len(answers) == 1 else b"".join(answers))
+            else:
+                self.abort("the right to serve ended before the answer left")
+        if rest < 0:
+            self.close()
+        elif rest < len(data) and not self.closed:
+            self._keep(data, rest)
+
+    def _with_partial(self, data: bytes) -> bytes:
+        """`data` behind what was kept, once that is a whole frame; else keep it and return nothing."""
+        if not self._partial:
+            return data
+        self._partial += data
+        self.server.buffered_bytes += len(data)
+        if len(self._partial) < self._wanted:
+            if self.server.buffered_bytes > self.server.settings.buffered_bytes:
+                self.abort("half-received requests fill the buffers")
+            return b""
+        whole = bytes(self._partial)
+        self.server.buffered_bytes -= len(whole)
+        self._partial.clear()
+        return whole
+
+    def _dispatch(self, data: bytes, answers: list[bytes]) -> int:
+        """Handle every complete request in `data`; return where the rest begins, or -1 if the stream is broken."""
+        at, end, size, handlers = 0, 0, len(data), self._handlers
+        frame_bytes_max = self.server.settings.frame_bytes
+        while size - at >= _HEAD_BYTES:
+            first, seq, function, body_bytes, attachment_bytes = _HEAD.unpack_from(data, at)
+            if first & _WITHOUT_KIND != 0x15:
+                self.listener.count_refused("frame")
+                return -1
+            body_at = at + _HEAD_BYTES
+            end = body_at + body_bytes + attachment_bytes
+            if end - at > frame_bytes_max:
+                self.listener.count_refused("too large")
+                answers.append(refusal(seq, Err.TOO_LARGE, "the request is larger than this server takes"))
+                return -1
+            if end > size:
+                break
+            if attachment_bytes:
+                self.attachment = data[body_at + body_bytes : end]
+                end_of_body = body_at + body_bytes
+            else:
+                end_of_body = end
+            handler = handlers.get(function)
+            try:
+                if handler is None:
+                    self.listener.count_refused("unknown function")
+                    answer: bytes | None = response(seq, _UNKNOWN, err=Err.NOT_REGISTERED)
+                else:
+                    answer = handler(self, seq, data[body_at:end_of_body])
+            except Malformed:
+                self.listener.refused(self, function, data[body_at:end_of_body])
+                answer = response(seq, _INVALID, err=Err.INVALID_ARGUMENT)
+            except InvariantBroken as error:
+                self.server.on_broken(error)
+                return -1
+            except Exception as error:
+                self.server.failed(self, function, error)
+                answer = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
+            if attachment_bytes:
+                self.attachment = b""
+            if answer is not None:
+                answers.append(answer)
+            at = end
+        return at
+
+    def _keep(self, data: bytes, rest: int) -> None:
+        """Keep an incomplete request until the rest of it is here."""
+        left = data[rest:]
+        self._partial += left
+        self.server.buffered_bytes += len(left)
+        self._wanted = _HEAD_BYTES
+        if len(left) >= _HEAD_BYTES:
+            _, _, _, body_bytes, attachment_bytes = _HEAD.unpack_from(left)
+            self._wanted += body_bytes + attachment_bytes
+            if self._wanted > _RECV_BYTES:
+                self._recv_bytes = _RECV_BULK_BYTES
+
+    # --- out
+
+    def send(self, data: bytes) -> None:
+        """Send now what can be sent, keep the rest, and stop reading while too much is kept."""
+        if self.closed:
+            return
+        if self._unsent:
+            self._unsent += data
+            self.server.buffered_bytes += len(data)
+            self._throttle()
+            return
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent < len(data):
+            self._unsent += memoryview(data)[sent:]
+            self.server.buffered_bytes += len(data) - sent
+            self.server.loop.add_writer(self._fd, self._on_writable)
+            self._throttle()
+
+    def send_later(self, data: bytes) -> None:
+        """Send with everything else that becomes ready in this turn of the loop: one write, one check of the right."""
+        if self.closed:
+            return
+        if not self._late:
+            self.server.send_at_end_of_turn(self)
+        self._late.append(data)
+
+    def send_when_durable(self, n: int, data: bytes) -> None:
+        """Send once record `n` is durable. Until then the request counts as in flight."""
+        self.in_flight += 1
+        self._throttle()
+
+        def durable() -> None:
+            self.send_later(data)
+            self.leave_flight()
+
+        self.server.gate.when_durable(n, durable)
+
+    def enter_flight(self, task: asyncio.Future[Any]) -> None:
+        """A task answers later; if the connection ends first, the task is cancelled."""
+        self.in_flight += 1
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._throttle()
+
+    def leave_flight(self) -> None:
+        self.in_flight -= 1
+        self._resume()
+
+    def flush_late(self) -> None:
+        late, self._late = self._late, []
+        self.send(late[0] if len(late) == 1 else b"".join(late))
+
+    def _on_writable(self) -> None:
+        try:
+            sent = self._sock.send(self._unsent)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        self.stuck_ms = 0
+        del self._unsent[:sent]
+        self.server.buffered_bytes -= sent
+        if not self._unsent:
+            self.server.loop.remove_writer(self._fd)
+        self._resume()
+
+    def _throttle(self) -> None:
+        settings = self.server.settings
+        if self._reading and (
+            len(self._unsent) > settings.unsent_bytes
+            or self.in_flight >= settings.in_flight_max
+            or (self._unsent and self.server.buffered_bytes > settings.buffered_bytes)
+        ):
+            self._reading = False
+            self.server.loop.remove_reader(self._fd)
+
+    def _resume(self) -> None:
+        settings = self.server.settings
+        if (
+            not self._reading
+            and not self.closed
+            and len(self._unsent) <= settings.unsent_bytes // 2
+            and self.in_flight <= settings.in_flight_max // 2
+        ):
+            self._reading = True
+            self.server.loop.add_reader(self._fd, self._on_readable)
+
+    # --- the end
+
+    def sweep(self, passed_ms: int) -> None:
+        """Once in a while: end what is idle, half open, or takes nothing."""
+        settings = self.server.settings
+        self.quiet_ms = 0 if self.heard or self.in_flight or self._unsent else self.quiet_ms + passed_ms
+        self.half_ms = self.half_ms + passed_ms if self._partial else 0
+        self.stuck_ms = self.stuck_ms + passed_ms if self._unsent else 0
+        self.heard = False
+        if self.stuck_ms > settings.slow_reader_ms:
+            self.abort("it takes no answers")
+        elif self.half_ms > settings.half_frame_ms:
+            self.abort("its request never became whole")
+        elif self.quiet_ms > settings.idle_ms:
+            self.close()
+
+    def abort(self, reason: str) -> None:
+        """End it at once, with a reset, so that the peer does not take silence for an answer."""
+        if not self.closed:
+            self.server.log.info("connection dropped", peer=self.peer, reason=reason)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close()
+
+    def close(self) -> None:
+        """End it; what was not sent is lost, and the peer finds out."""
+        if self.closed:
+            return
+        self.closed = True
+        loop = self.server.loop
+        if self._reading:
+            loop.remove_reader(self._fd)
+        if self._unsent:
+            loop.remove_writer(self._fd)
+        self.server.buffered_bytes -= len(self._unsent) + len(self._partial)
+        self._unsent.clear()
+        self._partial.clear()
+        self._late.clear()
+        self._sock.close()
+        for task in self._tasks:
+            task.cancel()
+        self.server.forget(self)
+        for callback in self.on_close:
+            callback()

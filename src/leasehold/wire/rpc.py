@@ -1,0 +1,136 @@
+"""Functions of our own on the same framing and codec: declare them once, typed by msgspec Structs.
+
+    class Read(Struct):
+        offset: int
+        length: int
+
+    class Data(Struct):
+        crc: int
+
+    READ = method("leasehold::host::Read", Read, Data)
+
+    server.serve(sock, {**implement(READ, handle_read), ...})   # handler: (connection, Read) -> Data, or awaitable
+    answer = await channel.call(READ, Read(0, 4096), timeout_ms=1000)
+
+Large bytes travel as the frame's attachment, uncopied by the codec: return `Reply(answer, attachment)`, read
+`connection.attachment`, and on the client `channel.exchange(...)`. A server may also `push` to a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from leasehold.base.errors import InvariantBroken, LeaseholdError
+from leasehold.wire.body import pack, unpack
+from leasehold.wire.connection import Connection, Handler, refusal
+from leasehold.wire.derive import wire_type
+from leasehold.wire.frame import PUSH, Err, function_id, response
+
+Q = TypeVar("Q", bound=Struct)
+A = TypeVar("A", bound=Struct)
+
+
+class Method(Generic[Q, A]):
+    """A function of our own: its name gives the id, its Structs give the types on the wire."""
+
+    def __init__(self, name: str, request: type[Q], answer: type[A]) -> None:
+        self.name = name
+        self.id = function_id(name)
+        self.request = wire_type(request)
+        self.answer = wire_type(answer)
+
+    def pack_request(self, value: Q) -> bytes:
+        return pack(self.request, value, literal=False)
+
+    def unpack_request(self, body: bytes) -> Q:
+        value: Q = unpack(self.request, body)
+        return value
+
+    def pack_answer(self, value: A) -> bytes:
+        return pack(self.answer, value, literal=False)
+
+    def unpack_answer(self, body: bytes) -> A:
+        value: A = unpack(self.answer, body)
+        return value
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class Nothing(Struct, frozen=True):
+    """For a function without arguments, or without an answer worth a word."""
+
+
+class Reply(Struct, Generic[A], frozen=True):
+    """An answer with bytes attached."""
+
+    answer: A
+    attachment: bytes
+
+
+def method(name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
+    """Declare a function; `name` begins with `leasehold::`."""
+    return Method(name, request, answer)
+
+
+def implement(
+    function: Method[Q, A],
+    handler: Callable[[Connection, Q], A | Reply[A] | Awaitable[A | Reply[A]]],
+) -> dict[int, Handler]:
+    """Handlers for a server: an entry for `Server.serve`.
+
+    What the handler returns (or awaits) is the answer. A `LeaseholdError` that it raises reaches the caller as
+    `RpcRefused` with the error's name and text; anything else is a bug, told in the log.
+    """
+
+    def finish(seq: int, result: A | Reply[A]) -> bytes:
+        if isinstance(result, Reply):
+            return response(seq, function.pack_answer(result.answer), attachment=result.attachment)
+        return response(seq, function.pack_answer(result))
+
+    def finished(connection: Connection, seq: int, task: asyncio.Future[A | Reply[A]]) -> None:
+        connection.leave_flight()
+        if task.cancelled():  # the connection ended: nobody is there to be told
+            return
+        error = task.exception()
+        if error is None:
+            connection.send_later(finish(seq, task.result()))
+        elif isinstance(error, InvariantBroken):
+            connection.server.on_broken(error)
+        elif isinstance(error, LeaseholdError):
+            connection.send_later(_refused(seq, error))
+        elif isinstance(error, Exception):
+            connection.server.failed(connection, function.id, error)
+            connection.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
+
+    def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
+        try:
+            result = handler(connection, function.unpack_request(body))
+        except InvariantBroken:
+            raise
+        except LeaseholdError as error:
+            return _refused(seq, error)
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(result)
+            connection.enter_flight(task)
+            task.add_done_callback(partial(finished, connection, seq))
+            return None
+        return finish(seq, result)
+
+    return {function.id: handle}
+
+
+def _refused(seq: int, error: LeaseholdError) -> bytes:
+    return refusal(seq, Err.INTERRUPTED, f"{type(error).__name__}: {error}")
+
+
+def push(connection: Connection, function: Method[Q, Any], message: Q, attachment: bytes = b"") -> None:
+    """Tell a client something that it did not ask for. It must listen with `Channel.on_push`."""
+    body = function.pack_request(message)
+    connection.send_later(response(function.id, body, kind=PUSH, attachment=attachment))

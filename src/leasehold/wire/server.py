@@ -1,0 +1,192 @@
+"""A server for many connections on the loop that everything else in the process uses too.
+
+It takes sockets that somebody else may own (a guardian), dispatches requests by function id, and lets nothing leave
+without asking the gate. Several listeners, each with a table of its own, share one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from leasehold.base.errors import InvariantBroken
+from leasehold.wire.body import hash_in
+from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.gate import Gate, OpenGate
+from leasehold.wire.settings import WireSettings
+from leasehold.wire.tables import Release, releases_of
+
+_ACCEPTS_PER_TURN = 64
+_SWEEP_MS = 500
+
+__all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
+
+
+def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    sock = socket.create_server((host, port), backlog=backlog)
+    sock.setblocking(False)
+    return sock
+
+
+class Listener:
+    """A listening socket, what is served on it, and what had to be refused."""
+
+    def __init__(
+        self, server: Server, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None
+    ) -> None:
+        self.server = server
+        self.sock = sock
+        self.handlers = handlers
+        self.release = release
+        self.refusals: Counter[str] = Counter()
+        self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
+        self.accepting = False
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.sock.getsockname()[:2]
+        return str(host), int(port)
+
+    def count_refused(self, reason: str) -> None:
+        self.refusals[reason] += 1
+
+    def refused(self, connection: Connection, function: int, body: bytes) -> None:
+        """Count a body that could not be read; if it is another release's, say whose."""
+        self.refusals["argument"] += 1
+        found = hash_in(body)
+        names = releases_of(function, found) if found is not None else []
+        if self.release is None or not names or self.release.name in names:
+            return
+        mismatch = connection.peer.rpartition(":")[0], ", ".join(names)
+        self.mismatches[mismatch] += 1
+        if self.mismatches[mismatch] == 1:
+            self.server.log.warning(
+                "client speaks another release of Mooncake: give it a port of its own with --rpc-compat",
+                peer=connection.peer,
+                client_release=mismatch[1],
+                served_release=self.release.name,
+            )
+
+
+class Server:
+    """See the module. `on_broken` is called with an `InvariantBroken`: the process must not go on."""
+
+    def __init__(
+        self,
+        gate: Gate | None = None,
+        settings: WireSettings | None = None,
+        *,
+        on_broken: Callable[[InvariantBroken], None] | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.gate: Gate = gate or OpenGate()
+        self.settings = settings or WireSettings()
+        self.log = structlog.get_logger("leasehold.wire")
+        self.connections: set[Connection] = set()
+        self.listeners: list[Listener] = []
+        self.buffered_bytes = 0
+        self.accepted = 0
+        self.turned_away = 0
+        self._on_broken = on_broken
+        self._late: list[Connection] = []
+        self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
+
+    def serve(self, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None = None) -> Listener:
+        """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be told."""
+        sock.setblocking(False)
+        listener = Listener(self, sock, handlers, release)
+        self.listeners.append(listener)
+        self.resume(listener)
+        return listener
+
+    def pause(self, listener: Listener) -> None:
+        """Accept no more; the socket stays open (it may be somebody else's, and connections queue in it)."""
+        if listener.accepting:
+            listener.accepting = False
+            self.loop.remove_reader(listener.sock.fileno())
+
+    def resume(self, listener: Listener) -> None:
+        if not listener.accepting:
+            listener.accepting = True
+            self.loop.add_reader(listener.sock.fileno(), self._accept, listener)
+
+    def drop_all(self, reason: str) -> None:
+        """Reset every connection: nothing that was asked is answered any more."""
+        for connection in list(self.connections):
+            connection.abort(reason)
+
+    def close(self) -> None:
+        """Stop: no more accepts, no more connections. Sockets that were handed in are closed too."""
+        self._sweeper.cancel()
+        for listener in self.listeners:
+            self.pause(listener)
+            listener.sock.close()
+        for connection in list(self.connections):
+            connection.close()
+
+    def _accept(self, listener: Listener) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, address = listener.sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors, most likely: those we have go on
+                self.log.error("cannot accept connections", error=str(error))
+                return
+            if len(self.connections) >= self.settings.connections_max:
+                self.turned_away += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(sock)
+            self.accepted += 1
+            self.connections.add(Connection(self, listener, sock, f"{address[0]}:{address[1]}"))
+
+    def send_at_end_of_turn(self, connection: Connection) -> None:
+        if not self._late:
+            self.loop.call_soon(self._flush)
+        self._late.append(connection)
+
+    def _flush(self) -> None:
+        late, self._late = self._late, []
+        if not self.gate.may_serve():
+            for connection in late:
+                connection.abort("the right to serve ended before the answer left")
+            return
+        for connection in late:
+            if not connection.closed:
+                connection.flush_late()
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def failed(self, connection: Connection, function: int, error: Exception) -> None:
+        """A handler raised what it should not have: a bug, told in full, while the others are served on."""
+        connection.listener.count_refused("bug")
+        self.log.error("a call failed: this is a bug", peer=connection.peer, function=hex(function), exc_info=error)
+
+    def on_broken(self, error: InvariantBroken) -> None:
+        self.log.critical("an invariant is broken: serving stops", exc_info=error)
+        self.drop_all("an invariant is broken")
+        if self._on_broken is None:
+            raise error
+        self._on_broken(error)
+
+    def _sweep(self) -> None:
+        for connection in list(self.connections):
+            connection.sweep(_SWEEP_MS)
+        self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel find peers that vanished: a half-open connection ends within half a minute."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

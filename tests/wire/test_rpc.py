@@ -1,0 +1,220 @@
+"""Functions of our own over a real socket: typed, in any order, with attachments, pushes, errors, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import Struct
+
+from leasehold.base.errors import InvalidArgument, Unavailable
+from leasehold.wire.channel import Channel, open_channel
+from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.derive import wire_type
+from leasehold.wire.errors import CallLost, RpcRefused
+from leasehold.wire.frame import request
+from leasehold.wire.gate import Gate
+from leasehold.wire.rpc import Nothing, Reply, implement, method, push
+from leasehold.wire.server import Server, listen
+from leasehold.wire.settings import WireSettings
+
+
+class Point(Struct, frozen=True):
+    x: int
+    y: float
+
+
+class Circle(Struct, frozen=True):
+    radius: int
+
+
+class Ask(Struct, frozen=True):
+    text: str
+    raw: bytes = b""
+    points: list[Point] = []
+    names: dict[str, int] = {}
+    maybe: int | None = None
+    shape: Point | Circle | None = None
+
+
+class Told(Struct, frozen=True):
+    ask: Ask
+    attached: int = 0
+
+
+ECHO = method("leasehold::test::Echo", Ask, Told)
+SLOW = method("leasehold::test::Slow", Ask, Told)
+FAIL = method("leasehold::test::Fail", Ask, Nothing)
+NEWS = method("leasehold::test::News", Ask, Nothing)
+
+
+def echo(connection: Connection, ask: Ask) -> Reply[Told]:
+    return Reply(Told(ask, len(connection.attachment)), connection.attachment[::-1])
+
+
+async def slow(_: Connection, ask: Ask) -> Told:
+    await asyncio.sleep(float(ask.text))
+    return Told(ask)
+
+
+def fail(connection: Connection, ask: Ask) -> Nothing:
+    push(connection, NEWS, ask, b"extra")
+    raise InvalidArgument("never")
+
+
+@asynccontextmanager
+async def serving(
+    settings: WireSettings | None = None, gate: Gate | None = None
+) -> AsyncIterator[tuple[Server, Channel]]:
+    handlers: dict[int, Handler] = {**implement(ECHO, echo), **implement(SLOW, slow), **implement(FAIL, fail)}
+    server = Server(gate, settings)
+    listener = server.serve(listen("127.0.0.1", 0), handlers)
+    channel = await open_channel(*listener.address, timeout_ms=1000)
+    try:
+        yield server, channel
+    finally:
+        channel.close()
+        server.close()
+
+
+async def test_every_kind_of_value_comes_back() -> None:
+    ask = Ask("ü", b"\xff\x00", [Point(-1, 0.5)], {"a": 2**62}, 0, Circle(3))
+    async with serving() as (_, channel):
+        assert (await channel.call(ECHO, ask, timeout_ms=1000)).ask == ask
+        answer, attached = await channel.exchange(ECHO, Ask("x" * 70_000), timeout_ms=1000, attachment=b"ab" * 200_000)
+        assert (answer.attached, attached[:2]) == (400_000, b"ba")
+
+
+async def test_answers_leave_when_they_are_ready() -> None:
+    async with serving() as (_, channel):
+        order: list[str] = []
+
+        async def ask(text: str) -> None:
+            order.append((await channel.call(SLOW, Ask(text), timeout_ms=2000)).ask.text)
+
+        await asyncio.gather(*(ask(text) for text in ("0.2", "0.1", "0")))
+        assert order == ["0", "0.1", "0.2"]
+
+
+async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
+    async with serving() as (_, channel):
+        news: list[tuple[str, bytes]] = []
+        channel.on_push(NEWS, lambda message, attached: news.append((message.text, attached)))
+        with pytest.raises(RpcRefused, match="InvalidArgument: never"):
+            await channel.call(FAIL, Ask("told"), timeout_ms=1000)
+        async with asyncio.timeout(2):
+            while not news:  # the push leaves at the end of the server's turn
+                await channel.call(ECHO, Ask("x"), timeout_ms=1000)
+        assert news == [("told", b"extra")]
+
+
+async def test_a_deadline_and_a_lost_connection_are_unknown_outcomes_but_not_sent_is_not() -> None:
+    async with serving() as (server, channel):
+        with pytest.raises(CallLost, match="50 ms"):
+            await channel.call(SLOW, Ask("5"), timeout_ms=50)
+        pending = asyncio.create_task(channel.call(SLOW, Ask("5"), timeout_ms=5000))
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        server.drop_all("test")
+        with pytest.raises(CallLost):
+            await pending
+        with pytest.raises(Unavailable):
+            await channel.call(ECHO, Ask(""), timeout_ms=1000)
+
+
+class Tide:
+    """A gate that the test moves."""
+
+    def __init__(self) -> None:
+        self.durable_n = 0
+        self.open = True
+        self.waiting: list[object] = []
+
+    def may_serve(self) -> bool:
+        return self.open
+
+    def when_durable(self, n: int, then: object) -> None:
+        self.waiting.append(then)
+
+
+async def test_without_the_right_to_serve_nothing_is_answered() -> None:
+    tide = Tide()
+    async with serving(gate=tide) as (_, channel):
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        pending = asyncio.create_task(channel.call(SLOW, Ask("0.05"), timeout_ms=5000))
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        tide.open = False
+        with pytest.raises(CallLost):
+            await pending
+
+
+def quick(**changed: int) -> WireSettings:
+    return WireSettings(**changed)
+
+
+async def closes(sock: socket.socket, within_s: float = 5) -> bool:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(within_s):
+        try:
+            while await loop.sock_recv(sock, 65536):
+                pass
+        except ConnectionResetError:
+            pass
+    return True
+
+
+async def dial(server: Server) -> socket.socket:
+    sock = socket.socket()
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, server.listeners[0].address)
+    return sock
+
+
+async def test_idle_half_sent_and_surplus_connections_end() -> None:
+    settings = quick(idle_ms=1000, half_frame_ms=100, connections_max=3)
+    async with serving(settings) as (server, _):
+        idle, half = await dial(server), await dial(server)
+        await asyncio.get_running_loop().sock_sendall(half, request(1, ECHO.id, b"x" * 100)[:50])
+        surplus = await dial(server)
+        assert await closes(surplus)
+        assert server.turned_away == 1
+        assert await closes(half)
+        assert await closes(idle)
+        for sock in (idle, half, surplus):
+            sock.close()
+    assert server.buffered_bytes == 0
+
+
+async def test_a_reader_that_takes_nothing_holds_a_bounded_amount_and_is_dropped() -> None:
+    settings = quick(unsent_bytes=256 * 1024, slow_reader_ms=600)
+    async with serving(settings) as (server, _):
+        sock = await dial(server)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        frame = request(1, ECHO.id, ECHO.pack_request(Ask("")), b"x" * 30_000)
+        peak = 0
+
+        async def flood() -> None:
+            nonlocal peak
+            while True:
+                await asyncio.get_running_loop().sock_sendall(sock, frame)
+                peak = max(peak, server.buffered_bytes)
+
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            await asyncio.wait_for(flood(), 20)
+        sock.close()
+        assert peak < 3 * 1024 * 1024
+        assert server.buffered_bytes == 0
+
+
+async def test_a_frame_over_the_bound_is_refused_and_ends_its_connection() -> None:
+    async with serving(quick(frame_bytes=1024)) as (server, channel):
+        with pytest.raises(RpcRefused, match="larger"):
+            await channel.call(ECHO, Ask("x" * 5000), timeout_ms=1000)
+        assert server.listeners[0].refusals["too large"] == 1
+
+
+def test_what_has_no_type_on_the_wire_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(InvalidArgument, match="no type on the wire"):
+        wire_type(set[int])
