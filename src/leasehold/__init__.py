@@ -11,6 +11,7 @@ from leasehold.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from leasehold.coord.connect import connect
 
 __version__ = "0.1.0"
 
@@ -24,4 +25,5 @@ __all__ = [
     "SettingError",
     "Unavailable",
     "UnknownOutcome",
+    "connect",
 ]

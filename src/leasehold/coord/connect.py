@@ -1,0 +1,61 @@
+"""`connect(url)`: one door to every back end."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol
+
+from leasehold.coord.api import Coord
+from leasehold.coord.namespace import Namespaced
+from leasehold.coord.url import ConnectOptions, CoordUrl, parse_url
+
+
+class Opener(Protocol):
+    """What a back end offers: open a client for an address."""
+
+    async def __call__(self, url: CoordUrl, options: ConnectOptions) -> Coord: ...
+
+
+# Back ends are imported when used: a program on `memory://` needs no gRPC.
+OPENERS = {
+    "etcd": "leasehold.coord.etcd.client:open_etcd",
+    "etcds": "leasehold.coord.etcd.client:open_etcd",
+    "memory": "leasehold.coord.embedded.client:open_memory",
+    "embedded": "leasehold.coord.embedded.client:open_embedded",
+}
+
+
+async def connect(
+    url: str,
+    *,
+    namespace: bytes | str = b"",
+    timeout_s: float = 5.0,
+    attempt_timeout_s: float = 1.0,
+    user: str = "",
+    password: str = "",
+    ca: bytes | str | Path | None = None,
+    cert: bytes | str | Path | None = None,
+    key: bytes | str | Path | None = None,
+    watch_queue_events_max: int = 20_000,
+) -> Coord:
+    """Open a client for the store at `url`; `leasehold.coord.url` says what addresses look like.
+
+    It returns at once: endpoints are contacted when there is something to ask.
+    """
+    given = ConnectOptions(
+        namespace=namespace.encode() if isinstance(namespace, str) else namespace,
+        timeout_s=timeout_s,
+        attempt_timeout_s=attempt_timeout_s,
+        user=user,
+        password=password,
+        ca=ca,
+        cert=cert,
+        key=key,
+        watch_queue_events_max=watch_queue_events_max,
+    )
+    address, options = parse_url(url, given)
+    module, _, attribute = OPENERS[address.scheme].partition(":")
+    opener: Opener = getattr(importlib.import_module(module), attribute)
+    coord = await opener(address, options)
+    return Namespaced(coord, options.namespace) if options.namespace else coord

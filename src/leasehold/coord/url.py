@@ -1,0 +1,108 @@
+"""What the address of a coordination store says.
+
+    etcd://h1:2379,h2:2379          a cluster; etcds:// with TLS
+    etcd://user:password@h1:2379    with a user
+    memory://  memory://name        in this process, gone with it; the same name is the same store
+    embedded:///var/lib/leasehold   in this process, durable in that directory
+
+After a `?`: `namespace=/app/`, `timeout=5s`, `attempt_timeout=1s`, and for etcds:// the files `ca=`, `cert=`, `key=`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.base.units import parse_duration_ms
+
+SCHEMES = ("etcd", "etcds", "memory", "embedded")
+DEFAULT_PORT = 2379
+_URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """How to talk to the store.
+
+    `ca`, `cert` and `key` are PEM bytes or the path of a PEM file. `attempt_timeout_s` is how long one endpoint of
+    several is given before the next one is asked.
+    """
+
+    namespace: bytes = b""
+    timeout_s: float = 5.0
+    attempt_timeout_s: float = 1.0
+    user: str = ""
+    password: str = ""
+    ca: bytes | str | Path | None = None
+    cert: bytes | str | Path | None = None
+    key: bytes | str | Path | None = None
+    watch_queue_events_max: int = 20_000
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0 or self.attempt_timeout_s <= 0:
+            raise InvalidArgument("timeout_s and attempt_timeout_s must be more than 0")
+        if bool(self.cert) != bool(self.key):
+            raise InvalidArgument("a client certificate needs both cert and key")
+        if self.watch_queue_events_max < 1:
+            raise InvalidArgument("watch_queue_events_max must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordUrl:
+    """An address taken apart. `endpoints` are `host:port`; `path` is of `embedded://`, `name` of `memory://`."""
+
+    scheme: str
+    endpoints: tuple[str, ...] = ()
+    name: str = ""
+    path: Path | None = None
+
+
+def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl, ConnectOptions]:
+    """Take `url` apart; what it says after the `?` is added to `options`."""
+    match = _URL.fullmatch(url)
+    if match is None or match["scheme"] not in SCHEMES:
+        known = "etcd://host:2379, etcds://host:2379, memory:// or embedded:///directory"
+        raise InvalidArgument(f"not the address of a store: {url!r}; it looks like {known}")
+    options = _with_query(url, options or ConnectOptions(), match["query"] or "")
+    scheme, authority, path = match["scheme"], match["authority"], match["path"] or ""
+    if scheme == "memory":
+        return CoordUrl(scheme, name=authority + path), options
+    if scheme == "embedded":
+        if authority or len(path) < 2:
+            raise InvalidArgument(f"{url!r} names no directory; it looks like embedded:///directory")
+        return CoordUrl(scheme, path=Path(unquote(path))), options
+    if path not in ("", "/"):
+        raise InvalidArgument(f"{url!r}: a path means nothing to etcd; for a key prefix write ?namespace={path}")
+    user, _, hosts = authority.rpartition("@")
+    if user:
+        name, _, password = user.partition(":")
+        options = replace(options, user=unquote(name), password=unquote(password))
+    return CoordUrl(scheme, endpoints=tuple(_endpoint(url, host) for host in hosts.split(","))), options
+
+
+def _endpoint(url: str, host: str) -> str:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::(\d+))?", host.strip())
+    if match is None:
+        raise InvalidArgument(f"{url!r}: {host!r} is not a host with a port")
+    return f"{match[1]}:{match[2] or DEFAULT_PORT}"
+
+
+def _with_query(url: str, options: ConnectOptions, query: str) -> ConnectOptions:
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "namespace":
+            options = replace(options, namespace=value.encode())
+        elif name in ("timeout", "attempt_timeout"):
+            try:
+                seconds = parse_duration_ms(value) / 1000
+            except ValueError as error:
+                raise InvalidArgument(f"{url!r}: {name}={value}: {error}") from None
+            options = replace(options, **{f"{name}_s": seconds})  # type: ignore[arg-type]  # the two are floats
+        elif name in ("ca", "cert", "key"):
+            options = replace(options, **{name: value})  # type: ignore[arg-type]  # the three are paths
+        else:
+            known = ", ".join(item.name.removesuffix("_s") for item in fields(ConnectOptions))
+            raise InvalidArgument(f"{url!r}: unknown option {name!r}; known are {known}")
+    return options
