@@ -28,3 +28,34 @@ class RpcRefused(Refused):
 
 class CallLost(UnknownOutcome):
     """The connection ended, or the deadline passed, after the call was sent: it may have been carried out."""
+
+
+class MasterError(Refused):
+    """The master refused a call on its merits: `code` is its error code, `name` what it means."""
+
+    def __init__(self, code: int, call: str) -> None:
+        super().__init__(f"{call}: {CODE_NAMES.get(code, 'error')} ({code})")
+        self.code = code
+        self.name = CODE_NAMES.get(code, "error")
+
+
+CODE_NAMES = {
+    -1: "internal error",
+    -101: "segment not found",
+    -102: "segment exists already",
+    -200: "no space",
+    -300: "version mismatch",
+    -400: "bad key",
+    -600: "bad parameters",
+    -601: "illegal client",
+    -700: "invalid write",
+    -703: "replica not ready",
+    -704: "object not found",
+    -705: "object exists already",
+    -706: "object has a lease",
+    -707: "lease expired",
+    -900: "rpc failed",
+    -901: "rpc timed out",
+    -1010: "no master elected",
+    -1400: "task not found",
+}

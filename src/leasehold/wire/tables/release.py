@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from leasehold.wire.body import type_hash
 from leasehold.wire.frame import function_id
-from leasehold.wire.schema import I32, Expected, Tuple, Type
+from leasehold.wire.schema import I32, Expected, Record, Tuple, Type
 
 SERVICE = "mooncake::WrappedMasterService::"
 
@@ -46,4 +46,6 @@ class Release:
     def __init__(self, name: str, functions: Mapping[str, Function]) -> None:
         self.name = name
         self.functions = {each: function.named(each) for each, function in functions.items()}
+        # Since 0.3.13 the end of a put names the object with its checksum, before that by its key alone.
+        self.object_meta = isinstance(self.functions["PutEnd"].arguments["object"], Record)
         self.by_id = {function.id: function for function in self.functions.values()}

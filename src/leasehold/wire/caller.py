@@ -1,0 +1,110 @@
+"""Calls that outlive connections: find the master, connect, call, and after a failure repeat what may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from leasehold.base.errors import Unavailable
+from leasehold.runtime.clock import BootClock
+from leasehold.wire.body import pack, unpack
+from leasehold.wire.channel import Channel, open_channel
+from leasehold.wire.errors import CallLost, MasterError
+from leasehold.wire.finder import Finder
+from leasehold.wire.rpc import Method
+from leasehold.wire.schema import Failed
+from leasehold.wire.tables import NEWEST, Release
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=Struct)
+A = TypeVar("A", bound=Struct)
+
+_PAUSE_MS = 20  # after a failure; short, because the client's own deadline bounds the tries
+_PAUSE_MAX_MS = 500
+_CONNECT_MS = 2_000
+
+
+class Caller:
+    """One connection at a time to whoever is the master. Safe for many tasks at once, on one loop."""
+
+    def __init__(self, finder: Finder, *, release: Release = NEWEST, timeout_ms: int = 10_000) -> None:
+        self.release = release
+        self.timeout_ms = timeout_ms
+        self.reconnects = 0
+        self._finder = finder
+        self._clock = BootClock()
+        self._channel: Channel | None = None
+        self._connecting = asyncio.Lock()
+        self._on_connect: list[Callable[[Channel], None]] = []
+
+    def on_connect(self, then: Callable[[Channel], None]) -> None:
+        """Call `then` with every new connection: to listen for pushes, say."""
+        self._on_connect.append(then)
+
+    async def mooncake(self, name: str, *arguments: Any, repeat: bool = False, timeout_ms: int | None = None) -> Any:
+        """Call a function of Mooncake's table. The result itself, `Failed` inside lists; a failed call raises.
+
+        `repeat`: whether a call whose answer was lost may be sent again.
+        """
+        function = self.release.functions[name]
+        body = b""
+        if function.request is not None:
+            body = pack(function.request, arguments if len(arguments) > 1 else arguments[0], literal=False)
+
+        async def once(channel: Channel, left_ms: int) -> Any:
+            answered = await channel.raw_call(function.id, body, timeout_ms=left_ms)
+            return unpack(function.returns, answered.body)
+
+        result = await self._persist(once, repeat, timeout_ms)
+        if isinstance(result, Failed):
+            raise MasterError(result.code, name)
+        return result
+
+    async def own(self, function: Method[Q, A], message: Q, *, repeat: bool, timeout_ms: int | None = None) -> A:
+        """Call a function of our own."""
+
+        async def once(channel: Channel, left_ms: int) -> A:
+            return await channel.call(function, message, timeout_ms=left_ms)
+
+        return await self._persist(once, repeat, timeout_ms)
+
+    async def _persist(self, once: Callable[[Channel, int], Awaitable[T]], repeat: bool, timeout_ms: int | None) -> T:
+        """Try until it is answered, the deadline passes, or an outcome is unknown that must not be repeated."""
+        deadline_ms = self._clock.now_ms() + (timeout_ms if timeout_ms is not None else self.timeout_ms)
+        pause_ms = _PAUSE_MS
+        while True:
+            left_ms = deadline_ms - self._clock.now_ms()
+            try:
+                channel = await self._connected(left_ms)
+                return await once(channel, max(left_ms, 1))
+            except (Unavailable, CallLost) as error:
+                if isinstance(error, CallLost) and not repeat:
+                    raise
+                if self._clock.now_ms() + pause_ms >= deadline_ms:
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(pause_ms * 2, _PAUSE_MAX_MS)
+
+    async def _connected(self, left_ms: int) -> Channel:
+        channel = self._channel
+        if channel is not None and not channel.closed:
+            return channel
+        async with self._connecting:
+            if self._channel is not None and not self._channel.closed:
+                return self._channel
+            host, port = await self._finder.find()
+            self._channel = await open_channel(host, port, timeout_ms=max(min(left_ms, _CONNECT_MS), 1))
+            self.reconnects += 1
+            for then in self._on_connect:
+                then(self._channel)
+            return self._channel
+
+    def forget_connection(self) -> None:
+        """Close the connection at hand; the next call finds the master anew."""
+        if self._channel is not None:
+            self._channel.close()
+
+    close = forget_connection

@@ -1,0 +1,315 @@
+"""`leasehold.Client`: every call of the master, typed, with a deadline, over whatever becomes of the connection.
+
+    async with Client("127.0.0.1:50051") as master:
+        if await master.exist_key("k"):
+            found = await master.get_replica_list("k")
+
+What the master refuses raises `MasterError` with its code; a batch gives one result or `Failed(code)` for each key.
+A call that was sent and not answered raises `CallLost` (outcome unknown), unless repeating it is harmless: reads,
+pings, mounts, and starts of puts, which carry a request id and get the same space again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from leasehold.wire import messages as m
+from leasehold.wire.caller import Caller
+from leasehold.wire.errors import MasterError, RpcRefused
+from leasehold.wire.finder import AddressList, Finder, parse_address
+from leasehold.wire.frame import Err
+from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Get, Located, Start, Started
+from leasehold.wire.rpc import Method
+from leasehold.wire.schema import Failed
+from leasehold.wire.tables import NEWEST, Release
+
+Key = str | bytes
+ALL = int(m.ReplicaType.ALL)
+
+
+def _raw(key: Key) -> bytes:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _raws(keys: Sequence[Key]) -> list[bytes]:
+    return [_raw(key) for key in keys]
+
+
+class Client:
+    """See the module. `native`: put into our own storage hosts (`leasehold host`), not into Mooncake's memory."""
+
+    def __init__(
+        self,
+        master: str | Finder,
+        *,
+        tenant: Key = m.DEFAULT_TENANT,
+        client_id: bytes | None = None,
+        native: bool = False,
+        release: Release = NEWEST,
+        timeout_ms: int = 10_000,
+    ) -> None:
+        """`master` is `HOST:PORT`, several with commas between, or a `Finder` such as `MasterView(coord)`."""
+        finder = AddressList([parse_address(each) for each in master.split(",")]) if isinstance(master, str) else master
+        self.calls = Caller(finder, release=release, timeout_ms=timeout_ms)
+        self.tenant = _raw(tenant)
+        self.client_id = client_id or secrets.token_bytes(16)
+        self.native = native
+        self._plain = False  # the peer is a C++ master: it has only Mooncake's functions
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Nothing is unmounted."""
+        self.calls.close()
+
+    # --- about the master
+
+    async def service_ready(self) -> str:
+        """The version of the service."""
+        return str(await self.calls.mooncake("ServiceReady", repeat=True))
+
+    async def storage_config(self) -> m.StorageConfig:
+        answer: m.StorageConfig = await self.calls.mooncake("GetStorageConfig", repeat=True)
+        return answer
+
+    async def ping(self) -> m.PingResponse:
+        """Stay alive as a storage client. `client_status` 2 asks to mount again."""
+        answer: m.PingResponse = await self.calls.mooncake("Ping", self.client_id, repeat=True)
+        return answer
+
+    # --- reads
+
+    async def exist_key(self, key: Key) -> bool:
+        """Whether it is there; if so it is leased (unless the master is told not to)."""
+        return bool(await self.calls.mooncake("ExistKey", _raw(key), self.tenant, repeat=True))
+
+    async def batch_exist_key(self, keys: Sequence[Key]) -> list[bool | Failed]:
+        answer: list[bool | Failed] = await self.calls.mooncake("BatchExistKey", _raws(keys), self.tenant, repeat=True)
+        return answer
+
+    async def get_replica_list(self, key: Key) -> m.GetReplicaListResponse:
+        """Where it is, and for how long that is promised, counted from when this was sent."""
+        (found,) = await self.batch_get_replica_list([key])
+        if isinstance(found, Failed):
+            raise MasterError(found.code, "GetReplicaList")
+        return found
+
+    async def batch_get_replica_list(self, keys: Sequence[Key]) -> list[m.GetReplicaListResponse | Failed]:
+        if not self._plain:
+            try:
+                found: Found = await self.calls.own(GET, Get(self.tenant, _raws(keys)), repeat=True)
+            except RpcRefused as error:
+                self._only_plain(error)
+            else:
+                return [
+                    m.GetReplicaListResponse(each.replicas, found.lease_ttl_ms, each.checksum)
+                    if each.code == 0
+                    else Failed(each.code)
+                    for each in found.objects
+                ]
+        answer: list[m.GetReplicaListResponse | Failed] = await self.calls.mooncake(
+            "BatchGetReplicaList", _raws(keys), self.tenant, repeat=True
+        )
+        return answer
+
+    async def get_replica_list_by_regex(self, pattern: Key) -> dict[bytes, list[m.ReplicaDescriptor]]:
+        answer: dict[bytes, list[m.ReplicaDescriptor]] = await self.calls.mooncake(
+            "GetReplicaListByRegex", _raw(pattern), self.tenant, repeat=True
+        )
+        return answer
+
+    # --- puts
+
+    async def put_start(
+        self, key: Key, size: int, config: m.ReplicateConfig | None = None
+    ) -> list[m.ReplicaDescriptor]:
+        """Space for an object: write the bytes there, then `put_end`."""
+        return self._only(await self.batch_put_start([key], [size], config), "PutStart")
+
+    async def batch_put_start(
+        self, keys: Sequence[Key], sizes: Sequence[int], config: m.ReplicateConfig | None = None
+    ) -> list[list[m.ReplicaDescriptor] | Failed]:
+        return await self._start(PUT_START, "BatchPutStart", keys, sizes, config)
+
+    async def put_end(self, key: Key, *, type: int = ALL, checksum: int | None = None) -> None:
+        """The bytes are there: the object becomes readable."""
+        await self.calls.mooncake("PutEnd", self.client_id, self._meta(key, checksum), type, self.tenant)
+
+    async def batch_put_end(self, keys: Sequence[Key], *, type: int = ALL) -> list[Failed | None]:
+        objects = [self._meta(key, None) for key in keys]
+        return await self._many("BatchPutEnd", self.client_id, objects, type, self.tenant)
+
+    async def put_revoke(self, key: Key, *, type: int = ALL) -> None:
+        """Give the space of an unfinished put back."""
+        await self.calls.mooncake("PutRevoke", self.client_id, _raw(key), type, self.tenant)
+
+    async def batch_put_revoke(self, keys: Sequence[Key], *, type: int = ALL) -> list[Failed | None]:
+        return await self._many("BatchPutRevoke", self.client_id, _raws(keys), type, self.tenant)
+
+    async def upsert_start(
+        self, key: Key, size: int, config: m.ReplicateConfig | None = None
+    ) -> list[m.ReplicaDescriptor]:
+        """As `put_start`, over an object that may exist."""
+        return self._only(await self.batch_upsert_start([key], [size], config), "UpsertStart")
+
+    async def batch_upsert_start(
+        self, keys: Sequence[Key], sizes: Sequence[int], config: m.ReplicateConfig | None = None
+    ) -> list[list[m.ReplicaDescriptor] | Failed]:
+        return await self._start(UPSERT_START, "BatchUpsertStart", keys, sizes, config)
+
+    async def upsert_end(self, key: Key, *, type: int = ALL, checksum: int | None = None) -> None:
+        await self.calls.mooncake("UpsertEnd", self.client_id, self._meta(key, checksum), type, self.tenant)
+
+    async def batch_upsert_end(self, keys: Sequence[Key]) -> list[Failed | None]:
+        objects = [self._meta(key, None) for key in keys]
+        return await self._many("BatchUpsertEnd", self.client_id, objects, self.tenant)
+
+    async def upsert_revoke(self, key: Key, *, type: int = ALL) -> None:
+        await self.calls.mooncake("UpsertRevoke", self.client_id, _raw(key), type, self.tenant)
+
+    async def batch_upsert_revoke(self, keys: Sequence[Key]) -> list[Failed | None]:
+        return await self._many("BatchUpsertRevoke", self.client_id, _raws(keys), self.tenant)
+
+    # --- removes
+
+    async def remove(self, key: Key, *, force: bool = False) -> None:
+        await self.calls.mooncake("Remove", _raw(key), force, self.tenant)
+
+    async def batch_remove(self, keys: Sequence[Key], *, force: bool = False) -> list[Failed | None]:
+        return await self._many("BatchRemove", _raws(keys), force, self.tenant)
+
+    async def remove_by_regex(self, pattern: Key, *, force: bool = False) -> int:
+        """How many were removed; what is leased stays unless `force`."""
+        return int(await self.calls.mooncake("RemoveByRegex", _raw(pattern), force, self.tenant))
+
+    async def remove_all(self, *, force: bool = False) -> int:
+        return int(await self.calls.mooncake("RemoveAll", force, self.tenant))
+
+    async def batch_replica_clear(self, keys: Sequence[Key], segment_name: str = "") -> list[bytes]:
+        """Clear this client's replicas on a segment (all segments if none is named); which keys were cleared."""
+        answer: list[bytes] = await self.calls.mooncake("BatchReplicaClear", _raws(keys), self.client_id, segment_name)
+        return answer
+
+    # --- segments
+
+    async def mount_segment(self, segment: m.Segment) -> None:
+        await self.calls.mooncake("MountSegment", segment, self.client_id, repeat=True)
+
+    async def remount_segment(self, segments: Sequence[m.Segment]) -> None:
+        await self.calls.mooncake("ReMountSegment", list(segments), self.client_id, repeat=True)
+
+    async def unmount_segment(self, segment_id: bytes) -> None:
+        await self.calls.mooncake("UnmountSegment", segment_id, self.client_id)
+
+    async def graceful_unmount_segment(self, segment_id: bytes, grace_ms: int) -> None:
+        await self.calls.mooncake("GracefulUnmountSegment", segment_id, self.client_id, grace_ms)
+
+    async def query_segment_status(self, name: str) -> int:
+        return int(await self.calls.mooncake("QuerySegmentStatus", name, repeat=True))
+
+    async def batch_query_ip(self, client_ids: Sequence[bytes]) -> dict[bytes, list[str]]:
+        answer: dict[bytes, list[str]] = await self.calls.mooncake("BatchQueryIp", list(client_ids), repeat=True)
+        return answer
+
+    # --- copies and moves
+
+    async def create_copy_task(self, key: Key, targets: Sequence[str]) -> bytes:
+        return bytes(await self.calls.mooncake("CreateCopyTask", _raw(key), self.tenant, list(targets)))
+
+    async def create_move_task(self, key: Key, source: str, target: str) -> bytes:
+        return bytes(await self.calls.mooncake("CreateMoveTask", _raw(key), self.tenant, source, target))
+
+    async def query_task(self, task_id: bytes) -> m.TaskView:
+        answer: m.TaskView = await self.calls.mooncake("QueryTask", task_id, repeat=True)
+        return answer
+
+    async def fetch_tasks(self, limit: int = 16) -> list[m.TaskAssignment]:
+        answer: list[m.TaskAssignment] = await self.calls.mooncake("FetchTasks", self.client_id, limit)
+        return answer
+
+    async def mark_task_to_complete(self, task_id: bytes, status: int, message: str = "") -> None:
+        report = m.TaskReport(task_id, status, message)
+        await self.calls.mooncake("MarkTaskToComplete", self.client_id, report)
+
+    async def copy_start(self, key: Key, source: str, targets: Sequence[str]) -> m.CopyPlan:
+        answer: m.CopyPlan = await self.calls.mooncake(
+            "CopyStart", self.client_id, _raw(key), self.tenant, source, list(targets)
+        )
+        return answer
+
+    async def copy_end(self, key: Key) -> None:
+        await self.calls.mooncake("CopyEnd", self.client_id, _raw(key), self.tenant)
+
+    async def copy_revoke(self, key: Key) -> None:
+        await self.calls.mooncake("CopyRevoke", self.client_id, _raw(key), self.tenant)
+
+    async def move_start(self, key: Key, source: str, target: str) -> m.MovePlan:
+        answer: m.MovePlan = await self.calls.mooncake(
+            "MoveStart", self.client_id, _raw(key), self.tenant, source, target
+        )
+        return answer
+
+    async def move_end(self, key: Key) -> None:
+        await self.calls.mooncake("MoveEnd", self.client_id, _raw(key), self.tenant)
+
+    async def move_revoke(self, key: Key) -> None:
+        await self.calls.mooncake("MoveRevoke", self.client_id, _raw(key), self.tenant)
+
+    # --- inside
+
+    async def _start(
+        self,
+        function: Method[Start, Started],
+        plain: str,
+        keys: Sequence[Key],
+        sizes: Sequence[int],
+        config: m.ReplicateConfig | None,
+    ) -> list[list[m.ReplicaDescriptor] | Failed]:
+        """Start puts by our own function, or by Mooncake's if the peer has only that (then nothing is repeated)."""
+        config = config or m.ReplicateConfig()
+        if not self._plain:
+            request = secrets.randbits(62) | 1
+            start = Start(self.client_id, self.tenant, _raws(keys), list(sizes), config, request, self.native)
+            try:
+                started = await self.calls.own(function, start, repeat=True)
+            except RpcRefused as error:
+                self._only_plain(error)
+            else:
+                return [_replicas(each) for each in started.objects]
+        answer: list[list[m.ReplicaDescriptor] | Failed] = await self.calls.mooncake(
+            plain, self.client_id, _raws(keys), list(sizes), config, self.tenant
+        )
+        return answer
+
+    def _only_plain(self, error: RpcRefused) -> None:
+        if error.err != Err.NOT_REGISTERED or self.native:
+            raise error
+        self._plain = True
+
+    async def _many(self, name: str, *arguments: Any) -> list[Failed | None]:
+        answer: list[Failed | None] = await self.calls.mooncake(name, *arguments)
+        return answer
+
+    def _meta(self, key: Key, checksum: int | None) -> m.ObjectMeta | bytes:
+        """How this release names an object at the end of its put."""
+        return m.ObjectMeta(_raw(key), checksum) if self.calls.release.object_meta else _raw(key)
+
+    @staticmethod
+    def _only(results: list[list[m.ReplicaDescriptor] | Failed], call: str) -> list[m.ReplicaDescriptor]:
+        (result,) = results
+        if isinstance(result, Failed):
+            raise MasterError(result.code, call)
+        return result
+
+
+def _replicas(located: Located) -> list[m.ReplicaDescriptor] | Failed:
+    return located.replicas if located.code == 0 else Failed(located.code)
