@@ -11,6 +11,12 @@ from leasehold.base.errors import LeaseholdError
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
+    "history": "leasehold.cli.history:history",
+    "node": "leasehold.cli.node:node",
+    "pause": "leasehold.cli.pause:pause",
+    "resume": "leasehold.cli.pause:resume",
+    "status": "leasehold.cli.status:status",
+    "switchover": "leasehold.cli.switchover:switchover",
     "plan": "leasehold.cli.plan:plan_command",
     "version": "leasehold.cli.version:version",
 }

@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, resolve, specs
+from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, Spec, resolve, specs
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_CONFIG = "settings__config"
 
 
 def settings_options(model: type[Any], section: str) -> Callable[[F], F]:
     """Give a click command `--config FILE` and one flag for every setting of `model`."""
+    return sections_options({section: model})
+
+
+def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
+    """The same for several sections of one file; `--help` lists them in this order."""
 
     def decorate(command: F) -> F:
-        for name, (field, spec) in reversed(specs(model).items()):
-            default = spec.show(getattr(model, field)) or '""'
-            variable = f"{ENVIRONMENT_PREFIX}_{section.upper()}_{name.upper()}"
-            bounds = f", {spec.show(spec.low)} to {spec.show(spec.high)}" if spec.low is not None else ""
-            option = click.option(
-                f"--{name.replace('_', '-')}",
-                f"{section}__{name}",
-                metavar=spec.unit.upper() if not spec.choices else spec.unit,
-                default=None,
-                help=f"{spec.help} (default {default}{bounds}; {variable})",
-            )
-            command = option(command)
+        for section, model in reversed(list(models.items())):
+            for name, (field, spec) in reversed(specs(model).items()):
+                command = _flag(model, section, name, field, spec)(command)
         return click.option(
             "--config",
-            f"{section}__config",
+            _CONFIG,
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help=f"TOML file with a [{section}] section",
+            help=f"TOML file with a section {' '.join(f'[{section}]' for section in models)}",
         )(command)
 
     return decorate
 
 
+def _flag(model: type[Any], section: str, name: str, field: str, spec: Spec) -> Callable[[F], F]:
+    default = spec.show(getattr(model, field)) or '""'
+    variable = f"{ENVIRONMENT_PREFIX}_{section.upper()}_{name.upper()}"
+    bounds = f", {spec.show(spec.low)} to {spec.show(spec.high)}" if spec.low is not None else ""
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        f"{section}__{name}",
+        metavar=spec.unit.upper() if not spec.choices else spec.unit,
+        default=None,
+        help=f"{spec.help} (default {default}{bounds}; {variable})",
+    )
+
+
 def resolve_options(model: type[T], section: str, options: dict[str, Any]) -> Resolved[T]:
     """What `settings_options` collected, put together with file and environment."""
-    file: Path | None = options.get(f"{section}__config")
+    file: Path | None = options.get(_CONFIG)
     flags = {name: options.get(f"{section}__{name}") for name in specs(model)}
     try:
         return resolve(

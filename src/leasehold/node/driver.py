@@ -45,6 +45,7 @@ from leasehold.ha.events import (
 from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import DeleteRange, Put, Range
+from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.node")
 
@@ -85,7 +86,7 @@ class Driver:
         self._on_progress = on_progress
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(self._failed)
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._kept: dict[int, KeepAlive] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -106,8 +107,7 @@ class Driver:
             self._arm()
         except BaseException as error:
             # A machine that raised may have done half of something: this process must not go on with it.
-            self._closed = True
-            self._on_fatal(error)
+            self._failed(error)
             raise
 
     def decided(self) -> None:
@@ -139,19 +139,19 @@ class Driver:
     def _do(self, effect: NodeEffect) -> None:
         match effect:
             case StoreRequest():
-                self._start(self._ask(effect))
+                self._tasks.start(self._ask(effect))
             case Say(sentence, grave):
                 (log.error if grave else log.info)(sentence)
             case ChangeRole():
                 log.info(effect.sentence, role=effect.role.value)
                 self._on_role(effect)
             case OpenWatch():
-                self._watches[effect.watch] = self._start(self._watch(effect))
+                self._watches[effect.watch] = self._tasks.start(self._watch(effect))
             case CloseWatch(watch):
                 if (task := self._watches.pop(watch, None)) is not None:
                     task.cancel()
             case GrantLease():
-                self._start(self._grant(effect))
+                self._tasks.start(self._grant(effect))
             case KeepLease():
                 self._keep(effect)
             case DropLease():
@@ -167,15 +167,8 @@ class Driver:
             case WriteSnapshot():
                 self._keeper.write_snapshot(effect)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._closed:
+    def _failed(self, error: BaseException) -> None:
+        if not self._closed:
             self._closed = True
             self._on_fatal(error)
 
@@ -231,7 +224,7 @@ class Driver:
         if (kept := self._kept.pop(effect.lease, None)) is not None:
             kept.close()
         if effect.revoke:
-            self._start(self._revoke(effect.lease))
+            self._tasks.start(self._revoke(effect.lease))
 
     async def _revoke(self, lease: int) -> None:
         try:
@@ -258,9 +251,7 @@ class Driver:
             self._timer.cancel()
         for kept in self._kept.values():
             kept.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
 
 async def _answer(request: int, call: Coroutine[Any, Any, StoreResult], timeout_ms: int) -> StoreAnswered:

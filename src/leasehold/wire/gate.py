@@ -9,8 +9,10 @@ from typing import Protocol
 class Gate(Protocol):
     """What a server asks of the node. Cheap: it is asked for every burst."""
 
-    durable_n: int
-    """Every record up to this number is durable."""
+    @property
+    def durable_n(self) -> int:
+        """Every record up to this number is durable."""
+        ...
 
     def may_serve(self) -> bool:
         """Whether this node has, at this moment, the right to answer. If not, connections are closed unanswered."""

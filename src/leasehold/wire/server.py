@@ -138,15 +138,19 @@ class Server:
             except OSError as error:  # out of descriptors, most likely: those we have go on
                 self.log.error("cannot accept connections", error=str(error))
                 return
-            if len(self.connections) >= self.settings.connections_max:
-                self.turned_away += 1
-                sock.close()
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(sock)
-            self.accepted += 1
-            self.connections.add(Connection(self, listener, sock, f"{address[0]}:{address[1]}"))
+            self.adopt(listener, sock, f"{address[0]}:{address[1]}")
+
+    def adopt(self, listener: Listener, sock: socket.socket, peer: str) -> None:
+        """Serve on a connection that somebody accepted, as if it had come by `listener`."""
+        if len(self.connections) >= self.settings.connections_max:
+            self.turned_away += 1
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(sock)
+        self.accepted += 1
+        self.connections.add(Connection(self, listener, sock, peer))
 
     def send_at_end_of_turn(self, connection: Connection) -> None:
         if not self._late:

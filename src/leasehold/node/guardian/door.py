@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.door")
 
@@ -68,7 +69,7 @@ class Door:
     _target: str = ""
     _open: bool = False
     _pointed: asyncio.Event = field(default_factory=asyncio.Event)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
     _waiting: int = 0
 
@@ -94,9 +95,7 @@ class Door:
 
     async def close(self) -> None:
         self.set_open(False)
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _accept(self, listener: socket.socket, table: str) -> None:
         for _ in range(64):  # a bounded burst: other readers want their turn
@@ -109,9 +108,7 @@ class Door:
                 self.counts.reset_full += 1
                 reset(sock)
                 continue
-            task = asyncio.get_running_loop().create_task(self._serve(sock, table))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._serve(sock, table))
 
     async def _serve(self, client: socket.socket, table: str) -> None:
         self.counts.held += 1

@@ -1,0 +1,31 @@
+"""`leasehold history`: every change of role, with its reason in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from leasehold.admin.status import HistoryLine
+from leasehold.cli.operate import admin_option, first_answering, json_option, print_json
+
+
+@click.command()
+@admin_option
+@json_option
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="how many, the newest")
+def history(admin: str, as_json: bool, limit: int) -> None:
+    """What has happened to the cluster's leadership: when, who, and why."""
+    _, lines = first_answering(admin, f"/api/history?limit={limit}", list[HistoryLine])
+    if as_json:
+        print_json(lines)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("when (UTC)", "node", "epoch", "role", "why"):
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        when = datetime.fromtimestamp(line.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        table.add_row(when, line.node, str(line.epoch), line.role, line.sentence)
+    Console(highlight=False).print(table)

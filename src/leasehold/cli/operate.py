@@ -1,0 +1,84 @@
+"""What the operator's commands share: how to reach a node's admin port, and how to print."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from leasehold.base.errors import Refused, Unavailable
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+ADMIN_DEFAULT = "127.0.0.1:8700,127.0.0.1:8701"
+TIMEOUT_S = 3.0
+OPERATE_TIMEOUT_S = 40.0
+
+admin_option = click.option(
+    "--admin",
+    default=ADMIN_DEFAULT,
+    show_default=True,
+    envvar="LEASEHOLD_ADMIN",
+    metavar="HOST:PORT,...",
+    help="admin ports of nodes; the first that answers is asked",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="print JSON, for programs")
+
+
+class Problem(msgspec.Struct):
+    """What the admin port says when it cannot."""
+
+    error: str = ""
+    sentence: str = ""
+
+
+def call(
+    address: str, path: str, kind: type[T], *, body: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> T:
+    """GET, or POST if there is a `body`; `Unavailable` if nobody answers, `Refused` with what was said."""
+    data = None if body is None else msgspec.json.encode(body)
+    request = urllib.request.Request(f"http://{address}{path}", data=data)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+    except urllib.error.HTTPError as error:
+        raise Refused(f"{address}: {_said(error)}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"no node answers at {address} ({error}): is it running? --admin names another") from None
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    raw = error.read()
+    try:
+        problem = msgspec.json.decode(raw, type=Problem)
+    except msgspec.MsgspecError:
+        return f"{error.code} {raw[:200].decode(errors='replace')}"
+    return problem.sentence or problem.error or str(error.code)
+
+
+def addresses(admin: str) -> list[str]:
+    return [part.strip() for part in admin.split(",") if part.strip()]
+
+
+def first_answering(admin: str, path: str, kind: type[T]) -> tuple[str, T]:
+    """The first of several nodes that answers, and what it says."""
+    last: Unavailable | None = None
+    for address in addresses(admin):
+        try:
+            return address, call(address, path, kind)
+        except Unavailable as error:
+            last = error
+    raise last or Unavailable("no admin port was named: --admin HOST:PORT")
+
+
+def print_json(value: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def fail(message: str) -> NoReturn:
+    raise click.ClickException(message)

@@ -1,0 +1,34 @@
+"""`leasehold pause` and `leasehold resume`: keep nodes from campaigning, for work on the cluster."""
+
+from __future__ import annotations
+
+import click
+
+from leasehold.admin.status import ClusterStatus, Operated
+from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
+
+
+def _operate(admin: str, path: str, body: dict[str, str], as_json: bool) -> None:
+    address, _ = first_answering(admin, "/api/cluster", ClusterStatus)
+    outcome = call(address, path, Operated, body=body)
+    if as_json:
+        print_json(outcome)
+    else:
+        click.echo(outcome.sentence)
+
+
+@click.command()
+@admin_option
+@json_option
+@click.option("--reason", default="", help="why, for whoever looks at `leasehold status`")
+def pause(admin: str, as_json: bool, reason: str) -> None:
+    """Let nobody campaign until `resume`. Whoever leads goes on; if it dies, nobody takes over."""
+    _operate(admin, "/api/pause", {"reason": reason}, as_json)
+
+
+@click.command()
+@admin_option
+@json_option
+def resume(admin: str, as_json: bool) -> None:
+    """End a pause: nodes campaign again."""
+    _operate(admin, "/api/resume", {}, as_json)

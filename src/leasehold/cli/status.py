@@ -1,0 +1,91 @@
+"""`leasehold status`: who leads, who is ready, how far everybody is."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
+from leasehold.base.errors import PeerError
+from leasehold.base.units import format_bytes
+from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
+
+
+class Everything(msgspec.Struct):
+    """The cluster as the store has it, and every node that answered, by name."""
+
+    cluster: ClusterStatus
+    nodes: dict[str, NodeStatus]
+
+
+def gather(admin: str) -> Everything:
+    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
+    nodes: dict[str, NodeStatus] = {}
+    for peer in cluster.nodes:
+        try:
+            nodes[peer.name] = call(peer.admin, "/api/status", NodeStatus)
+        except PeerError:
+            continue  # its line says that it does not answer
+    return Everything(cluster, nodes)
+
+
+def _row(peer: Peer, status: NodeStatus | None) -> list[str]:
+    if status is None:
+        return [peer.name, peer.role, "does not answer", "", str(peer.applied_n), "", "", peer.rpc, peer.admin]
+    index = status.index
+    pool = f"{format_bytes(index.bytes_used)} of {format_bytes(index.bytes_total)}"
+    lag = "?" if status.lag_records < 0 else str(status.lag_records)
+    role = f"[bold green]{status.role}[/]" if status.may_serve else status.role
+    ready = "yes" if status.ready else "[bold red]no[/]"
+    return [peer.name, role, ready, lag, str(status.applied_n), str(index.objects), pool, peer.rpc, peer.admin]
+
+
+def show(everything: Everything, console: Console) -> None:
+    """The table for people, and under it every reason to worry, one sentence each."""
+    cluster = everything.cluster
+    leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]nobody leads[/]"
+    console.print(
+        f"[bold]{cluster.cluster}[/]: {leader}; journal: {cluster.journal_batches} batches above {cluster.floor_n}"
+    )
+    table = Table(box=None, pad_edge=False)
+    for column in ("node", "role", "ready", "lag", "applied", "objects", "pool", "clients at", "admin at"):
+        table.add_column(column, overflow="fold")
+    for peer in cluster.nodes:
+        table.add_row(*_row(peer, everything.nodes.get(peer.name)))
+    console.print(table)
+    for line in worries(everything):
+        console.print(f"[bold red]![/] {line}")
+
+
+def worries(everything: Everything) -> list[str]:
+    """What needs a person's attention, each with what to do."""
+    cluster, found = everything.cluster, []
+    if cluster.paused:
+        found.append(f"paused {cluster.paused}: nobody takes over until `leasehold resume`")
+    if not cluster.leader:
+        found.append("nobody leads: calls wait; `leasehold history` says what happened last")
+    if not [peer for peer in cluster.nodes if peer.ready and not peer.leads]:
+        found.append("no standby is ready: losing the primary now means an outage until a node is back")
+    for status in everything.nodes.values():
+        if status.set_aside:
+            found.append(
+                f"{status.name} has set {status.set_aside} records aside and does not campaign: "
+                "a peer's snapshot cures it"
+            )
+        for other, count in status.other_releases.items():
+            found.append(f"{other}, on a port for another release ({count} requests): give it --rpc-compat")
+    return found
+
+
+@click.command()
+@admin_option
+@json_option
+def status(admin: str, as_json: bool) -> None:
+    """Who leads, who is ready to take over, and what needs attention."""
+    everything = gather(admin)
+    if as_json:
+        print_json(everything)
+    else:
+        show(everything, Console(highlight=False))

@@ -1,0 +1,66 @@
+"""The cluster as the store has it: read and steered by nodes, and by the command line when no node answers."""
+
+from __future__ import annotations
+
+from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
+from leasehold.coord.api import Coord
+from leasehold.ha.keys import Keys, LeaderValue, pack, unpack
+from leasehold.ha.registry import FloorValue, HistoryEntry, NodeValue, PauseValue
+from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
+from leasehold.runtime.clock import wall_us
+
+
+async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
+    """Leader, nodes, floor, pause, and how long the journal is."""
+    leader_kv = await coord.get_one(keys.leader)
+    leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
+    nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
+    floor_kv = await coord.get_one(keys.floor)
+    pause_kv = await coord.get_one(keys.pause)
+    explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
+    return ClusterStatus(
+        cluster=cluster,
+        leader=leader.name if leader else "",
+        epoch=leader_kv.create_revision if leader_kv else 0,
+        paused=_paused(pause_kv),
+        floor_n=unpack(FloorValue, floor_kv.value, keys.floor).n if floor_kv else 0,
+        journal_batches=explicit.count,
+        nodes=tuple(
+            Peer(
+                name=node.name,
+                role=node.role,
+                ready=node.ready,
+                applied_n=node.mark_n,
+                rpc=node.rpc,
+                admin=node.admin,
+                set_aside=node.set_aside,
+                leads=leader is not None and leader.run == node.run,
+            )
+            for node in nodes
+        ),
+    )
+
+
+def _paused(kv: KeyValue | None) -> str:
+    if kv is None:
+        return ""
+    value = unpack(PauseValue, kv.value, kv.key)
+    return f"by {value.by}: {value.reason}" if value.reason else f"by {value.by or 'an operator'}"
+
+
+async def read_history(coord: Coord, keys: Keys, limit: int) -> list[HistoryLine]:
+    """The newest `limit` changes of role, oldest first."""
+    found = await coord.get(keys.history, prefix_end(keys.history), sort_order=SortOrder.DESCEND, limit=limit)
+    entries = [unpack(HistoryEntry, kv.value, kv.key) for kv in reversed(found.kvs)]
+    return [HistoryLine(entry.wall_us, entry.node, entry.epoch, entry.role, entry.sentence) for entry in entries]
+
+
+async def pause(coord: Coord, keys: Keys, by: str, reason: str) -> Operated:
+    """Nobody campaigns while the pause stands; whoever leads goes on."""
+    await coord.put(keys.pause, pack(PauseValue(by=by, reason=reason, wall_us=wall_us())))
+    return Operated(True, "paused: nobody campaigns until `leasehold resume`; whoever leads goes on leading")
+
+
+async def resume(coord: Coord, keys: Keys) -> Operated:
+    deleted = (await coord.delete(keys.pause)).deleted
+    return Operated(True, "resumed: nodes campaign again" if deleted else "there was no pause: nothing has changed")

@@ -1,0 +1,206 @@
+"""`leasehold node`: the guardian process. It carries out what `ha.guardian.GuardianMachine` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from leasehold.base.errors import SettingError
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.guardian import (
+    AskToStop,
+    Door,
+    Effect,
+    Event,
+    Exit,
+    GuardianMachine,
+    Kill,
+    Reaped,
+    Release,
+    Released,
+    Say,
+    Spawn,
+    Spawned,
+    Start,
+    StopAsked,
+    Tick,
+    WorkerServes,
+)
+from leasehold.ha.keys import Keys, LeaderValue
+from leasehold.node.boot import Boot, Listener
+from leasehold.node.guardian import door as doors
+from leasehold.node.guardian.child import Child, spawn
+from leasehold.node.guardian.leadership import follow_leader, release
+from leasehold.node.settings import NodeConfig, parse_compat, split_address
+from leasehold.runtime import log as logs
+from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tasks import TaskSet
+
+log = structlog.get_logger("leasehold.guardian")
+
+TICK_S = 0.1
+BACKLOG = 1024
+
+
+class Guardian:
+    """One guardian: sockets, worker, door, and the machine that decides."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._clock = BootClock()
+        self._machine = GuardianMachine(config.guardian)
+        self._keys = Keys(config.node.cluster, config.node.prefix)
+        self._sockets: list[socket.socket] = []
+        node = config.node
+        self._rpc = [self._listen(node.rpc, "rpc", cluster=node.cluster)]
+        self._rpc += [
+            self._listen(port.address, "rpc_compat", table=port.release, cluster=port.cluster)
+            for port in parse_compat(node.rpc_compat, node.cluster)
+        ]
+        self._door_listener = self._listen(node.door, "door")
+        self._admin = self._listen(node.admin, "admin")
+        doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
+        self._door = doors.Door(doorways, config.guardian.held_max, config.guardian.hold_timeout_ms)
+        self._child: Child | None = None
+        self._tasks = TaskSet()
+        self._ended = asyncio.Event()
+        # A store inside the worker (memory://, embedded://) is out of the guardian's reach: the next worker is told
+        # which runs were reaped, and gives their key up itself.
+        self._remote = node.coord.startswith(("etcd://", "etcds://"))
+        self._coord: Coord | None = None
+
+    def _listen(self, address: str, setting: str, *, table: str = "", cluster: str = "") -> Listener:
+        host, port = split_address(address, setting)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            raise SettingError(f"{setting} = {address}: cannot listen there: {error.strerror}") from None
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+        self._sockets.append(sock)
+        bound = sock.getsockname()
+        return Listener(sock.fileno(), f"{bound[0]}:{bound[1]}", table, cluster)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._tell, StopAsked())
+        log.info(
+            "the node is starting",
+            clients=[listener.address for listener in self._rpc],
+            admin=self._admin.address,
+            coord=self._config.node.coord,
+            cluster=self._config.node.cluster,
+        )
+        if self._remote:
+            self._coord = await connect(self._config.node.coord)
+            self._tasks.start(follow_leader(self._coord, self._keys, self._on_leader))
+        self._tell(Start())
+        try:
+            while not self._ended.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), TICK_S)
+                self._tell(Tick(self._child.beats.read() if self._child is not None else 0))
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._child is not None:  # only after an error of ours: the worker dies with its guardian
+            self._child.kill()
+        await self._tasks.close()
+        await self._door.close()
+        if self._coord is not None:
+            await self._coord.close()
+        for sock in self._sockets:
+            sock.close()
+
+    def _tell(self, event: Event) -> None:
+        for effect in self._machine.handle(self._clock.now_ms(), event):
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Spawn(reaped):
+                self._spawn(reaped)
+            case Kill():
+                if self._child is not None:
+                    self._child.kill()
+            case AskToStop():
+                if self._child is not None:
+                    self._child.say("stop")
+            case Release(run, how):
+                self._tasks.start(self._release(run, how))
+            case Door(open=open_):
+                self._door.set_open(open_)
+            case Say(sentence, level):
+                getattr(log, level)(sentence)
+            case Exit():
+                self._ended.set()
+
+    def _spawn(self, reaped: tuple[str, ...]) -> None:
+        run = secrets.token_hex(8)
+
+        def boot(beat_fd: int, life_fd: int, control_fd: int) -> Boot:
+            return Boot(
+                run=run,
+                guardian_pid=os.getpid(),
+                settings=msgspec.json.encode(self._config),
+                rpc=tuple(self._rpc),
+                door=self._door_listener,
+                admin=self._admin,
+                beat_fd=beat_fd,
+                life_fd=life_fd,
+                control_fd=control_fd,
+                reaped=reaped,
+            )
+
+        child = spawn(boot)
+        self._child = child
+        child.watch(lambda how: self._on_reaped(run, how), lambda line: self._on_line(run, line))
+        log.info("a worker is started", pid=child.pid, run=run)
+        self._tell(Spawned(run))
+
+    def _on_reaped(self, run: str, how: str) -> None:
+        self._child = None
+        self._tell(Reaped(run, how))
+
+    def _on_line(self, run: str, line: str) -> None:
+        if line in ("serving", "not serving"):
+            if not self._remote:
+                self._door.point(self._door_listener.address if line == "serving" else "")
+            self._tell(WorkerServes(run, line == "serving"))
+
+    def _on_leader(self, leader: LeaderValue | None) -> None:
+        self._door.point(leader.door if leader is not None else "")
+
+    async def _release(self, run: str, how: str) -> None:
+        was_leader = False
+        if self._coord is not None:
+            give_up_s = 3 * self._config.ha.leader_ttl_ms / 1000
+            was_leader = await release(self._coord, self._keys, run, how, give_up_s)
+        self._tell(Released(run, was_leader))
+
+
+def run_guardian(config: NodeConfig) -> None:
+    """Run one node until it is stopped."""
+    if not config.node.name:
+        config = replace(config, node=replace(config.node, name=socket.gethostname()))
+    config.ha.check()
+    logs.configure(json=config.node.log == "json", node=config.node.name)
+    asyncio.run(_run(config))
+
+
+async def _run(config: NodeConfig) -> None:
+    await Guardian(config).run()

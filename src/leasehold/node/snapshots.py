@@ -1,0 +1,185 @@
+"""Snapshots on the disk: written part by part beside the loop, complete or not there, the newest two kept.
+
+A file is `snapshot-NUMBER.lsnap`: what the machine handed out, then a trailer with length and digest. It gets its
+name only after fsync and after it has been read back, so a file of that name is a complete snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import aiohttp
+import structlog
+
+from leasehold.base.limits import GIB
+from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
+from leasehold.ha.events import NodeEvent, SnapshotRead, SnapshotStored
+from leasehold.runtime.tasks import TaskSet
+
+log = structlog.get_logger("leasehold.snapshots")
+
+KEPT: Final = 2
+SNAPSHOT_BYTES_MAX: Final = 16 * GIB
+STREAM_TIMEOUT_S: Final = 600.0
+READ_BACK_BYTES: Final = 1024 * 1024
+_TRAILER: Final = struct.Struct("<8sQ16s")
+_MAGIC: Final = b"LSNAPEND"
+
+
+def seal(raw: bytes) -> bytes:
+    """The trailer of a complete snapshot."""
+    return _TRAILER.pack(_MAGIC, len(raw), hashlib.blake2b(raw, digest_size=16).digest())
+
+
+def unseal(data: bytes) -> bytes | None:
+    """What was sealed, or None if anything is missing or changed."""
+    if len(data) < _TRAILER.size:
+        return None
+    magic, length, digest = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
+    raw = data[: -_TRAILER.size]
+    if magic != _MAGIC or length != len(raw) or hashlib.blake2b(raw, digest_size=16).digest() != digest:
+        return None
+    return raw
+
+
+class SnapshotFiles:
+    """The snapshot effects of one node. All file work is done by one thread, in the order it was asked for."""
+
+    def __init__(self, folder: Path, tell: Callable[[NodeEvent], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+        self._tasks = TaskSet()
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._length = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob("*.part"):  # what a crash left behind was never complete
+            left.unlink()
+
+    def read(self, effect: ReadSnapshot) -> None:
+        self._tasks.start(self._read(effect.peer))
+
+    def write(self, effect: WriteSnapshot) -> None:
+        self._tasks.start(self._write(effect))
+
+    async def newest_file(self) -> bytes | None:
+        """The newest complete snapshot, as its file is: for a peer, or for an export."""
+        return await self._loop.run_in_executor(self._thread, self._newest_sealed)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _read(self, peer: str) -> None:
+        if peer:
+            raw = await self._from_peer(peer)
+        else:
+            raw = await self._loop.run_in_executor(self._thread, self._newest_raw)
+        self._tell(SnapshotRead(raw, peer or "disk"))
+
+    async def _from_peer(self, admin: str) -> bytes | None:
+        try:
+            timeout = aiohttp.ClientTimeout(total=STREAM_TIMEOUT_S, connect=2.0, sock_read=10.0)
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(f"http://{admin}/api/snapshot") as answer,
+            ):
+                data = await answer.read() if answer.status == 200 else b""
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.info("a peer's snapshot could not be read", peer=admin, error=str(error))
+            return None
+        return unseal(data)
+
+    async def _write(self, effect: WriteSnapshot) -> None:
+        try:
+            await self._loop.run_in_executor(self._thread, self._write_part, effect)
+        except OSError as error:
+            log.error("a snapshot could not be written: the journal goes on growing until one is", error=str(error))
+            return
+        if effect.last:
+            self._tell(SnapshotStored(effect.snapshot))
+
+    # --- in the thread ---
+
+    def _names(self) -> list[Path]:
+        """Complete snapshots, oldest first."""
+        return sorted(self._folder.glob("snapshot-*.lsnap"))
+
+    def _write_part(self, effect: WriteSnapshot) -> None:
+        if effect.first:
+            self._abandon()
+            self._file = (self._folder / "snapshot.part").open("wb")
+            self._digest, self._length = hashlib.blake2b(digest_size=16), 0
+        if self._file is None:
+            raise OSError("an earlier part of this snapshot could not be written")
+        try:
+            self._file.write(effect.part)
+            self._digest.update(effect.part)
+            self._length += len(effect.part)
+            if effect.last:
+                self._finish(self._file)
+        except OSError:
+            self._abandon()
+            raise
+
+    def _finish(self, file: BinaryIO) -> None:
+        file.write(_TRAILER.pack(_MAGIC, self._length, self._digest.digest()))
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+        self._file = None
+        part = self._folder / "snapshot.part"
+        self._check_back(part)
+        names = self._names()
+        number = int(names[-1].stem.rpartition("-")[2]) + 1 if names else 1
+        part.rename(self._folder / f"snapshot-{number:012d}.lsnap")
+        _sync_folder(self._folder)
+        for old in self._names()[:-KEPT]:
+            old.unlink()
+
+    def _check_back(self, part: Path) -> None:
+        """A confirmation in the store must mean that the bytes can be read."""
+        digest, left = hashlib.blake2b(digest_size=16), self._length
+        with part.open("rb") as file:
+            while left and (data := file.read(min(READ_BACK_BYTES, left))):
+                digest.update(data)
+                left -= len(data)
+        if left or digest.digest() != self._digest.digest():
+            raise OSError(f"{part} reads back differently from what was written")
+
+    def _abandon(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _newest_sealed(self) -> bytes | None:
+        for name in reversed(self._names()):
+            with contextlib.suppress(OSError):
+                data = name.read_bytes()
+                if unseal(data) is not None:
+                    return data
+                log.error("a snapshot on the disk is damaged: an older one is used", file=str(name))
+        return None
+
+    def _newest_raw(self) -> bytes | None:
+        data = self._newest_sealed()
+        return None if data is None else unseal(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,207 @@
+"""`leasehold node` as real processes: guardian and worker, with what can befall them as verbs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
+from leasehold.testing.ports import free_ports
+from leasehold.testing.process import ServerProcess, wait_until
+
+
+class NodeProcess(ServerProcess):
+    """One node: a guardian and its worker.
+
+    `kill_worker` is a crash of the process, `kill_host` of the machine, `freeze_host` a machine that stands still.
+    """
+
+    def __init__(
+        self,
+        coord: str,
+        name: str,
+        *,
+        cluster: str = "mooncake_cluster",
+        data_dir: Path | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self._owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
+        self.data_dir = data_dir or Path(self._owned.name if self._owned else "")
+        self.node_name = name
+        self.rpc_port, self.admin_port = free_ports(2)
+        command = [sys.executable, "-m", "leasehold", "node", "--name", name, "--cluster", cluster, "--coord", coord]
+        command += ["--rpc", self.rpc, "--admin", self.admin, "--data-dir", str(self.data_dir / "data")]
+        super().__init__(
+            f"node {name}", [*command, *arguments], log_path=self.data_dir / f"{name}.log", probe=self.answers
+        )
+
+    @property
+    def rpc(self) -> str:
+        return f"127.0.0.1:{self.rpc_port}"
+
+    @property
+    def admin(self) -> str:
+        return f"127.0.0.1:{self.admin_port}"
+
+    # --- what it says ---
+
+    def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 2.0) -> tuple[int, bytes]:
+        """Status and body of an answer of the admin port; status 0 if there is none."""
+        request = urllib.request.Request(f"http://{self.admin}{path}", data=body)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except OSError:
+            return 0, b""
+
+    def answers(self) -> bool:
+        return self.http("/health")[0] == 200
+
+    def is_primary(self) -> bool:
+        return self.http("/primary", timeout_s=0.5)[0] == 200
+
+    def is_ready(self) -> bool:
+        return self.http("/ready", timeout_s=0.5)[0] == 200
+
+    def is_standby(self) -> bool:
+        return self.http("/standby", timeout_s=0.5)[0] == 200
+
+    def status(self) -> NodeStatus:
+        return msgspec.json.decode(self.http("/api/status")[1], type=NodeStatus)
+
+    def cluster_status(self) -> ClusterStatus:
+        return msgspec.json.decode(self.http("/api/cluster")[1], type=ClusterStatus)
+
+    def history(self) -> list[HistoryLine]:
+        return msgspec.json.decode(self.http("/api/history?limit=1000")[1], type=list[HistoryLine])
+
+    def switchover(self, target: str = "") -> tuple[int, bytes]:
+        body = msgspec.json.encode({"target": target} if target else {})
+        return self.http("/api/switchover", body=body, timeout_s=30)
+
+    # --- what befalls it ---
+
+    @property
+    def worker_pid(self) -> int:
+        """The worker's process id; 0 while there is none."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def kill_worker(self) -> None:
+        """kill -9 of the worker alone: its guardian notices."""
+        os.kill(self.worker_pid, signal.SIGKILL)
+
+    def kill_guardian(self) -> None:
+        """kill -9 of the guardian alone: the worker must end too."""
+        self.kill()
+
+    def kill_host(self) -> None:
+        """Guardian and worker end at the same moment, as with their machine: nobody is left to tell."""
+        worker = self.worker_pid
+        os.kill(self.pid, signal.SIGSTOP)  # so that it cannot notice first
+        if worker:
+            os.kill(worker, signal.SIGKILL)
+        self.kill()
+
+    def freeze_worker(self) -> None:
+        os.kill(self.worker_pid, signal.SIGSTOP)
+
+    def thaw_worker(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.worker_pid, signal.SIGCONT)
+
+    def freeze_host(self) -> None:
+        """Both processes stand still; connections stay open."""
+        worker = self.worker_pid
+        os.kill(self.pid, signal.SIGSTOP)
+        if worker:
+            os.kill(worker, signal.SIGSTOP)
+
+    def thaw_host(self) -> None:
+        worker = self.worker_pid
+        if worker:
+            os.kill(worker, signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        if self._owned:
+            self._owned.cleanup()
+
+
+class NodeGroup:
+    """Several nodes of one cluster over one store."""
+
+    def __init__(
+        self, coord: str, count: int = 2, *, cluster: str, folder: Path, arguments: Sequence[str] = ()
+    ) -> None:
+        self.cluster = cluster
+        self.nodes = [
+            NodeProcess(coord, f"n{number}", cluster=cluster, data_dir=folder / f"n{number}", arguments=arguments)
+            for number in range(1, count + 1)
+        ]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [node.rpc for node in self.nodes]
+
+    def primary(self, timeout_s: float = 20.0) -> NodeProcess:
+        """The node that serves; waits until there is one."""
+        found: list[NodeProcess] = []
+
+        def there_is() -> bool:
+            found[:] = [node for node in self.nodes if node.running and node.is_primary()]
+            return bool(found)
+
+        wait_until(there_is, f"a node serves; logs end with:\n{self.logs()}", timeout_s)
+        return found[0]
+
+    def standbys(self) -> list[NodeProcess]:
+        primary = self.primary()
+        return [node for node in self.nodes if node is not primary]
+
+    def settle(self, timeout_s: float = 20.0) -> None:
+        """Wait until one serves and all others are ready to take over."""
+
+        def settled() -> bool:
+            running = [node for node in self.nodes if node.running]
+            primaries = [node for node in running if node.is_primary()]
+            return len(primaries) == 1 and all(node in primaries or node.is_standby() for node in running)
+
+        wait_until(settled, f"one node serves and the others are ready; logs end with:\n{self.logs()}", timeout_s)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {node.name}\n{node.log_tail(25)}" for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        for node in self.nodes:
+            node.spawn()
+        for node in self.nodes:
+            node.wait_ready()
+        self.settle()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.nodes:
+            node.kill()
