@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leasehold.base.limits import store_txn_ops_max
-from leasehold.mvcc.errors import DuplicateKey, EmptyKey, LeaseProvided, TooManyOps, ValueProvided
+from leasehold.base.limits import store_request_bytes_max, store_txn_ops_max
+from leasehold.mvcc.errors import DuplicateKey, EmptyKey, LeaseProvided, RequestTooLarge, TooManyOps, ValueProvided
 from leasehold.mvcc.model import DeleteRange, Op, Put, Range, Txn
+
+# A request is measured as etcd would write it to its log: with an envelope, and about so much around each part.
+_ENVELOPE_BYTES = 18
+_PART_BYTES = 12
 
 # (first key, first key beyond): what a transaction deletes
 Interval = tuple[bytes, bytes]
@@ -24,42 +28,66 @@ def check_put(op: Put) -> None:
         raise ValueProvided
     if op.ignore_lease and op.lease:
         raise LeaseProvided
+    _check_size(len(op.key) + len(op.value) + _PART_BYTES)
 
 
 def check_delete(op: DeleteRange) -> None:
     if not op.key:
         raise EmptyKey
+    _check_size(len(op.key) + len(op.range_end) + _PART_BYTES)
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes + _ENVELOPE_BYTES > store_request_bytes_max:
+        raise RequestTooLarge
 
 
 def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> None:
     """Refuse a transaction that is too long, has a bad part, or could change one key twice."""
-    _check_parts(op, ops_max)
+    size_bytes, writes = _check_parts(op, ops_max)
     if len(op.success) > 1 or _has_txn(op.success):
         _written(op.success)
     if len(op.failure) > 1 or _has_txn(op.failure):
         _written(op.failure)
+    if writes:
+        _check_size(size_bytes)
 
 
 def _has_txn(ops: Sequence[Op]) -> bool:
     return any(type(op) is Txn for op in ops)
 
 
-def _check_parts(op: Txn, ops_max: int) -> None:
+def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool]:
+    """Check every part; about how many bytes they are, and whether one of them writes."""
     longest = max(len(op.compare), len(op.success), len(op.failure))
     if longest > ops_max:
         raise TooManyOps
+    size_bytes = 0
+    writes = False
     for compare in op.compare:
         if not compare.key:
             raise EmptyKey
+        size_bytes += len(compare.key) + _PART_BYTES
+        if isinstance(compare.operand, bytes):
+            size_bytes += len(compare.operand)
     for branch in (op.success, op.failure):
         for part in branch:
-            kind = type(part)
-            if kind is Put:
-                check_put(part)  # type: ignore[arg-type]  # `kind` says so; isinstance costs twice as much here
-            elif kind is Txn:
-                _check_parts(part, ops_max - longest)  # type: ignore[arg-type]  # as above
-            elif not part.key:  # type: ignore[union-attr]  # as above
+            if isinstance(part, Txn):
+                nested_bytes, nested_writes = _check_parts(part, ops_max - longest)
+                size_bytes += nested_bytes
+                writes = writes or nested_writes
+                continue
+            if not part.key:
                 raise EmptyKey
+            size_bytes += len(part.key) + _PART_BYTES
+            if isinstance(part, Put):
+                if part.ignore_value or part.ignore_lease:
+                    check_put(part)
+                size_bytes += len(part.value)
+                writes = True
+            elif isinstance(part, DeleteRange):
+                writes = True
+    return size_bytes, writes
 
 
 def _written(ops: Sequence[Op]) -> tuple[set[bytes], list[Interval]]:

@@ -224,7 +224,10 @@ class KeySpace:
             raise FutureRevision
         first = max(self.compact_revision + 1, 2)
         self.compact_revision = revision
-        touched = {kv.key for past in range(first, revision + 1) for kv in self.log.get(past, ()) if kv is not None}
+        # What was compacted before is sparse, so go by the log where that is shorter than the span of revisions.
+        span = range(first, revision + 1)
+        pasts = span if len(span) <= len(self.log) else [past for past in self.log if past in span]
+        touched = {kv.key for past in pasts for kv in self.log.get(past, ()) if kv is not None}
         for key in touched:
             self._compact_key(key, revision)
 

@@ -10,7 +10,7 @@ Time is the *store's* time in milliseconds, which goes on over restarts (see `re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from itertools import chain, count
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.mvcc import ranges
@@ -85,6 +85,10 @@ class Store:
         self.cluster_id = cluster_id
         self.member_id = member_id
         self.term = 1
+
+    def journal_to(self, journal: Callable[[Record], None]) -> None:
+        """Have every record from now on; for a store that has just been filled by `apply`."""
+        self._journal = journal
 
     @property
     def revision(self) -> int:
@@ -236,10 +240,11 @@ class Store:
 
     @property
     def over_quota(self) -> bool:
-        return 0 < self.quota_bytes <= self._keys.total_bytes
+        """Whether the keys that exist have filled the space; history is bounded elsewhere."""
+        return 0 < self.quota_bytes <= self._keys.live_bytes
 
     def _check_space(self, cost_bytes: int) -> None:
-        if self.quota_bytes and cost_bytes and self._keys.total_bytes + cost_bytes > self.quota_bytes:
+        if self.quota_bytes and cost_bytes and self._keys.live_bytes + cost_bytes > self.quota_bytes:
             raise NoSpace
 
     # --- leases ---
@@ -312,7 +317,11 @@ class Store:
     ) -> WatchBatch | None:
         """The next batch for a watcher, or None; see `WatchHub.pull`."""
         upto = self._keys.revision if upto_revision is None else upto_revision
-        return self._hub.pull(watcher, upto, events_max)
+        pulled = self._hub.pull(watcher, upto, events_max)
+        if pulled is None:
+            return None
+        revision, events = pulled
+        return WatchBatch(Header(revision, self.cluster_id, self.member_id, self.term), events)
 
     def unwatch(self, watcher: Watcher) -> None:
         self._hub.remove(watcher)
@@ -320,23 +329,17 @@ class Store:
     # --- copies ---
 
     def dump(self, now_ms: int) -> Iterator[Record]:
-        """The whole state as records; `Store.load` makes an equal store of them. Watches are not state."""
-        yield from self.dump_leases(now_ms)
-        for revision, places in sorted(self._keys.log.items()):
-            yield committed(revision, places)
-        yield from self.dump_marks()
+        """The whole state as records; `Store.load` makes an equal store of them. Watches are not state.
 
-    def dump_leases(self, now_ms: int) -> Iterator[Record]:
-        """The part of `dump` that must come before the versions: their leases."""
-        yield Clocked(now_ms)
-        for lease in self._leases:
-            yield LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms)
-
-    def dump_marks(self) -> Iterator[Record]:
-        """The part of `dump` that must come after the versions: how far the store is, and how far compacted."""
-        yield Committed(self._keys.revision, ())
+        It is taken at once: what is changed before the last record is asked for does not show in it.
+        """
+        leases = [LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms) for lease in self._leases]
+        log = list(self._keys.log.items())
+        marks: list[Record] = [Committed(self._keys.revision, ())]
         if self._keys.compact_revision > 0:
-            yield CompactedTo(self._keys.compact_revision)
+            marks.append(CompactedTo(self._keys.compact_revision))
+        versions = (committed(revision, places) for revision, places in log)
+        return chain([Clocked(now_ms)], leases, versions, marks)
 
     def load(self, records: Iterable[Record]) -> int:
         """Apply records to this store; the store's time of the last `Clocked` (0 without one)."""

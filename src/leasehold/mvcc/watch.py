@@ -15,10 +15,8 @@ from leasehold.mvcc.model import (
     FROM_KEY,
     Event,
     EventType,
-    Header,
     KeyValue,
     Watch,
-    WatchBatch,
     WatchFilter,
 )
 
@@ -112,11 +110,12 @@ class WatchHub:
         if watcher.wake is not None:
             watcher.wake(watcher)
 
-    def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> WatchBatch | None:
+    def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> tuple[int, tuple[Event, ...]] | None:
         """What `watcher` has not been told, up to `upto_revision`: whole revisions, at least one, about `events_max`.
 
-        None when there is nothing to tell. When the watcher is not idle afterwards there is more to pull. Raises
-        `Compacted`, and ends the watch, when what it has to be told is gone.
+        The last revision that was looked at, and the events; None when there is nothing to tell.
+        When the watcher is not idle afterwards there is more to pull. Raises `Compacted`, and ends the watch, when
+        what it has to be told is gone.
         """
         if watcher.idle:
             return None
@@ -135,7 +134,7 @@ class WatchHub:
             watcher.idle = True
         if not events:
             return None
-        return WatchBatch(Header(revision - 1), tuple(events))
+        return revision - 1, tuple(events)
 
     def _event(self, watcher: Watcher, kv: KeyValue) -> Event:
         previous = self._keys.at(kv.key, kv.mod_revision - 1) if watcher.prev_kv else None

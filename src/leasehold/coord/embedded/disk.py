@@ -1,0 +1,238 @@
+"""The store's directory: a lock, the log in segments, and a snapshot that says where the log begins.
+
+    lock                       held by the process that has the directory open
+    00000007.snapshot          the state when segment 7 began
+    00000007.log, 00000008.log every change since, one group commit a frame
+
+A snapshot is written beside the running log and takes its name only when it is whole and on the disk; then what is
+older is removed. So at every moment the newest snapshot, with the segments from its number on, is the state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from leasehold.coord.embedded.errors import StoreDamaged, StoreInUse
+from leasehold.coord.embedded.frames import Frames, encode_frame
+from leasehold.mvcc.records import Record
+
+FORMAT = 1
+_PREAMBLE = b"leasehold store, format "
+FRAME_RECORDS = 500  # in snapshots: so many records that a frame is some hundred kilobytes
+
+
+class Identity(Struct, frozen=True):
+    """Who this store is; it stands in the first line of every file."""
+
+    cluster_id: int
+    member_id: int
+    format: int = FORMAT
+
+    def line(self) -> bytes:
+        return _PREAMBLE + msgspec.json.encode(self) + b"\n"
+
+
+def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
+    """The identity in a file's first line, and where the frames begin."""
+    end = data.find(b"\n", 0, 1024) + 1
+    if not data.startswith(_PREAMBLE) or not end:
+        raise StoreDamaged(f"{path}: this is no file of a Leasehold store; nothing was changed")
+    try:
+        identity = msgspec.json.decode(data[len(_PREAMBLE) : end - 1], type=Identity)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"{path}: the first line cannot be read ({error}); nothing was changed") from None
+    if identity.format != FORMAT:
+        raise StoreDamaged(f"{path}: format {identity.format} is not known to this version, which reads {FORMAT}")
+    return identity, end
+
+
+def write_snapshot(path: Path, identity: Identity, records: Iterable[Record]) -> int:
+    """Write a snapshot under its name, whole or not at all; its size in bytes."""
+    draft = path.with_suffix(".draft")
+    with draft.open("wb") as file:
+        for chunk in snapshot_chunks(identity, records):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    draft.rename(path)
+    sync_folder(path.parent)
+    return size
+
+
+def snapshot_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
+    """A snapshot's bytes, piece by piece. The last frame is empty: without it the snapshot is not whole."""
+    yield identity.line()
+    number = 1
+    pending: list[Record] = []
+    for record in records:
+        pending.append(record)
+        if len(pending) >= FRAME_RECORDS:
+            yield encode_frame(number, pending)
+            number += 1
+            pending = []
+    if pending:
+        yield encode_frame(number, pending)
+        number += 1
+    yield encode_frame(number, [])
+
+
+def read_snapshot(path: Path, take: Callable[[list[Record]], None]) -> Identity:
+    """Hand all records of a snapshot to `take`; refuse one that is not whole."""
+    data = path.read_bytes()
+    identity, start = read_identity(path, data)
+    frames = Frames(data, start)
+    whole = False
+    for frame in frames:
+        take(frame.records)
+        whole = not frame.records
+    if frames.torn or not whole:
+        raise StoreDamaged(f"{path}: the snapshot is damaged at byte {frames.end}; nothing was changed")
+    return identity
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names durable: a new or renamed file is there after a crash only when its folder was synced."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Segment:
+    """One file of the log, open for appending."""
+
+    def __init__(self, path: Path, identity: Identity, number: int) -> None:
+        """Open or create it; `number` is that of the next frame."""
+        new = not path.exists() or path.stat().st_size == 0
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.number = number
+        if new:
+            os.write(self._file, identity.line())
+            os.fsync(self._file)
+            sync_folder(path.parent)
+        self.size_bytes = path.stat().st_size
+
+    def append(self, records: Sequence[Record], *, sync: bool = True) -> None:
+        """Write one frame; when this returns it is on the disk (or, without `sync`, in the kernel's hands)."""
+        frame = memoryview(encode_frame(self.number, records))
+        self.number += 1
+        self.size_bytes += len(frame)
+        while frame:
+            frame = frame[os.write(self._file, frame) :]
+        if sync:
+            os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Folder:
+    """The directory of one store, held by this process alone until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            raise StoreInUse(
+                f"{path} is open in another process (pid {holder}): a store has one owner; "
+                "share it with `leasehold store` and connect to that"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def snapshot_path(self, generation: int) -> Path:
+        return self.path / f"{generation:08}.snapshot"
+
+    def segment_path(self, generation: int) -> Path:
+        return self.path / f"{generation:08}.log"
+
+    def _generations(self, suffix: str) -> list[int]:
+        return sorted(int(path.stem) for path in self.path.glob(f"*.{suffix}") if path.stem.isdigit())
+
+    def recover(self, take: Callable[[list[Record]], None]) -> Recovered | None:
+        """Hand every record to `take`, in order; None for an empty directory. A torn tail is cut off."""
+        snapshots = self._generations("snapshot")
+        segments = self._generations("log")
+        if not snapshots and not segments:
+            return None
+        first = snapshots[-1] if snapshots else segments[0]
+        identity = read_snapshot(self.snapshot_path(first), take) if snapshots else None
+        wanted = [generation for generation in segments if generation >= first]
+        if (wanted and wanted != list(range(wanted[0], wanted[-1] + 1))) or (wanted and wanted[0] != first):
+            raise StoreDamaged(f"{self.path}: a log segment is missing between {first} and {wanted[-1]}")
+        number = 0
+        cut_bytes = 0
+        for generation in wanted:
+            found, number, cut_bytes = self._recover_segment(generation, number, generation == wanted[-1], take)
+            identity = found or identity
+        if identity is None:
+            return None
+        return Recovered(identity, wanted[-1] if wanted else first, number + 1, cut_bytes)
+
+    def _recover_segment(
+        self, generation: int, number: int, last: bool, take: Callable[[list[Record]], None]
+    ) -> tuple[Identity | None, int, int]:
+        path = self.segment_path(generation)
+        data = path.read_bytes()
+        if last and b"\n" not in data[:1024] and Identity(0, 0).line().startswith(data[: len(_PREAMBLE)]):
+            os.truncate(path, 0)  # the process ended while it wrote the first line
+            return None, number, len(data)
+        identity, start = read_identity(path, data)
+        frames = Frames(data, start)
+        for frame in frames:
+            if number and frame.number != number + 1:
+                raise StoreDamaged(f"{path}: frame {number + 1} is missing (found {frame.number}); nothing was changed")
+            number = frame.number
+            take(frame.records)
+        if not frames.torn:
+            return identity, number, 0
+        later = frames.next_whole()
+        if later is not None or not last:
+            raise StoreDamaged(
+                f"{path}: damaged at byte {frames.end}, and good again at byte {later or 'none'}: this is not the "
+                "torn end of an unfinished write. Nothing was changed; restore a snapshot with "
+                "`leasehold store --restore FILE --data NEW-DIRECTORY`"
+            )
+        os.truncate(path, frames.end)
+        handle = os.open(path, os.O_WRONLY)
+        os.fsync(handle)
+        os.close(handle)
+        return identity, number, len(data) - frames.end
+
+    def forget_before(self, generation: int) -> None:
+        """Remove what a snapshot of `generation` has made superfluous."""
+        for suffix in ("snapshot", "log"):
+            for old in self._generations(suffix):
+                if old < generation:
+                    (self.path / f"{old:08}.{suffix}").unlink(missing_ok=True)
+        for draft in self.path.glob("*.draft"):
+            draft.unlink(missing_ok=True)
+
+    def size_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+class Recovered(Struct, frozen=True):
+    """What `Folder.recover` found: `generation` is the segment to go on with, `number` its next frame's."""
+
+    identity: Identity
+    generation: int
+    number: int
+    cut_bytes: int

@@ -1,0 +1,305 @@
+"""One running store: the pure `Store` with a clock, a disk, and everybody who waits for it.
+
+Calls come from any thread and any event loop, and change the store at once, under one lock. What they saw or did
+is answered only when it is on the disk (`settled`): one thread, the *keeper*, writes all records that have come
+together with one `fdatasync` (group commit), and moves the durable mark on. Reads wait for the mark as well: an
+answer must not show what a crash could still undo. Watchers are told nothing beyond it for the same reason.
+
+The keeper also ends leases when their time has come, and renews those that somebody in this process keeps alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from leasehold.base.clock import Clock
+from leasehold.base.errors import UnknownOutcome
+from leasehold.coord.embedded.errors import StoreClosed, StoreFailed
+from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.coord.embedded.timers import Timers
+from leasehold.mvcc import Store
+from leasehold.mvcc.model import Op, OpResult
+from leasehold.mvcc.records import Clocked, Record
+
+# A quiet store with leases still tells its log the time: so much longer than their term may leases live on after a
+# restart, at most.
+CLOCK_MARK_INTERVAL_MS = 500
+COMPACT_STEP_REVISIONS = 1_000
+HISTORY_REVISIONS_MIN = 100  # kept even when they are too large: watchers must have the time to be told
+_FOREVER_MS = 1 << 62
+
+
+class Log(Protocol):
+    """Where records become durable. Called by the keeper only, in order."""
+
+    def prepare(self, engine: Engine) -> None:
+        """The next group has been taken: the store is exactly as it is after that. Lock held: be quick."""
+        ...
+
+    def append(self, records: list[Record], *, sync: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Engine:
+    """Runs one store. `log` None is a store in memory only: everything is durable at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: StoreSettings,
+        *,
+        log: Log | None = None,
+        pending: list[Record] | None = None,
+        clock_offset_ms: int = 0,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.settings = settings
+        self.lock = threading.RLock()
+        self.timers = Timers()
+        self.durable_revision = store.revision
+        self._offset_ms = clock_offset_ms
+        self._log = log
+        self._pending: list[Record] = pending if pending is not None else []
+        self._settled = 0  # groups on the disk
+        self._group = 0  # groups taken by the keeper
+        self._waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        self._woken: list[Callable[[], None]] = []
+        self._afterwards: list[Callable[[], None]] = []
+        self._wakeup = threading.Condition(self.lock)
+        self._asleep_until_ms = 0
+        self._marked_ms = 0
+        self._keeper: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.closed = False
+        if log is not None or len(store.leases_open):
+            self._start_keeper()
+
+    # --- calls ---
+
+    def now_ms(self) -> int:
+        """The store's time: it goes on where it stood when the store was last open."""
+        return self.clock.now_ms() + self._offset_ms
+
+    def execute(self, op: Op) -> OpResult:
+        """Do one operation now. The answer may leave once `settled()`, or not `unsettled`."""
+        with self.lock:
+            self.enter()
+            result = self.store.execute(op)
+            self.leave()
+            return result
+
+    def enter(self) -> int:
+        """Begin a call, lock held: refuse it if the store is closed, end leases that are due. The store's time."""
+        self.check_open()
+        now_ms = self.clock.now_ms() + self._offset_ms
+        expiry_ms = self.store.next_expiry_ms
+        if expiry_ms is not None and expiry_ms <= now_ms:
+            self.store.tick(now_ms)
+        return now_ms
+
+    def leave(self) -> None:
+        """End a call that may have changed something, lock held: tell the keeper, or the watchers."""
+        if self._log is None:
+            self.durable_revision = self.store.revision
+            self._compact()
+            if self._woken:
+                self._tell()
+            expiry_ms = self.store.next_expiry_ms
+            if self._keeper is None or (expiry_ms is not None and expiry_ms < self._asleep_until_ms):
+                self._rouse(expiry_ms)
+        elif self._pending and self._asleep_until_ms:
+            self._asleep_until_ms = 0
+            self._wakeup.notify()
+
+    def _rouse(self, when_ms: int | None) -> None:
+        """Have the keeper look at its timers again; start it if there is something to wait for."""
+        if when_ms is None and self.timers.next_ms() is None:
+            return
+        if self._keeper is None:
+            self._start_keeper()
+        self._asleep_until_ms = 0
+        self._wakeup.notify()
+
+    def schedule(self, when_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
+        """Have the keeper call at `when_ms` (store time, lock held); returns how to take it back."""
+        with self.lock:
+            timer = self.timers.at(when_ms, call)
+            self._rouse(when_ms)
+
+        def cancel() -> None:
+            timer.cancelled = True
+
+        return cancel
+
+    def wake(self, tell: Callable[[], None]) -> None:
+        """`tell` as soon as what has just been done is durable; for watchers, lock held."""
+        self._woken.append(tell)
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Have the keeper make this call without the lock; for what timers have to tell others, lock held."""
+        self._afterwards.append(call)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something that a call may have seen is not on the disk yet."""
+        return self._log is not None and (bool(self._pending) or self._group > self._settled)
+
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Wait until everything done so far is on the disk."""
+        with self.lock:
+            if not self.unsettled:
+                return
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiters.setdefault(loop, []).append(future)
+        if timeout_s is None:
+            await future
+            return
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise UnknownOutcome(f"the disk has not answered in {timeout_s:g} s: read before you repeat") from None
+
+    def check_open(self) -> None:
+        """Refuse to go on with a store that is closed, or whose disk has failed."""
+        if not self.closed and self._failure is None:
+            return
+        if self._failure is not None:
+            raise StoreFailed(f"the disk failed ({self._failure}): restart the store when it is mended")
+        raise StoreClosed("the store is closed: connect again")
+
+    # --- the keeper ---
+
+    def _start_keeper(self) -> None:
+        self._keeper = threading.Thread(target=self._keep, name="leasehold-store-keeper", daemon=True)
+        self._keeper.start()
+
+    def _keep(self) -> None:
+        while True:
+            with self.lock:
+                self._sleep()
+                if self.closed and not self._pending:
+                    return
+                now_ms = self.now_ms()
+                self._run_timers(now_ms)
+                self._compact()
+                group, sync = self._take(now_ms)
+                waiters, self._waiters = self._waiters, {}
+                revision = self.store.revision
+            if group:
+                try:
+                    assert self._log is not None
+                    self._log.append(group, sync=sync)
+                except OSError as error:
+                    self._fail(error, waiters)
+                    return
+            with self.lock:
+                self._settled = self._group
+                self.durable_revision = revision if self._log is not None else self.store.revision
+                self._tell()
+                afterwards, self._afterwards = self._afterwards, []
+            _release(waiters, None)
+            for call in afterwards:
+                call()
+
+    def _sleep(self) -> None:
+        """Until there is something to write, to time, or to end; lock held, given up meanwhile."""
+        while not self._pending and not self._waiters and not self.closed:
+            now_ms = self.now_ms()
+            due_ms = self._next_due_ms(now_ms)
+            if due_ms <= now_ms:
+                return
+            self._asleep_until_ms = due_ms
+            self._wakeup.wait(min((due_ms - now_ms) / 1000, 3600.0))
+            self._asleep_until_ms = 0
+
+    def _next_due_ms(self, now_ms: int) -> int:
+        due_ms = _FOREVER_MS
+        expiry_ms = self.store.next_expiry_ms
+        if expiry_ms is not None:
+            due_ms = expiry_ms
+            if self._log is not None:
+                due_ms = min(due_ms, self._marked_ms + CLOCK_MARK_INTERVAL_MS)
+        timer_ms = self.timers.next_ms()
+        return due_ms if timer_ms is None else min(due_ms, timer_ms)
+
+    def _run_timers(self, now_ms: int) -> None:
+        self.timers.run(now_ms)
+        expiry_ms = self.store.next_expiry_ms
+        if expiry_ms is not None and expiry_ms <= now_ms:
+            self.store.tick(now_ms)
+
+    def _take(self, now_ms: int) -> tuple[list[Record], bool]:
+        """The records to write next, the time in front of them now and then; whether they must be synced."""
+        sync = bool(self._pending)
+        if sync:
+            self._group += 1  # before the records leave `_pending`: `unsettled` is asked without the lock
+        group = self._pending[:]
+        self._pending.clear()
+        if self._log is not None and now_ms >= self._marked_ms + CLOCK_MARK_INTERVAL_MS:
+            self._marked_ms = now_ms
+            group.insert(0, Clocked(now_ms))
+        if self._log is not None and group:
+            self._log.prepare(self)
+        return group, sync
+
+    def _compact(self) -> None:
+        """Keep the history within its bounds, in small steps so that nobody waits long; lock held."""
+        keys = self.store.keys
+        past = max(keys.compact_revision, 1)
+        crowded = keys.total_bytes - keys.live_bytes > self.settings.history_bytes
+        spare = keys.revision - past - (HISTORY_REVISIONS_MIN if crowded else self.settings.history_revisions)
+        if spare >= COMPACT_STEP_REVISIONS or (crowded and spare > 0):
+            self.store.compact(past + min(spare, COMPACT_STEP_REVISIONS))
+
+    def _tell(self) -> None:
+        woken, self._woken = self._woken, []
+        for tell in woken:
+            tell()
+
+    def _fail(self, error: OSError, waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]) -> None:
+        with self.lock:
+            self._failure = error
+            self._tell()
+        unknown = UnknownOutcome(f"the disk failed while this was written ({error}): read before you repeat")
+        _release(waiters, unknown)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Write what is left, stop the keeper; later calls are refused. Blocks for one write at most."""
+        with self.lock:
+            if self.closed:
+                return
+            if self._log is not None and self._failure is None:
+                self._pending.append(Clocked(self.now_ms()))
+            self.closed = True
+            self._tell()
+            self._wakeup.notify_all()
+        if self._keeper is not None and self._keeper is not threading.current_thread():
+            self._keeper.join()
+        if self._log is not None:
+            self._log.close()
+
+
+def _release(waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]], error: BaseException | None) -> None:
+    for loop, futures in waiters.items():
+        with suppress(RuntimeError):  # that loop has ended, and its waiters with it
+            loop.call_soon_threadsafe(_resolve, futures, error)
+
+
+def _resolve(futures: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
