@@ -11,7 +11,9 @@ from leasehold.base.errors import LeaseholdError
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
+    "elect": "leasehold.cli.elect:elect",
     "history": "leasehold.cli.history:history",
+    "lock": "leasehold.cli.lock:lock",
     "node": "leasehold.cli.node:node",
     "pause": "leasehold.cli.pause:pause",
     "resume": "leasehold.cli.pause:resume",

@@ -1,0 +1,59 @@
+"""`leasehold elect NAME VALUE`: as `etcdctl elect`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from leasehold.cli.child import cancelled_by_signal, until_told
+from leasehold.cli.store_flags import store_options, store_url
+from leasehold.concurrency import Election, Session
+from leasehold.coord.connect import connect
+
+
+@click.command()
+@click.argument("name")
+@click.argument("value", required=False)
+@click.option("--listen", "-l", is_flag=True, help="do not stand for election: print every leader")
+@click.option("--ttl", "ttl_s", default=10, show_default=True, help="seconds that a leadership outlives a dead leader")
+@click.option("--timeout", "timeout_s", type=float, help="give up waiting after this many seconds")
+@store_options
+def elect(
+    name: str,
+    value: str | None,
+    listen: bool,
+    ttl_s: int,
+    timeout_s: float | None,
+    coord_url: str | None,
+    endpoints: str,
+) -> None:
+    """Stand for election NAME with VALUE; once elected print key and value, and lead until a signal comes.
+
+    With --listen print key and value of every leader, from now on. Takes part in the elections of `etcdctl elect` and
+    Go's concurrency.Election.
+    """
+    if listen == (value is not None):
+        raise click.UsageError("give either a VALUE to stand for election with, or --listen")
+    url = store_url(coord_url, endpoints)
+    work = _listen(url, name, ttl_s) if value is None else _lead(url, name, value, ttl_s, timeout_s)
+    sys.exit(asyncio.run(cancelled_by_signal(work)))
+
+
+async def _lead(url: str, name: str, value: str, ttl_s: int, timeout_s: float | None) -> int:
+    async with (
+        await connect(url) as coord,
+        Session.open(coord, ttl_s=ttl_s) as session,
+        Election(session, name).lead(value, timeout_s=timeout_s) as held,
+    ):
+        click.echo(f"{held.key.decode(errors='replace')}\n{value}")
+        return await until_told()
+
+
+async def _listen(url: str, name: str, ttl_s: int) -> int:
+    async with await connect(url) as coord, Session.open(coord, ttl_s=ttl_s) as session:
+        async for leader in Election(session, name).observe():
+            if leader.kv is not None:
+                click.echo(f"{leader.kv.key.decode(errors='replace')}\n{leader.value.decode(errors='replace')}")
+    return 0

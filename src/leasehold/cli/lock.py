@@ -1,0 +1,54 @@
+"""`leasehold lock NAME [-- COMMAND...]`: as `etcdctl lock`, and the command is ended when the lock is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from leasehold.cli.child import cancelled_by_signal, run_child, until_told
+from leasehold.cli.store_flags import store_options, store_url
+from leasehold.concurrency import Held, Mutex, Session
+from leasehold.concurrency.deadline import margin_for
+from leasehold.coord.connect import connect
+
+
+@click.command()
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--ttl", "ttl_s", default=10, show_default=True, help="seconds that the lock outlives a dead holder")
+@click.option("--timeout", "timeout_s", type=float, help="give up waiting after this many seconds")
+@store_options
+def lock(
+    name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None, coord_url: str | None, endpoints: str
+) -> None:
+    """Hold the lock NAME while COMMAND runs; its exit code is passed on.
+
+    COMMAND finds ETCD_LOCK_KEY, ETCD_LOCK_REV and LEASEHOLD_LOCK_TOKEN (a fencing token) in its environment. Without
+    COMMAND, print the key and hold the lock until a signal comes. Shares locks with `etcdctl lock` and Go's
+    concurrency.Mutex.
+    """
+    work = _lock(store_url(coord_url, endpoints), name, command, ttl_s, timeout_s)
+    sys.exit(asyncio.run(cancelled_by_signal(work)))
+
+
+async def _lock(url: str, name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None) -> int:
+    async with (
+        await connect(url) as coord,
+        Session.open(coord, ttl_s=ttl_s) as session,
+        Mutex(session, name).hold(timeout_s=timeout_s) as held,
+    ):
+        if command:
+            margin_s = margin_for(session.ttl_s * 1000) / 1000
+            return await run_child(command, lock_environment(held), margin_s=margin_s)
+        click.echo(held.key.decode(errors="replace"))
+        return await until_told()
+
+
+def lock_environment(held: Held) -> dict[str, str]:
+    return {
+        "ETCD_LOCK_KEY": held.key.decode(errors="replace"),
+        "ETCD_LOCK_REV": str(held.header.revision),
+        "LEASEHOLD_LOCK_TOKEN": str(held.token),
+    }

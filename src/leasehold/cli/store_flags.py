@@ -1,0 +1,35 @@
+"""Flags that say which coordination store to use, for the commands that stand where `etcdctl` has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_ENDPOINTS = "127.0.0.1:2379"
+
+
+def store_options(command: F) -> F:
+    """Add `--coord URL` and, as `etcdctl` has it, `--endpoints`."""
+    coord = click.option(
+        "--coord", "coord_url", envvar="LEASEHOLD_COORD", help="store, such as etcd://127.0.0.1:2379 (LEASEHOLD_COORD)"
+    )
+    endpoints = click.option(
+        "--endpoints",
+        envvar="ETCDCTL_ENDPOINTS",
+        default=DEFAULT_ENDPOINTS,
+        show_default=True,
+        help="etcd endpoints, with commas, as for etcdctl (ETCDCTL_ENDPOINTS)",
+    )
+    return coord(endpoints(command))
+
+
+def store_url(coord_url: str | None, endpoints: str) -> str:
+    """The URL that the two flags name; endpoints may carry `http://` or `https://`, as etcdctl's may."""
+    if coord_url:
+        return coord_url
+    parts = [part.strip() for part in endpoints.split(",") if part.strip()]
+    scheme = "etcds" if any(part.startswith("https://") for part in parts) else "etcd"
+    return f"{scheme}://{','.join(part.rpartition('//')[2].rstrip('/') for part in parts)}"
