@@ -1,0 +1,156 @@
+"""Leader election with Go's keys and transactions: Go programs and `etcdctl elect` take part in the same one.
+
+Key: `prefix/` + lease id in lower-case hex; its value is what the leader proclaims. The oldest key leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Self
+
+from msgspec import Struct
+
+from leasehold.concurrency.errors import NoLeader, NotLeader
+from leasehold.concurrency.held import Held, Holding
+from leasehold.concurrency.keys import as_bytes, lease_key
+from leasehold.concurrency.observing import observe_leader
+from leasehold.concurrency.session import Session
+from leasehold.concurrency.waiting import (
+    Place,
+    enter,
+    first_created,
+    last_before,
+    leave_shielded,
+    leaving_on_failure,
+    time_limit,
+    turn,
+)
+from leasehold.mvcc.model import Header, KeyValue, Put, prefix_end
+
+
+class Leader(Struct, frozen=True):
+    """Who leads, as of `header.revision`. `kv` is None where an observer is told that nobody does."""
+
+    header: Header
+    kv: KeyValue | None
+
+    @property
+    def value(self) -> bytes:
+        """What the leader proclaims; empty when nobody leads."""
+        return self.kv.value if self.kv else b""
+
+
+class Election:
+    """`campaign(value)`, `proclaim(value)`, `resign()`; `leader()` and `observe()` need no candidacy."""
+
+    def __init__(self, session: Session, prefix: str | bytes) -> None:
+        self._session = session
+        self._prefix = as_bytes(prefix) + b"/"
+        self._held: Held | None = None
+        self._header: Header | None = None
+
+    @classmethod
+    def resume(cls, session: Session, prefix: str | bytes, key: str | bytes, revision: int) -> Self:
+        """Take up a leadership won earlier with this session's lease; `prefix` as in `Election(...)`.
+
+        Go's `ResumeElection` wants the slash that `NewElection` adds; here one at the end is taken off.
+        """
+        election = cls(session, as_bytes(prefix).removesuffix(b"/"))
+        election._held = Held(session, Place(as_bytes(key), revision), Header(revision))
+        return election
+
+    @property
+    def key(self) -> bytes:
+        """The own key while leading; empty otherwise."""
+        return self._held.key if self._held else b""
+
+    @property
+    def rev(self) -> int:
+        """The create revision of the own key, a fencing token; 0 when not leading."""
+        return self._held.token if self._held else 0
+
+    @property
+    def header(self) -> Header | None:
+        """The header of the last successful campaign, proclaim or resign."""
+        return self._header
+
+    async def campaign(self, value: str | bytes, *, timeout_s: float | None = None) -> Held:
+        """Wait until elected. Success means that the own key stood at the head when it was read.
+
+        Raises `SessionLost` at once when the session ends while waiting, `WaitTimeout` after `timeout_s`; then, and
+        when cancelled, the candidacy is withdrawn.
+        """
+        async with time_limit(timeout_s, f"campaign {self._prefix.decode(errors='replace')}"):
+            entered = await enter(self._session, lease_key(self._prefix, self._session.lease_id), as_bytes(value))
+            async with leaving_on_failure(self._session, entered.place):
+                if entered.existing is not None and entered.existing.value != as_bytes(value):
+                    await self._write(entered.place, as_bytes(value))
+                ahead = last_before(self._prefix, entered.place.revision)
+                header = await turn(self._session, entered.place, ahead)
+        self._held = Held(self._session, entered.place, header)
+        self._header = header
+        return self._held
+
+    def lead(self, value: str | bytes, *, timeout_s: float | None = None) -> Holding:
+        """`async with election.lead("me") as held`: the body runs while elected, then resigns."""
+
+        async def resign(_held: Held) -> None:
+            await self.resign()
+
+        return Holding(self._session, lambda: self.campaign(value, timeout_s=timeout_s), resign)
+
+    async def proclaim(self, value: str | bytes) -> None:
+        """Tell all observers a new value, without another election. `NotLeader` if leadership is gone."""
+        if self._held is None:
+            raise NotLeader("this election object does not lead: campaign first")
+        try:
+            self._header = await self._write(self._held.place, as_bytes(value))
+        except NotLeader:
+            self._forget()
+            raise
+
+    async def resign(self) -> None:
+        """Give up leadership, if one has it."""
+        held = self._held
+        if held is None:
+            return
+        self._forget()
+        self._header = await leave_shielded(self._session, held.place)
+
+    async def leader(self, *, timeout_s: float | None = None) -> Leader:
+        """Who leads now; `NoLeader` if nobody does."""
+        head = first_created(self._prefix)
+        found = await self._session.coord.get(
+            head.key,
+            prefix_end(self._prefix),
+            limit=1,
+            sort_order=head.sort_order,
+            sort_target=head.sort_target,
+            timeout_s=timeout_s,
+        )
+        if not found.kvs:
+            raise NoLeader(f"{self._prefix.decode(errors='replace')}: nobody leads")
+        return Leader(found.header, found.kvs[0])
+
+    async def observe(self) -> AsyncIterator[Leader]:
+        """Every proclamation of every leader from now on, in order, and `kv=None` when nobody leads.
+
+        It may skip what happened while it had to read again (after a compaction), never the newest state. It does
+        not depend on the session: it ends when its reader does.
+        """
+        async for header, kv in observe_leader(self._session.coord, self._prefix):
+            yield Leader(header, kv)
+
+    def _forget(self) -> None:
+        if self._held is not None:
+            self._held.release()
+        self._held = None
+
+    async def _write(self, place: Place, value: bytes) -> Header:
+        put = Put(place.key, value, lease=self._session.lease_id)
+        writing = self._session.spawn(self._session.settle(lambda: self._session.coord.txn([place.stands()], [put])))
+        result = await asyncio.shield(writing)
+        if not result.succeeded:
+            raise NotLeader(f"the key {place.key.decode(errors='replace')} of this leadership is gone: campaign again")
+        return result.header

@@ -1,0 +1,139 @@
+"""A fair semaphore: at most `permits` holders at a time, in the order in which they came. Keys: `prefix/<ns>`.
+
+The oldest `permits` keys hold. A waiter lists once who is ahead of it, then follows deletions in one watch and counts
+down; it reads again only when its turn seems to have come. So a release costs each waiter an event, not a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.concurrency.errors import Locked, LockReleased
+from leasehold.concurrency.held import Held, Holding
+from leasehold.concurrency.keys import as_bytes
+from leasehold.concurrency.session import Session
+from leasehold.concurrency.waiting import (
+    WATCH_BROKEN,
+    WATCH_RETRY_S,
+    Place,
+    enter_unique,
+    kvs_of,
+    leave_shielded,
+    leaving_on_failure,
+    own_key_gone,
+    time_limit,
+)
+from leasehold.coord.api import WatchStream
+from leasehold.mvcc.model import EventType, Header, Range, WatchFilter, prefix_end
+
+
+class Ahead:
+    """Who is ahead of a place, counted down as they go: pure."""
+
+    __slots__ = ("_keys", "_own_key", "_permits", "own_gone")
+
+    def __init__(self, own_key: bytes, keys: set[bytes], permits: int) -> None:
+        self._own_key = own_key
+        self._keys = keys
+        self._permits = permits
+        self.own_gone = False
+
+    @property
+    def turn_has_come(self) -> bool:
+        return len(self._keys) < self._permits
+
+    def deleted(self, key: bytes) -> bool:
+        """Take note of a deletion; whether there is reason to look again."""
+        self._keys.discard(key)
+        self.own_gone = self.own_gone or key == self._own_key
+        return self.own_gone or self.turn_has_come
+
+
+class Semaphore:
+    """`async with Semaphore(session, "name", permits=3).hold() as held:`. All users must give the same number."""
+
+    def __init__(self, session: Session, prefix: str | bytes, permits: int) -> None:
+        if permits < 1:
+            raise InvalidArgument(f"a semaphore has at least one permit, not {permits}")
+        self._session = session
+        self._prefix = as_bytes(prefix)
+        self._permits = permits
+
+    def hold(self, *, timeout_s: float | None = None) -> Holding:
+        """Hold one permit for the length of the body."""
+        return Holding(self._session, lambda: self.acquire(timeout_s=timeout_s), self.release)
+
+    async def acquire(self, *, timeout_s: float | None = None) -> Held:
+        """Wait for a permit; `WaitTimeout` or `SessionLost` leave nothing in the store."""
+        async with time_limit(timeout_s, f"semaphore {self._prefix.decode(errors='replace')}"):
+            entered = await enter_unique(self._session, self._prefix)
+            async with leaving_on_failure(self._session, entered.place):
+                header = await self._turn(entered.place)
+        return Held(self._session, entered.place, header)
+
+    async def try_acquire(self) -> Held:
+        """A permit, or `Locked` at once."""
+        entered = await enter_unique(self._session, self._prefix)
+        async with leaving_on_failure(self._session, entered.place):
+            header, ahead = await self._look(entered.place)
+            if not ahead.turn_has_come:
+                raise Locked(f"all {self._permits} permits of {self._prefix.decode(errors='replace')} are taken")
+        return Held(self._session, entered.place, header)
+
+    async def release(self, held: Held) -> None:
+        """Give the permit back; a second time raises `LockReleased`."""
+        if held.released:
+            raise LockReleased(f"{held.key.decode(errors='replace')} has already been released")
+        held.release()
+        await leave_shielded(self._session, held.place)
+
+    async def _turn(self, place: Place) -> Header:
+        header, ahead = await self._look(place)
+        while not ahead.turn_has_come:
+            async with self._deletions() as stream:
+                header, ahead = await self._look(place)
+                if stream is None or ahead.turn_has_come:
+                    continue
+                following = asyncio.create_task(_count_down(stream, ahead))
+                try:
+                    await self._session.or_lost(following)
+                finally:
+                    following.cancel()
+            header, ahead = await self._look(place)
+        return header
+
+    async def _look(self, place: Place) -> tuple[Header, Ahead]:
+        prefix = self._prefix + b"/"
+        older = Range(prefix, prefix_end(prefix), keys_only=True, max_create_revision=place.revision - 1)
+        result = await self._session.settle(lambda: self._session.coord.txn([place.stands()], [older]))
+        if not result.succeeded:
+            raise own_key_gone(self._session, place)
+        return result.header, Ahead(place.key, {kv.key for kv in kvs_of(result, 0)}, self._permits)
+
+    @asynccontextmanager
+    async def _deletions(self) -> AsyncIterator[WatchStream | None]:
+        prefix = self._prefix + b"/"
+        stream = self._session.coord.watch(prefix, prefix_end(prefix), filters=[WatchFilter.NO_PUT])
+        try:
+            try:
+                await stream.ready()
+            except WATCH_BROKEN:
+                await asyncio.sleep(WATCH_RETRY_S)
+                yield None
+            else:
+                yield stream
+        finally:
+            await stream.close()
+
+
+async def _count_down(stream: WatchStream, ahead: Ahead) -> None:
+    """Until there is reason to look again: the turn seems to have come, the own key is gone, or the watch is broken."""
+    try:
+        async for batch in stream:
+            if any(ahead.deleted(event.kv.key) for event in batch.events if event.type is EventType.DELETE):
+                return
+    except WATCH_BROKEN:
+        return

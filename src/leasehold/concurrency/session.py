@@ -1,0 +1,276 @@
+"""A session: a lease that is kept alive, and the honest answer to "is it still certain?"."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import structlog
+
+from leasehold.base.errors import InvalidArgument, LeaseholdError, SessionLost, Unavailable, UnknownOutcome
+from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
+from leasehold.concurrency.local import LocalQueues
+from leasehold.coord.api import Coord, KeepAlive
+from leasehold.mvcc.errors import LeaseNotFound
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+DEFAULT_TTL_S = 60
+CLEANUP_S_MAX = 5.0
+# Timers of the loop stand still while the host sleeps, our clock does not: so never sleep longer than this.
+ASSESS_INTERVAL_S_MAX = 1.0
+
+
+class Opening:
+    """`await Session.open(...)` gives the session; `async with Session.open(...) as session` also closes it."""
+
+    def __init__(self, opening: Coroutine[Any, Any, Session]) -> None:
+        self._opening = opening
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._opening
+        return self._session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class Session:
+    """Everything taken under a session is held at most as long as its lease.
+
+    `check()` and `state` are local and may be asked from any thread. The local deadline counts from the *send* time
+    of the last acknowledged renewal, minus a margin, on the client's clock; once it has passed, the session is lost
+    for good, whatever the store may say later.
+    """
+
+    def __init__(self, coord: Coord, lease_id: int, ttl_s: int, sent_ms: int, margin_ms: int | None) -> None:
+        ttl_ms = ttl_s * 1000
+        self.coord = coord
+        self.lease_id = lease_id
+        self.ttl_s = ttl_s
+        self.local = LocalQueues()
+        self._tenure = Tenure(sent_ms + ttl_ms, ttl_ms, margin_for(ttl_ms) if margin_ms is None else margin_ms)
+        self._guard = threading.Lock()
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._changed = asyncio.Event()
+        self._on_lost: dict[int, Callable[[SessionLost], None]] = {}
+        self._subscription = 0
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        self._keep: KeepAlive = coord.keep_alive(lease_id, ttl_s, sent_ms)
+        self._keep.on_change(self._heard)
+        self._revoke_on_exit = True
+        self._watcher = asyncio.create_task(self._watch_over(), name=f"session {lease_id:x}")
+
+    @staticmethod
+    def open(coord: Coord, *, ttl_s: int = DEFAULT_TTL_S, lease_id: int = 0, margin_ms: int | None = None) -> Opening:
+        """Grant a lease of `ttl_s` and keep it alive; or adopt `lease_id`, whose TTL the store tells.
+
+        A TTL of 0 or less means the default of 60 s, as in Go. `margin_ms` is how long before the certain end of the
+        lease the session counts as lost (default: a twentieth of the TTL, 50 ms to 3 s).
+        """
+        return Opening(_open(coord, ttl_s, lease_id, margin_ms))
+
+    @property
+    def state(self) -> SessionState:
+        """Healthy, suspended (renewals are not answered) or lost: as of now, without a round trip."""
+        if os.getpid() != self._pid:
+            return SessionState.LOST
+        with self._guard:
+            return self._tenure.state(self.coord.now_ms())
+
+    def check(self) -> None:
+        """Raise `SessionLost` unless the lease is certain to live. Local, cheap, from any thread."""
+        if self.state is SessionState.LOST:
+            raise self.loss()
+
+    def loss(self) -> SessionLost:
+        """The error that says why this session is lost."""
+        if os.getpid() != self._pid:
+            return SessionLost("the session belongs to the parent process: open a new one after fork")
+        reason = self._tenure.lost_because or "it was not renewed in time"
+        return SessionLost(f"session {self.lease_id:x} is over: {reason}; open a new one")
+
+    @property
+    def certain_for_ms(self) -> int:
+        """How long the lease is certain to live on from now, margin taken off; 0 when lost."""
+        if self.state is SessionState.LOST:
+            return 0
+        return max(0, self._tenure.certain_until_ms - self.coord.now_ms())
+
+    async def wait_lost(self) -> SessionLost:
+        """Wait until the session is over, for whatever reason (also `close()`); tells why."""
+        await asyncio.shield(self._lost)
+        return self.loss()
+
+    def on_lost(self, callback: Callable[[SessionLost], None]) -> Callable[[], None]:
+        """Call `callback` in the loop once the session is lost; gives the function that takes this back."""
+        if self._lost.done():
+            self._loop.call_soon(callback, self.loss())
+            return lambda: None
+        self._subscription += 1
+        number = self._subscription
+        self._on_lost[number] = callback
+        return lambda: self._on_lost.pop(number, None) and None
+
+    async def orphan(self) -> None:
+        """Stop renewing and be lost to this process; the lease itself is left to expire, or to be adopted."""
+        self._revoke_on_exit = False
+        self._end("it was orphaned")
+        self._keep.close()
+        await self._stop_watcher()
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Revoke the lease: all that was held under it is free at once. Waiters of this session end.
+
+        If the store cannot be reached the lease ends by its TTL; that is not an error. In a forked child it does
+        nothing: the lease is the parent's.
+        """
+        if os.getpid() != self._pid:
+            return
+        revoke = self._revoke_on_exit
+        await self.orphan()
+        if revoke:
+            await self._revoke(timeout_s or min(float(self.ttl_s), CLEANUP_S_MAX))
+        for task in tuple(self._unfinished):
+            task.cancel()
+
+    # --- for the recipes -------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run `work` so that the cancellation of whoever waits for it does not interrupt it."""
+        task = asyncio.create_task(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, object]) -> None:
+        """Wait for clean-up, but not for ever; it goes on in the background if time or patience runs out."""
+        await asyncio.wait({self.spawn(work)}, timeout=CLEANUP_S_MAX)
+
+    async def or_lost(self, *waiting: asyncio.Future[Any]) -> None:
+        """Wait for the first of `waiting`; raise `SessionLost` at once if the session ends before."""
+        await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+
+    async def settle(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat an *idempotent* request until the store has answered it; ends with the session.
+
+        A lost answer is resolved by asking again: the transactions of the recipes compare the own key first, so the
+        repetition reads what the lost one did.
+        """
+        pause_s = 0.02
+        while True:
+            self.check()
+            try:
+                return await attempt()
+            except LeaseNotFound:
+                self._end("the store no longer knows its lease")
+            except (Unavailable, UnknownOutcome):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(self._lost), pause_s)
+                pause_s = min(pause_s * 2, 0.5)
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._unfinished.discard(task)
+        if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), LeaseholdError):
+            log.error("Background work of a session failed.", error=repr(task.exception()))
+
+    def _heard(self) -> None:
+        """From the thread that renews: `deadline_ms` or `lost` has changed."""
+        with self._guard:
+            if self._keep.lost:
+                self._tenure.end("the store said that its lease is gone")
+            else:
+                self._tenure.renewed(self.coord.now_ms(), self._keep.deadline_ms)
+        with suppress(RuntimeError):  # the loop is closed: nobody is left who waits
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _end(self, reason: str) -> None:
+        with self._guard:
+            self._tenure.end(reason)
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
+        callbacks, self._on_lost = self._on_lost, {}
+        for callback in callbacks.values():
+            callback(self.loss())
+        self._changed.set()
+
+    async def _watch_over(self) -> None:
+        try:
+            while (state := self.state) is not SessionState.LOST:
+                self._changed.clear()
+                now_ms = self.coord.now_ms()
+                sleep_s = (self._tenure.next_change_ms(now_ms) - now_ms) / 1000
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), min(max(sleep_s, 0.001), ASSESS_INTERVAL_S_MAX))
+                if state is SessionState.HEALTHY and self.state is SessionState.SUSPENDED:
+                    log.warning("Renewals of the session are not answered.", lease=f"{self.lease_id:x}")
+            self._keep.close()
+            self._announce()
+        except asyncio.CancelledError:
+            # The loop is being shut down and nobody closed the session: free what it holds, if that is quick.
+            if self._revoke_on_exit and not self._lost.done():
+                self._end("its event loop ended")
+                self._keep.close()
+                await self._revoke(1.0)
+            raise
+
+    async def _stop_watcher(self) -> None:
+        if self._watcher is not asyncio.current_task():
+            await asyncio.wait({self._watcher})
+
+    async def _revoke(self, timeout_s: float) -> None:
+        self._revoke_on_exit = False
+        try:
+            await self.coord.lease_revoke(self.lease_id, timeout_s=timeout_s)
+        except LeaseNotFound:
+            pass
+        except LeaseholdError as error:
+            log.warning(
+                "The lease could not be revoked and ends by its TTL.", lease=f"{self.lease_id:x}", error=str(error)
+            )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) -> Session:
+    if lease_id < 0:
+        raise InvalidArgument(f"lease_id {lease_id} is negative: pass the id of a live lease, or none")
+    if lease_id:
+        sent_ms = coord.now_ms()
+        renewed = await coord.lease_keep_alive_once(lease_id)
+        if renewed.ttl_s <= 0:
+            raise LeaseNotFound
+        return Session(coord, lease_id, renewed.ttl_s, sent_ms, margin_ms)
+    if ttl_s <= 0:
+        log.warning("A session's TTL must be positive; the default is used.", given_s=ttl_s, used_s=DEFAULT_TTL_S)
+        ttl_s = DEFAULT_TTL_S
+    sent_ms = coord.now_ms()
+    granted = await coord.lease_grant(ttl_s)
+    return Session(coord, granted.id, granted.ttl_s, sent_ms, margin_ms)

@@ -1,0 +1,71 @@
+"""Taking the first item of a queue: one taker each, waiting without polling."""
+
+from __future__ import annotations
+
+import asyncio
+
+from leasehold.base.errors import UnknownOutcome
+from leasehold.concurrency.waiting import WATCH_BROKEN, WATCH_RETRY_S
+from leasehold.coord.api import Coord
+from leasehold.mvcc.model import (
+    Compare,
+    CompareResult,
+    CompareTarget,
+    DeleteRange,
+    KeyValue,
+    Put,
+    Range,
+    RangeResult,
+    WatchFilter,
+)
+
+
+async def take_first(coord: Coord, first: Range) -> bytes:
+    """The value of the first key that `first` finds, deleted by us; waits for one."""
+    while True:
+        found = await _find(coord, first)
+        if found.kvs:
+            if await _claim(coord, found.kvs[0]):
+                return found.kvs[0].value
+        else:
+            await _something_put(coord, first, found.header.revision + 1)
+
+
+async def _find(coord: Coord, first: Range) -> RangeResult:
+    return await coord.get(
+        first.key, first.range_end, limit=first.limit, sort_order=first.sort_order, sort_target=first.sort_target
+    )
+
+
+async def _claim(coord: Coord, kv: KeyValue) -> bool:
+    """Delete the very item that was read. A taker that is cancelled meanwhile puts it back."""
+    claiming = asyncio.create_task(_delete(coord, kv))
+    try:
+        return await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        if await claiming:
+            absent = Compare(kv.key, CompareTarget.VERSION, CompareResult.EQUAL, 0)
+            await coord.txn([absent], [Put(kv.key, kv.value, lease=kv.lease)])
+        raise
+
+
+async def _delete(coord: Coord, kv: KeyValue) -> bool:
+    unchanged = Compare(kv.key, CompareTarget.MOD, CompareResult.EQUAL, kv.mod_revision)
+    try:
+        return (await coord.txn([unchanged], [DeleteRange(kv.key)])).succeeded
+    except UnknownOutcome:
+        if await coord.get_one(kv.key) is not None:
+            return False  # still there: nothing was taken, look again
+        raise
+
+
+async def _something_put(coord: Coord, first: Range, start_revision: int) -> None:
+    stream = coord.watch(first.key, first.range_end, start_revision=start_revision, filters=[WatchFilter.NO_DELETE])
+    try:
+        async for batch in stream:
+            if batch.events:
+                return
+    except WATCH_BROKEN:
+        await asyncio.sleep(WATCH_RETRY_S)
+    finally:
+        await stream.close()
