@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -128,15 +128,16 @@ class Tide:
     """A gate that the test moves."""
 
     def __init__(self) -> None:
-        self.durable_n = 0
+        self.durable_n = self.acked_n = self.now_ms = 0
         self.open = True
-        self.waiting: list[object] = []
 
     def may_serve(self) -> bool:
         return self.open
 
-    def when_durable(self, n: int, then: object) -> None:
-        self.waiting.append(then)
+    def when_durable(
+        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
+    ) -> None:
+        raise NotImplementedError
 
 
 async def test_without_the_right_to_serve_nothing_is_answered() -> None:

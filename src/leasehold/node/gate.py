@@ -19,6 +19,7 @@ class NodeGate:
         self._clock = clock
         self._answers: AnswerGate[tuple[Then, Then | None]] = AnswerGate(call_deadline_ms)
         self.unknown_count = 0
+        self.now_ms = 0
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -27,12 +28,18 @@ class NodeGate:
     def durable_n(self) -> int:
         return self._machine.durable_n
 
-    def may_serve(self) -> bool:
-        return self._machine.may_serve(self._clock.now_ms())
+    @property
+    def acked_n(self) -> int:
+        return self._machine.acked_n
 
-    def when_durable(self, n: int, then: Then, otherwise: Then | None = None) -> None:
-        """`then` once record `n` is durable and we may serve; `otherwise` when that was not known in time."""
-        self._answers.hold(self._clock.now_ms(), n, (then, otherwise))
+    def may_serve(self) -> bool:
+        clock_ms = self._clock.now_ms()
+        self.now_ms = self._machine.leader_ms(clock_ms)
+        return self._machine.may_serve(clock_ms)
+
+    def when_durable(self, n: int, then: Then, otherwise: Then | None = None, *, space: bool = False) -> None:
+        """`then` once record `n` may be told and we may serve; `otherwise` when that was not known in time."""
+        self._answers.hold(self._clock.now_ms(), n, (then, otherwise), hands_out_space=space)
 
     def progress(self) -> None:
         """Something may have become durable: let go what was waiting for it."""

@@ -206,8 +206,8 @@ class Connection:
             self.server.send_at_end_of_turn(self)
         self._late.append(data)
 
-    def send_when_durable(self, n: int, data: bytes) -> None:
-        """Send once record `n` is durable. Until then the request counts as in flight."""
+    def send_when_durable(self, n: int, seq: int, data: bytes, *, space: bool = False) -> None:
+        """Send once record `n` may be told. Until then the request counts as in flight."""
         self.in_flight += 1
         self._throttle()
 
@@ -215,7 +215,11 @@ class Connection:
             self.send_later(data)
             self.leave_flight()
 
-        self.server.gate.when_durable(n, durable)
+        def unknown() -> None:
+            self.send_later(refusal(seq, Err.TIMED_OUT, "not known to be durable in time: the outcome is unknown"))
+            self.leave_flight()
+
+        self.server.gate.when_durable(n, durable, unknown, space=space)
 
     def enter_flight(self, task: asyncio.Future[Any]) -> None:
         """A task answers later; if the connection ends first, the task is cancelled."""
