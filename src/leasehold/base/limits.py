@@ -15,3 +15,20 @@ store_lease_ttl_s_max: Final = 9_000_000_000
 
 # --- the wire ---
 wire_frame_bytes_max: Final = 256 * MIB  # the largest answer that a client of ours takes
+# --- the index ---
+extent_alignment_bytes: Final = 64  # every extent begins and ends on a cache line; part of the records' meaning
+key_bytes_max: Final = 64 * KIB
+tenant_bytes_max: Final = 1 * KIB
+group_bytes_max: Final = 1 * KIB
+pattern_bytes_max: Final = 4 * KIB
+object_bytes_max: Final = 16 * 1024 * GIB
+segment_bytes_max: Final = 1024 * 1024 * GIB
+replicas_max: Final = 16  # a replica's id is its record's number times this, plus its place
+segments_max: Final = 65_536
+tasks_max: Final = 16_384
+index_hints_max: Final = 100_000  # evictions not yet told to the standbys; older ones are dropped
+range_record_stays_max: Final = 20_000  # put numbers in one range record: about 180 KB
+range_step_objects: Final = 2_000  # objects that one step of a range removal looks at
+absent_removes_bytes_max: Final = 256 * KIB  # of one caller, not yet durable
+inline_evictions_max: Final = 64  # objects that a put may evict before it is answered "no space"
+regex_results_max: Final = 100_000

@@ -1,13 +1,203 @@
-"""Space in one segment. (Interface first; the bins follow.)"""
+"""Space in one segment: an offset allocator whose free blocks are found by size class in O(1).
+
+Free blocks are kept by start, by end (to coalesce) and in bins by size class, eight classes for each power of two. Used
+blocks are kept by start with their owner, and coarsely in order (`_rows`), so that an exact claim can tell what
+stands in its way. Between two used blocks there is never more than one free block.
+
+`free + used = size`, and no byte belongs to two blocks: that is P3 within a segment.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
 
-class Allocator:
-    """An offset allocator with O(1) bins and exact claims."""
+from leasehold.base.invariants import ensure
+from leasehold.base.limits import extent_alignment_bytes
 
-    __slots__ = ("size", "used_bytes")
+_ROUND = extent_alignment_bytes - 1
+_UNIT_BITS = extent_alignment_bytes.bit_length() - 1
+_EXACT_TRIES = 4  # how many blocks of the class just below are looked at before a larger class is used
+_ROWS_BITS = 12
+
+
+class Sized(Protocol):
+    """Whoever owns a block knows its size."""
+
+    size: int
+
+
+Owner = TypeVar("Owner", bound=Sized)
+
+
+def rounded(size: int) -> int:
+    """What a size takes up: the next multiple of the alignment."""
+    return (size + _ROUND) & ~_ROUND
+
+
+def _class_of(length: int) -> int:
+    """The size class that a free block of this length serves: every request of the class fits."""
+    units = length >> _UNIT_BITS
+    if units < 8:
+        return units
+    exponent = units.bit_length() - 4
+    return (exponent << 3) + (units >> exponent)
+
+
+class Allocator(Generic[Owner]):
+    """All blocks of one segment. Sizes are rounded up here and nowhere else."""
+
+    __slots__ = ("_bins", "_free", "_free_ends", "_mask", "_row_bits", "_rows", "owners", "size", "used_bytes")
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = size & ~_ROUND
         self.used_bytes = 0
+        self.owners: dict[int, Owner] = {}
+        self._free: dict[int, int] = {}  # start -> length
+        self._free_ends: dict[int, int] = {}  # end -> start
+        self._bins: dict[int, dict[int, None]] = {}
+        self._mask = 0  # which bins are not empty
+        self._rows: dict[int, list[int]] = {}  # the starts of used blocks, in order within each row
+        self._row_bits = max(_UNIT_BITS, self.size.bit_length() - _ROWS_BITS)
+        if self.size:
+            self._add_free(0, self.size)
+
+    @property
+    def free_bytes(self) -> int:
+        return self.size - self.used_bytes
+
+    def find(self, size: int) -> int:
+        """Where a block of this size would fit, or -1. Takes nothing: `claim` does."""
+        length = (size + _ROUND) & ~_ROUND
+        units = length >> _UNIT_BITS
+        low = _class_of(length)
+        exponent = units.bit_length() - 4
+        if exponent > 0 and units & ((1 << exponent) - 1):
+            # The class just below holds blocks of nearly this size, and with equal sizes mostly exact fits.
+            tries = _EXACT_TRIES
+            free = self._free
+            for start in reversed(self._bins.get(low, ())):
+                if free[start] >= length:
+                    return start
+                tries -= 1
+                if not tries:
+                    break
+            low += 1
+        mask = self._mask >> low
+        if not mask:
+            return -1
+        return next(reversed(self._bins[low + (mask & -mask).bit_length() - 1]))
+
+    def claim(self, offset: int, owner: Owner) -> None:
+        """Take exactly this place, which must be free (see `in_the_way`)."""
+        length = (owner.size + _ROUND) & ~_ROUND
+        start = offset
+        free_length = self._free.get(offset, 0)
+        if not free_length:
+            start = self._free_start_before(offset)
+            free_length = self._free.get(start, 0)
+        ensure(free_length >= offset - start + length, "P3 a claim on space that is not free", offset, owner.size)
+        self._drop_free(start, free_length)
+        if offset > start:
+            self._add_free(start, offset - start)
+        rest = start + free_length - offset - length
+        if rest:
+            self._add_free(offset + length, rest)
+        self.owners[offset] = owner
+        row = self._rows.get(offset >> self._row_bits)
+        if row is None:
+            self._rows[offset >> self._row_bits] = [offset]
+        else:
+            insort(row, offset)
+        self.used_bytes += length
+
+    def release(self, offset: int) -> None:
+        """Give a block back; it grows together with its free neighbours."""
+        owner = self.owners.pop(offset)
+        length = (owner.size + _ROUND) & ~_ROUND
+        row = self._rows[offset >> self._row_bits]
+        del row[bisect_left(row, offset)]
+        self.used_bytes -= length
+        start = offset
+        before = self._free_ends.get(offset)
+        if before is not None:
+            self._drop_free(before, offset - before)
+            start = before
+            length += offset - before
+        after = self._free.get(start + length)
+        if after is not None:
+            self._drop_free(start + length, after)
+            length += after
+        self._add_free(start, length)
+
+    def in_the_way(self, offset: int, size: int) -> list[int]:
+        """The starts of the used blocks that overlap this place."""
+        end = offset + ((size + _ROUND) & ~_ROUND)
+        if self._free.get(offset, 0) >= end - offset:
+            return []
+        found = []
+        before = self._used_before(offset)
+        if before >= 0 and before + rounded(self.owners[before].size) > offset:
+            found.append(before)
+        for row_number in range(offset >> self._row_bits, ((end - 1) >> self._row_bits) + 1):
+            row = self._rows.get(row_number, ())
+            found += [start for start in row[bisect_right(row, offset - 1) :] if start < end and start not in found]
+        return found
+
+    def free_blocks(self) -> Iterator[tuple[int, int]]:
+        """(start, length) of every free block."""
+        return iter(list(self._free.items()))
+
+    def contains(self, offset: int, size: int) -> bool:
+        return offset >= 0 and not offset & _ROUND and offset + rounded(size) <= self.size
+
+    def check(self) -> None:
+        """Raise unless the blocks cover the segment exactly once."""
+        blocks = [(start, rounded(owner.size), True) for start, owner in self.owners.items()]
+        blocks += [(start, length, False) for start, length in self._free.items()]
+        at, was_free = 0, False
+        for start, length, used in sorted(blocks):
+            ensure(start == at and length > 0, "P3 blocks overlap or leave a hole", start, at)
+            ensure(used or not was_free, "two free blocks side by side", start)
+            at, was_free = start + length, not used
+        ensure(at == self.size, "free + used = size", at, self.size)
+        ensure(self.used_bytes == sum(b[1] for b in blocks if b[2]), "used bytes are counted", self.used_bytes)
+        ensure(sum(map(len, self._rows.values())) == len(self.owners), "every used block is in its row")
+        binned = {start for members in self._bins.values() for start in members}
+        ensure(binned == set(self._free), "every free block is in its bin")
+
+    def _free_start_before(self, offset: int) -> int:
+        before = self._used_before(offset)
+        return 0 if before < 0 else before + rounded(self.owners[before].size)
+
+    def _used_before(self, offset: int) -> int:
+        """The last used block that starts before this offset, or -1."""
+        row_number = offset >> self._row_bits
+        row = self._rows.get(row_number, [])
+        index = bisect_left(row, offset)
+        if index:
+            return row[index - 1]
+        for earlier in range(row_number - 1, -1, -1):
+            if row := self._rows.get(earlier, []):
+                return row[-1]
+        return -1
+
+    def _add_free(self, start: int, length: int) -> None:
+        self._free[start] = length
+        self._free_ends[start + length] = start
+        number = _class_of(length)
+        members = self._bins.get(number)
+        if members is None:
+            members = self._bins[number] = {}
+        members[start] = None
+        self._mask |= 1 << number
+
+    def _drop_free(self, start: int, length: int) -> None:
+        del self._free[start]
+        del self._free_ends[start + length]
+        number = _class_of(length)
+        members = self._bins[number]
+        del members[start]
+        if not members:
+            self._mask &= ~(1 << number)

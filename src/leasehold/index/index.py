@@ -1,325 +1,177 @@
-"""The master's state machine. (Interface; bodies land next. Everything here is stable unless noted.)
+"""The master's state machine.
 
 Two halves over one state:
 
 - **decide** (primary): validates, chooses, emits records into the outbox, and applies them by the same code;
 - **apply** (standby, replay): a function of the records, and of renewals and hints, which travel in bulk.
 
-`now_ms` is leader time. Every command says `after`: the number that must be durable
-(`durable_n >= after`) before its answer may leave.
-A command answers `(code, after)`, or `(code, value, after)`; the hot paths answer an `Object`
-whose `changed_n` is the `after`.
+`now_ms` is leader time. Every command says `after`: the number that must be durable (`durable_n >= after`) before its
+answer may leave. A command answers `(code, after)`, or `(code, value, after)`; the hot paths answer an `Object` whose
+`changed_n` is the `after`.
+
+The parts, each a file: `state` (data), `mounts` and `apply` (records), `reads`, `placement`, `eviction`, `puts`,
+`removes`, `lending` (segments and clients), `copying`, `saving` (snapshots), `checking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
-
-from leasehold.base.errors import LeaseholdError
+from leasehold.base.invariants import ensure
+from leasehold.index.checking import Checking
 from leasehold.index.codes import Code
-from leasehold.index.model import Object, PutConfig, Replica, Segment, SegmentSpec, Task
-from leasehold.index.records import Record
-from leasehold.index.settings import IndexSettings
-from leasehold.index.snapshot import Keyless, Slice
+from leasehold.index.reads import Reads
+from leasehold.index.records import NEVER_MS, Begin, Cause, Handover, MaxTerm, PutRevoke, Record
+from leasehold.index.state import Unappliable
 
-T = TypeVar("T")
+__all__ = ["Code", "Index", "Unappliable"]
 
-
-class Unappliable(LeaseholdError):
-    """A record that does not fit this state.
-
-    The node has diverged (or lost a record). Set it aside, say so, rebuild.
-    """
+_HOUSEKEEPING_MS = 100
 
 
-class Index:
-    """The state of one master. One thread, no locks, no clock, no randomness."""
+class Index(Reads, Checking):
+    """The state of one master: one thread, no locks, no clock, no randomness."""
 
-    # --- public state; read only for others ---
-    epoch: int  # create revision of the leader key of the last `Begin`
-    last_n: int  # number of the last record decided or applied
-    durable_n: int  # number of the last record known durable
-    lease_ttl_ms: int  # what a read is told
-    urgent: bool  # a lease end that the standby knows is less than a second away: flush within 100 ms
-    object_count: int
-    evicted_count: int
-    segments: dict[int, Segment]  # by incarnation
-
-    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
-        """`choose(n)` returns a number in 0..n-1: the only randomness, from outside."""
-        raise NotImplementedError
+    _housekept = -_HOUSEKEEPING_MS
 
     # --- epochs and durability ---
-    def begin(self, now_ms: int, epoch: int, *, handover_ms: int | None = None, drift_ms: int = 0) -> int:
-        """Primary.
 
-        The first record of an epoch. With `handover_ms` older ends are mapped, else all get grace. Returns its
-        number.
+    def begin(self, now_ms: int, epoch: int, *, handover_ms: int | None = None, drift_ms: int = 0) -> int:
+        """Primary: the first record of an epoch; returns its number.
+
+        With `handover_ms` (the leader time of the old epoch's hand-over) older ends are mapped; else all get grace.
+        The maximum term never shrinks here: leases of the old length may be out (schedule 9).
         """
-        raise NotImplementedError
+        ensure(self.slice_n is None, "P1 an epoch begins only on a complete replay")
+        ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
+        grace_ms = self.max_term_ms if handover_ms is None else 0
+        max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
+        at_handover_ms = NEVER_MS if handover_ms is None else handover_ms
+        self._housekept = -_HOUSEKEEPING_MS
+        return self._emit(Begin(now_ms, epoch, max_term_ms, grace_ms, at_handover_ms, drift_ms))
 
     def handover(self, now_ms: int, last_bulk: int) -> int:
         """Primary: the last record of this epoch. Nothing may be decided after it."""
-        raise NotImplementedError
+        return self._emit(Handover(now_ms, self.epoch, last_bulk))
 
     def take_outbox(self) -> list[tuple[int, Record]]:
         """The records decided since the last call, in order, with their numbers."""
-        raise NotImplementedError
-
-    def durable(self, n: int) -> None:
-        """Everything up to `n` is durable."""
-        raise NotImplementedError
-
-    def distrust_owners(self) -> None:
-        """After a restart of everything: nobody is sent to a segment before its owner has pinged (H9)."""
-        raise NotImplementedError
-
-    # --- reads (hot) ---
-    def get(self, now_ms: int, tenant: bytes, key: bytes) -> Object | None:
-        """The readable object, its lease extended.
-
-        None: ask `miss` for code and `after`. `after` of a hit is `.changed_n`.
-        """
-        raise NotImplementedError
-
-    def exist(self, now_ms: int, tenant: bytes, key: bytes) -> Object | None:
-        """As `get`; extends the lease only if the setting `exist_leases` says so."""
-        raise NotImplementedError
-
-    def miss(self, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        """Why `get` or `exist` gave nothing (not found, or not ready), and what must be durable before saying so."""
-        raise NotImplementedError
-
-    def get_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> tuple[list[Object | None], int]:
-        """`get` for each, and one `after` for all."""
-        raise NotImplementedError
-
-    def exist_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes], hit: T, miss: T) -> tuple[list[T], int]:
-        """For each key `hit` or `miss` as given (bytes of the wire, say), and one `after` for all."""
-        raise NotImplementedError
-
-    def must_wait(self, found: Object) -> bool:
-        """Whether readers of this object must wait for its owner's first ping (only while `unproven` is not empty)."""
-        raise NotImplementedError
-
-    def get_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes) -> tuple[Code, list[Object], int]:
-        """All readable objects whose key contains a match, leases extended."""
-        raise NotImplementedError
-
-    # --- puts ---
-    def put_start(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int = 0
-    ) -> tuple[Code, Object | None, int]:
-        """Space for an object. A repeat with the same client and non-zero `request` gets the same answer."""
-        raise NotImplementedError
-
-    def put_end(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = 4, checksum: int | None = None
-    ) -> tuple[Code, int]:
-        """The bytes are there: readable from here on (once durable)."""
-        raise NotImplementedError
-
-    def put_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = 4) -> tuple[Code, int]:
-        """Give an unfinished put back."""
-        raise NotImplementedError
-
-    def upsert_start(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int = 0
-    ) -> tuple[Code, Object | None, int]:
-        """As `put_start`, but over an existing object.
-
-        In place if no lease can be live, else beside it (readable until the end).
-        """
-        raise NotImplementedError
-
-    def upsert_end(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = 4, checksum: int | None = None
-    ) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def upsert_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = 4) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    # --- removes ---
-    def remove(self, now_ms: int, tenant: bytes, key: bytes, force: bool, source: bytes = b"") -> tuple[Code, int]:
-        """`source` names the caller (client or connection), for the bound on absent removes.
-
-        `TRY_AGAIN` = wait for `after`, repeat.
-        """
-        raise NotImplementedError
-
-    def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> tuple[Code, int, int]:
-        """(code, how many, after). In one go; `start_removal` does it in steps."""
-        raise NotImplementedError
-
-    def remove_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> tuple[Code, int, int]:
-        """(code, how many, after). A bad pattern is `BAD_PARAMS`; `pattern_error` says where."""
-        raise NotImplementedError
-
-    def replica_clear(
-        self, now_ms: int, client: bytes, tenant: bytes, keys: Sequence[bytes], segment_name: str
-    ) -> tuple[Code, list[bytes], int]:
-        """Clear replicas on a segment (or, without a name, whole objects) that are this client's and not leased.
-
-        Which keys were.
-        """
-        raise NotImplementedError
-
-    # --- segments and clients ---
-    def mount(self, now_ms: int, client: bytes, spec: SegmentSpec) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def remount(self, now_ms: int, client: bytes, specs: Iterable[SegmentSpec]) -> tuple[Code, int]:
-        """All segments of a client, again: those that are there stay."""
-        raise NotImplementedError
-
-    def unmount(self, now_ms: int, client: bytes, segment: bytes) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def drain(self, now_ms: int, client: bytes, segment: bytes, grace_ms: int) -> tuple[Code, int]:
-        """Graceful unmount: no new objects there, gone after `grace_ms`."""
-        raise NotImplementedError
-
-    def ping(self, now_ms: int, client: bytes) -> int:
-        """A `ClientStatus`."""
-        raise NotImplementedError
-
-    def client_endpoints(self, client: bytes) -> list[str]:
-        """For `query ip`: the transport endpoints of a client's segments."""
-        raise NotImplementedError
-
-    def segment_by_id(self, segment: bytes) -> Segment | None:
-        raise NotImplementedError
-
-    def segments_by_name(self, name: str) -> list[Segment]:
-        raise NotImplementedError
-
-    # --- copies, moves and their tasks ---
-    def copy_start(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, source: str, targets: Sequence[str]
-    ) -> tuple[Code, tuple[Replica, list[Replica]] | None, int]:
-        raise NotImplementedError
-
-    def copy_end(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def copy_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def move_start(
-        self, now_ms: int, client: bytes, tenant: bytes, key: bytes, source: str, target: str
-    ) -> tuple[Code, tuple[Replica, Replica | None] | None, int]:
-        raise NotImplementedError
-
-    def move_end(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def move_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def create_copy_task(
-        self, now_ms: int, tenant: bytes, key: bytes, targets: Sequence[str]
-    ) -> tuple[Code, bytes, int]:
-        """(code, 16-byte task id, after)."""
-        raise NotImplementedError
-
-    def create_move_task(
-        self, now_ms: int, tenant: bytes, key: bytes, source: str, target: str
-    ) -> tuple[Code, bytes, int]:
-        raise NotImplementedError
-
-    def fetch_tasks(self, now_ms: int, client: bytes, limit: int) -> list[Task]:
-        raise NotImplementedError
-
-    def finish_task(self, now_ms: int, client: bytes, task: bytes, status: int, message: str) -> tuple[Code, int]:
-        raise NotImplementedError
-
-    def query_task(self, task: bytes) -> tuple[Code, Task | None, int]:
-        raise NotImplementedError
+        taken, self.outbox = self.outbox, []
+        return taken
 
     # --- time ---
+
     def work(self, now_ms: int, budget: int = 256) -> bool:
         """Primary, between requests.
 
-        Time-outs, limbo, eviction, at most about `budget` objects. True: there is more to do now.
+        Time-outs, limbo, eviction, at most about `budget` objects. True: call again soon.
         """
-        raise NotImplementedError
+        now = now_ms + self.offset
+        self.latest = max(self.latest, now)
+        if not 0 <= now - self._housekept < _HOUSEKEEPING_MS:
+            self._housekept = now
+            self._keep_house(now)
+        return self._evict_some(now, budget)
 
-    def next_work_ms(self, now_ms: int) -> int:
-        """When `work` should be called next if it said that there is nothing to do.
+    def _keep_house(self, now: int) -> None:
+        self._free_limbo(now)
+        self._prune_graves(now)
+        self._end_silent_clients(now)
+        self._end_drained(now)
+        self._end_stale_copies(now)
+        self._end_stale_puts(now)
+        ttl_ms = self.settings.lease_ttl_ms
+        if self.max_term_ms > ttl_ms and now >= self.epoch_start + self.max_term_ms:
+            self._emit(MaxTerm(now - self.offset, ttl_ms))  # one old term later: no longer lease can be out
 
-        Milliseconds from now, at most 1000.
-        """
-        raise NotImplementedError
+    def _end_stale_puts(self, now: int) -> None:
+        """Unfinished puts whose writer must have given up; the oldest is first."""
+        while self.unfinished:
+            entry = next(iter(self.unfinished.values()))
+            if self._writer_gives_up(entry) > now:
+                return
+            record = PutRevoke(now - self.offset, entry.tenant, entry.key, entry.put_seq, 0, Cause.PUT_TIMEOUT)
+            self._emit(record)
 
     # --- bulk: out of the primary ---
+
     def take_renewals(self, limit: int) -> tuple[list[tuple[bytes, bytes, int, int, int]], bool]:
         """([(tenant, key, put_seq, lease_end_ms, soft_pin_end_ms)], whether that is all of them), in leader time."""
-        raise NotImplementedError
+        batch = self.dirty[:limit]
+        del self.dirty[:limit]
+        while self.slow_dirty and len(batch) < limit:
+            entry = next(iter(self.slow_dirty))
+            del self.slow_dirty[entry]
+            batch.append(entry)
+        offset = self.offset
+        told = []
+        for entry in batch:
+            entry.dirty = False
+            if entry.visible:
+                soft_ms = max(0, entry.soft_pin_end - offset)
+                told.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
+        complete = not self.dirty and not self.slow_dirty
+        if complete:
+            self.urgent = False
+        return told, complete
 
     def take_hints(self, limit: int) -> list[tuple[bytes, bytes, int]]:
         """[(tenant, key, put_seq)] of evictions not yet told; bounded, the oldest are dropped."""
-        raise NotImplementedError
+        hints = self.hints
+        count = min(limit, len(hints))
+        return [(entry.tenant, entry.key, entry.put_seq) for entry in (hints.popleft() for _ in range(count))]
 
-    # --- apply: standby and replay ---
-    def apply(self, n: int, record: Record) -> None:
-        """Apply record `n` (which must be `last_n + 1`, or be covered by a loaded snapshot).
-
-        `Unappliable` if it does not fit.
-        """
-        raise NotImplementedError
+    # --- bulk: into a standby ---
 
     def apply_renewal(self, tenant: bytes, key: bytes, put_seq: int, lease_end_ms: int, soft_pin_end_ms: int) -> bool:
         """False: there is no such object; with the mark at the bulk's as-of that means this node has diverged."""
-        raise NotImplementedError
+        entry = self.lookup(tenant, key)
+        if entry is None or entry.put_seq != put_seq:
+            return False
+        end = lease_end_ms + self.offset
+        if end > entry.lease_end:
+            entry.lease_end = end
+            if entry.group:
+                group = self.groups.get((tenant, entry.group))
+                if group is not None and end > group.lease_end:
+                    group.lease_end = end
+        if soft_pin_end_ms:
+            entry.soft_pin_end = max(entry.soft_pin_end, soft_pin_end_ms + self.offset)
+        return True
 
     def apply_hint(self, tenant: bytes, key: bytes, put_seq: int) -> bool:
         """The primary evicted it: free its space. False: not here (any more), which is fine."""
-        raise NotImplementedError
+        entry = self.lookup(tenant, key)
+        if entry is None or entry.put_seq != put_seq or not entry.visible or self._busy(entry):
+            return False
+        self._evict(entry, hint=False)
+        return True
 
     def observe(self, leader_ms: int) -> None:
-        """The leader's clock has reached this: limbo that is over by then is free."""
-        raise NotImplementedError
+        """The leader's clock has reached this: limbo that is over by then is free here too."""
+        now = leader_ms + self.offset
+        self.latest = max(self.latest, now)
+        self._free_limbo(now)
+        self._prune_graves(now)
 
     def expire_until(self, leader_ms: int) -> int:
-        """Policy `expiry`, on a complete bulk batch of this epoch.
-
-        Everything that ended before is gone. Returns how many.
-        """
-        raise NotImplementedError
+        """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""
+        if not self.expiry:
+            return 0
+        before = self.evicted_count
+        last = leader_ms + self.offset - 1
+        self.wheel.ripen_all(last)
+        ripe = self.wheel.ripe
+        for _ in range(len(ripe)):
+            entry = ripe.popleft()
+            if not entry.visible:
+                continue
+            end = self.end_of_life(entry)
+            if end > last or self._busy(entry):
+                self.wheel.add(entry, max(end, last + 1))
+            else:
+                self._evict(entry, hint=False)
+        return self.evicted_count - before
 
     def gap_closed(self, leader_ms: int) -> None:
         """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3)."""
-        raise NotImplementedError
-
-    # --- snapshots ---
-    def export_slice(self, number: int) -> Slice:
-        """All objects of slice 0..255, as of `last_n`."""
-        raise NotImplementedError
-
-    def export_keyless(self) -> Keyless:
-        """The last slice."""
-        raise NotImplementedError
-
-    def load(self, keyless: Keyless, slices: Iterable[Slice]) -> None:
-        """Fill an empty index.
-
-        `last_n` becomes the lowest slice number: replay from there; records skip what is newer.
-        """
-        raise NotImplementedError
-
-    # --- checks ---
-    def check(self) -> None:
-        """Raise `InvariantBroken` unless every invariant holds.
-
-        Extents, accounting, counts. Slow: for tests and simulation.
-        """
-        raise NotImplementedError
-
-    def digest(self) -> bytes:
-        """A hash of the state that records alone determine.
-
-        Equal on nodes that applied the same records, ghosts aside.
-        """
-        raise NotImplementedError
+        self.floor = max(self.floor, leader_ms + self.offset + self.max_term_ms)
+        self.older_than = max(self.older_than, self.floor)

@@ -49,7 +49,7 @@ class Segment:
 
     __slots__ = ("client", "drain_end", "incarnation", "memo", "native", "proven", "space", "spec", "unmounted")
 
-    def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, space: Allocator) -> None:
+    def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, space: Allocator[Owner]) -> None:
         self.spec = spec
         self.client = client
         self.incarnation = incarnation
@@ -126,6 +126,21 @@ class Limbo(Struct, gc=False, eq=False):
     n: int  # the record that put it here
 
 
+class CopyJob(Struct, gc=False, eq=False):
+    """Copies of an object that are being written. Readers see them when they are complete."""
+
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    size: int
+    client: bytes
+    started_n: int
+    started: int  # internal time
+    source: int  # the id of the replica that is copied
+    moves: int  # the id of the replica that a move ends, or 0
+    replicas: tuple[Replica, ...]
+
+
 class Client(Struct, gc=False, eq=False):
     """A storage client, alive while it pings."""
 
@@ -147,3 +162,31 @@ class Task(Struct, gc=False, eq=False):
     updated_ms: int
     status: int
     message: str
+
+
+class Group(Struct, gc=False, eq=False):
+    """Objects that share a lease and go together, best effort. Members by key: no cycles."""
+
+    lease_end: int
+    members: dict[bytes, None]
+
+
+class Grave(Struct, gc=False, eq=False):
+    """Where a segment was, and which of its bytes somebody may still read or write if it comes back."""
+
+    endpoint: str
+    base: int
+    size: int
+    end: int  # all of it, until then: its client was taken for dead and may not be
+    duration_ms: int
+    extents: list[RestingExtent]
+
+
+class RestingExtent(Struct, gc=False, eq=False):
+    address: int
+    size: int
+    end: int
+    duration_ms: int
+
+
+Owner = Object | Limbo | CopyJob

@@ -1,6 +1,6 @@
-"""A fuzzy snapshot.
+"""A fuzzy snapshot: slices of key hashes, written one after the other while the state goes on, and a last one.
 
-Slices of key hashes, written one after the other while the state goes on, and a last one for the rest.
+All times are leader time of the snapshot's epoch; they may be negative, being older than the epoch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ class SavedReplica(Struct, array_like=True, frozen=True, gc=False):
     status: int
 
 
-class SavedObject(Struct, array_like=True, frozen=True, gc=False):
-    """Ends are leader time of the slice's epoch (they may be negative: older than the epoch)."""
+class SavedDraft(Struct, array_like=True, frozen=True, gc=False):
+    """Of an unfinished put."""
 
+    started_ms: int
+    soft_pin: int
+    soft_pin_ttl_ms: int
+    request: int
+    in_place: bool
+    beside: bool  # an unfinished upsert beside the readable version
+
+
+class SavedObject(Struct, array_like=True, frozen=True, gc=False):
     tenant: bytes
     key: bytes
     put_seq: int
@@ -33,9 +42,20 @@ class SavedObject(Struct, array_like=True, frozen=True, gc=False):
     group: bytes
     checksum: int | None
     data_type: int
-    # of an unfinished put: (started, soft pin action, soft pin ttl, request, in place)
-    draft: tuple[int, int, int, int, bool] | None = None
-    pending: bool = False  # an unfinished upsert beside the readable version
+    draft: SavedDraft | None = None
+
+
+class SavedCopy(Struct, array_like=True, frozen=True, gc=False):
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    size: int
+    client: bytes
+    started_n: int
+    started_ms: int
+    source: int
+    moves: int
+    replicas: tuple[SavedReplica, ...]
 
 
 class Slice(Struct, array_like=True, frozen=True, gc=False):
@@ -45,13 +65,14 @@ class Slice(Struct, array_like=True, frozen=True, gc=False):
     epoch: int
     n: int
     objects: tuple[SavedObject, ...]
+    copies: tuple[SavedCopy, ...] = ()
 
 
 class SavedSegment(Struct, array_like=True, frozen=True, gc=False):
     spec: SegmentSpec
     client: bytes
     incarnation: int
-    drain_end_ms: int
+    drain_end_ms: int | None
 
 
 class SavedLimbo(Struct, array_like=True, frozen=True, gc=False):
@@ -68,7 +89,8 @@ class SavedGrave(Struct, array_like=True, frozen=True, gc=False):
     base: int
     size: int
     end_ms: int
-    extents: tuple[tuple[int, int, int], ...]  # address, size, end_ms
+    duration_ms: int
+    extents: tuple[tuple[int, int, int, int], ...]  # address, size, end_ms, duration_ms
 
 
 class SavedTask(Struct, array_like=True, frozen=True, gc=False):
@@ -86,7 +108,7 @@ class SavedTask(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Keyless(Struct, array_like=True, frozen=True, gc=False):
-    """What has no key: segments, clients, limbo, graves, tasks, maximum term, grace, epoch. The last slice."""
+    """What has no key: segments, clients, limbo, graves, tasks, maximum term, grace, epoch. The last slice (H7)."""
 
     epoch: int
     n: int

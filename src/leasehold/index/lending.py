@@ -1,0 +1,143 @@
+"""Storage clients: what they lend, and whether they are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leasehold.base.limits import extent_alignment_bytes, segment_bytes_max, segments_max
+from leasehold.index.codes import ClientStatus, Code
+from leasehold.index.model import Segment, SegmentSpec
+from leasehold.index.mounts import overlap
+from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
+from leasehold.index.removes import Removes
+
+_ADDRESS_SPACE = 1 << 64
+_TEXT_MAX = 1024
+
+
+class Lending(Removes):
+    """Deciding about segments and clients."""
+
+    def mount(self, now_ms: int, client: bytes, spec: SegmentSpec) -> tuple[Code, int]:
+        """Lend a segment.
+
+        Again with the same data is fine; another client's on the same bytes is superseded (schedule 11).
+        """
+        if self._bad_segment(client, spec):
+            return Code.BAD_PARAMS, 0
+        known = self.segment_ids.get(spec.id)
+        if known is not None and known.client == client and known.spec == spec:
+            self._hear(client, now_ms + self.offset)
+            return Code.OK, known.incarnation
+        same_bytes = [s for s in self.segments.values() if overlap(spec, s.spec.endpoint, s.spec.base, s.spec.size)]
+        superseded = [segment for segment in same_bytes if segment.client != client]
+        if len(superseded) < len(same_bytes) or (known is not None and known not in superseded):
+            self.refuse("segment overlaps or exists")
+            return Code.SEGMENT_EXISTS, self.last_n
+        record = MountSegment(
+            now_ms, client, spec.id, spec.name, spec.base, spec.size, spec.endpoint, spec.protocol, spec.host_id,
+            tuple(segment.incarnation for segment in superseded),
+        )  # fmt: skip
+        return Code.OK, self._emit(record)
+
+    def _bad_segment(self, client: bytes, spec: SegmentSpec) -> bool:
+        texts = (spec.name, spec.endpoint, spec.protocol, spec.host_id)
+        bad = (
+            not client
+            or not spec.id
+            or not extent_alignment_bytes <= spec.size <= segment_bytes_max
+            or not 0 <= spec.base <= _ADDRESS_SPACE - spec.size
+            or any(len(text) > _TEXT_MAX for text in texts)
+            or len(self.segments) >= segments_max
+        )
+        if bad:
+            self.refuse("bad segment")
+        return bad
+
+    def remount(self, now_ms: int, client: bytes, specs: Iterable[SegmentSpec]) -> tuple[Code, int]:
+        """All segments of a client, again: those that are there stay, the others are mounted."""
+        after = 0
+        for spec in specs:
+            code, number = self.mount(now_ms, client, spec)
+            if code != Code.OK:
+                return code, number
+            after = max(after, number)
+        self._hear(client, now_ms + self.offset)
+        return Code.OK, after
+
+    def unmount(self, now_ms: int, client: bytes, segment: bytes) -> tuple[Code, int]:
+        """Take a segment back. One that is not there is fine."""
+        known = self.segment_ids.get(segment)
+        if known is None:
+            return Code.OK, self.range_n
+        if known.client != client:
+            self.refuse("another client's segment")
+            return Code.ILLEGAL_CLIENT, known.incarnation
+        return Code.OK, self._emit(UnmountSegment(now_ms, (known.incarnation,), Cause.UNMOUNT))
+
+    def drain(self, now_ms: int, client: bytes, segment: bytes, grace_ms: int) -> tuple[Code, int]:
+        """Graceful unmount: no new objects there, gone after `grace_ms`."""
+        known = self.segment_ids.get(segment)
+        if known is None:
+            return Code.SEGMENT_NOT_FOUND, self.range_n
+        if known.client != client:
+            self.refuse("another client's segment")
+            return Code.ILLEGAL_CLIENT, known.incarnation
+        if grace_ms <= 0:
+            return self.unmount(now_ms, client, segment)
+        return Code.OK, self._emit(DrainSegment(now_ms, known.incarnation, min(grace_ms, self.settings.put_release_ms)))
+
+    def ping(self, now_ms: int, client: bytes) -> int:
+        """A client is alive. A `ClientStatus`: one that is not known must mount again."""
+        known = self.clients.get(client)
+        if known is None:
+            return ClientStatus.NEED_REMOUNT
+        known.heard = now_ms + self.offset
+        if self.unproven:
+            self._prove(client)
+        return ClientStatus.OK
+
+    def distrust_owners(self) -> None:
+        """After a restart of everything: nobody is sent to a segment before its owner has pinged (H9)."""
+        for segment in self.segments.values():
+            segment.proven = False
+        self.unproven = set(self.segments)
+        self._refresh_placeable()
+
+    def _prove(self, client: bytes) -> None:
+        for segment in self.segments.values():
+            if segment.client == client and not segment.proven:
+                segment.proven = True
+                self.unproven.discard(segment.incarnation)
+        self._refresh_placeable()
+
+    def client_segments(self, client: bytes) -> list[Segment]:
+        """What a client lends."""
+        return [segment for segment in self.segments.values() if segment.client == client]
+
+    def client_endpoints(self, client: bytes) -> list[str]:
+        """For `query ip`: the transport endpoints of a client's segments."""
+        return sorted({segment.spec.endpoint for segment in self.client_segments(client)})
+
+    def segment_by_id(self, segment: bytes) -> Segment | None:
+        return self.segment_ids.get(segment)
+
+    def segments_by_name(self, name: str) -> list[Segment]:
+        return [segment for segment in self.segments.values() if segment.spec.name == name]
+
+    # --- time ---
+
+    def _end_silent_clients(self, now: int) -> None:
+        for client in list(self.clients.values()):
+            if now - max(client.heard, self.epoch_start) <= self.settings.client_ttl_ms:
+                continue
+            incarnations = tuple(segment.incarnation for segment in self.client_segments(client.id))
+            if incarnations:
+                self._emit(ClientGone(now - self.offset, client.id, incarnations))
+            else:
+                del self.clients[client.id]  # it lends nothing: nobody else has to know
+
+    def _end_drained(self, now: int) -> None:
+        for segment in list(self.segments.values()):
+            if segment.drain_end and segment.drain_end <= now:
+                self._emit(UnmountSegment(now - self.offset, (segment.incarnation,), Cause.DRAINED))

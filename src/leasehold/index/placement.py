@@ -1,0 +1,66 @@
+"""Where new objects go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from leasehold.index.apply import Apply
+from leasehold.index.model import PutConfig, Segment
+from leasehold.index.records import Extent
+
+_SAMPLE = 6  # how many segments are compared for the freest, if there are many
+
+
+class Placement(Apply):
+    """Choosing extents. Nothing is taken here: the record that names them takes them."""
+
+    def _place(self, size: int, config: PutConfig) -> tuple[Extent, ...]:
+        """Up to `config.replicas` places on different segments; empty if there is none at all."""
+        candidates = self.placeable[config.native]
+        if not candidates:
+            return ()
+        if len(candidates) == 1 and config.replicas == 1:
+            offset = candidates[0].space.find(size)
+            return (Extent(candidates[0].incarnation, offset),) if offset >= 0 else ()
+        return self._places_on(self._in_order(candidates, config), size, config.replicas)
+
+    @staticmethod
+    def _places_on(candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:
+        found: list[Extent] = []
+        tried: set[int] = set()
+        for segment in candidates:
+            if segment.incarnation in tried:
+                continue
+            tried.add(segment.incarnation)
+            offset = segment.space.find(size)
+            if offset >= 0:
+                found.append(Extent(segment.incarnation, offset))
+                if len(found) == wanted:
+                    break
+        return tuple(found)
+
+    def _in_order(self, candidates: list[Segment], config: PutConfig) -> Iterable[Segment]:
+        """Preferred ones first, then a few by the strategy, then all the rest from a random start."""
+        if config.preferred_segments:
+            for name in config.preferred_segments:
+                yield from (segment for segment in candidates if segment.spec.name == name)
+        if config.preferred_host:
+            yield from (segment for segment in candidates if segment.spec.host_id == config.preferred_host)
+        count = len(candidates)
+        start = self.choose(count)
+        if self.settings.allocation == "free-ratio-first":
+            yield from sorted(self._sample(candidates, config.replicas), key=_free_ratio, reverse=True)
+        for step in range(count):
+            yield candidates[(start + step) % count]
+
+    def _sample(self, candidates: list[Segment], wanted: int) -> Sequence[Segment]:
+        if len(candidates) <= _SAMPLE + wanted:
+            return candidates
+        return [candidates[self.choose(len(candidates))] for _ in range(_SAMPLE + wanted)]
+
+    def _largest_bytes(self, native: bool) -> int:
+        return max((segment.space.size for segment in self.placeable[native]), default=0)
+
+
+def _free_ratio(segment: Segment) -> float:
+    return segment.space.free_bytes / segment.space.size

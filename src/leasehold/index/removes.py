@@ -1,0 +1,146 @@
+"""Removing: one key, or everything that matches. A removed key does not come back (P5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leasehold.base.limits import absent_removes_bytes_max, range_record_stays_max, range_step_objects
+from leasehold.index.codes import Code
+from leasehold.index.model import Object
+from leasehold.index.patterns import BadPattern, compile_pattern
+from leasehold.index.puts import Puts
+from leasehold.index.records import Cause, Remove, RemoveRange, ReplicaClear
+from leasehold.index.state import SLICES
+
+
+class Removes(Puts):
+    """Deciding about removals."""
+
+    def remove(self, now_ms: int, tenant: bytes, key: bytes, force: bool, source: bytes = b"") -> tuple[Code, int]:
+        """Remove a key. `source` names the caller, for the bound on absent keys.
+
+        A key that is not here is removed too, by a record: a standby may still have what was evicted here (schedule 4).
+        `TRY_AGAIN`: the caller has too many of those under way; wait for `after`, then repeat.
+        """
+        if self.bad_key(tenant, key):
+            return Code.BAD_KEY, 0
+        now = now_ms + self.offset
+        entry = self._still_there(now, tenant, key)
+        if entry is None:
+            return self._remove_absent(now_ms, tenant, key, source)
+        left_ms = self.lease_end_of(entry) - now
+        if left_ms > 0 and not force:
+            return Code.HAS_LEASE, entry.changed_n
+        if entry.draft is not None or self._busy(entry):
+            return Code.NOT_READY, entry.changed_n
+        return Code.OK, self._emit(Remove(now_ms, tenant, key, max(0, left_ms)))
+
+    def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> tuple[Code, int]:
+        if self.absent_bytes.get(source, 0) + len(key) > absent_removes_bytes_max:
+            return Code.TRY_AGAIN, self.last_n
+        n = self._emit(Remove(now_ms, tenant, key, 0))
+        self._count_absent(n, source, len(key))
+        return Code.NOT_FOUND, n
+
+    def start_removal(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
+        """Remove everything of a tenant that matches (an empty pattern.
+
+        All), in steps. `BadPattern` if it cannot be read.
+        """
+        if pattern:
+            compile_pattern(pattern)
+        return RangeRemoval(self, tenant, pattern, force)
+
+    def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> tuple[Code, int, int]:
+        """(code, how many, after), in one go."""
+        return self._remove_range(now_ms, tenant, b"", force)
+
+    def remove_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> tuple[Code, int, int]:
+        """(code, how many, after), in one go. A pattern that cannot be read is `BAD_PARAMS`."""
+        if not pattern:
+            self.refuse("bad pattern")
+            return Code.BAD_PARAMS, 0, 0
+        return self._remove_range(now_ms, tenant, pattern, force)
+
+    def _remove_range(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> tuple[Code, int, int]:
+        try:
+            removal = self.start_removal(tenant, pattern, force)
+        except BadPattern:
+            self.refuse("bad pattern")
+            return Code.BAD_PARAMS, 0, 0
+        while not removal.step(now_ms):
+            pass
+        return Code.OK, removal.count, removal.after
+
+    def replica_clear(
+        self, now_ms: int, client: bytes, tenant: bytes, keys: Sequence[bytes], segment_name: str
+    ) -> tuple[Code, list[bytes], int]:
+        """Clear this client's unleased objects, or their replicas on one segment: which keys were."""
+        now = now_ms + self.offset
+        cleared: list[bytes] = []
+        for key in keys:
+            entry = self.lookup(tenant, key)
+            if entry is None or entry.client != client or not entry.visible or self._busy(entry):
+                continue
+            if self.lease_end_of(entry) > now:
+                continue
+            gone = tuple(r.id for r in entry.replicas if not segment_name or r.segment.spec.name == segment_name)
+            if gone:
+                self._emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, gone, 0))
+                cleared.append(key)
+        return Code.OK, cleared, self.last_n
+
+
+class RangeRemoval:
+    """`remove_all` or `remove_by_regex` on its way: a span of slices at each step, each one record.
+
+    The record says "everything older that matches, except these": on a standby it also takes what the primary evicted.
+    What stays is named by put number, so a record stays small however long the keys are (H12).
+    """
+
+    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_slice", "skipped")
+
+    def __init__(self, index: Removes, tenant: bytes, pattern: bytes, force: bool) -> None:
+        self._index = index
+        self._tenant = tenant
+        self._pattern = pattern
+        self._force = force
+        self.next_slice = 0
+        self.count = 0
+        self.skipped = 0
+        self.after = 0
+
+    def step(self, now_ms: int) -> bool:
+        """Do the next span of slices; True when all is done. `after` is then the number to wait for."""
+        index = self._index
+        now = now_ms + index.offset
+        shards = index.tables.get(self._tenant)
+        search = compile_pattern(self._pattern).search if self._pattern else None
+        first = self.next_slice
+        stays: list[int] = []
+        looked_at = limbo_ms = 0
+        while self.next_slice < SLICES and looked_at < range_step_objects and len(stays) < range_record_stays_max:
+            shard = shards[self.next_slice] if shards is not None else {}
+            looked_at += len(shard)
+            for key, entry in shard.items():
+                if search is not None and not search(key):
+                    continue
+                left_ms = self._may_go(entry, now)
+                if left_ms < 0:
+                    stays.append(entry.put_seq)
+                else:
+                    self.count += not (index.expiry and index.is_over(entry, now))
+                    limbo_ms = max(limbo_ms, left_ms)
+            self.next_slice += 1
+        cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
+        span = (first, self.next_slice - 1)
+        self.after = index._emit(RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), limbo_ms, cause))
+        self.skipped += len(stays)
+        return self.next_slice == SLICES
+
+    def _may_go(self, entry: Object, now: int) -> int:
+        """-1: it stays (leased, unfinished). Else how long its space must rest."""
+        left_ms = self._index.lease_end_of(entry) - now
+        if entry.draft is not None or self._index._busy(entry) or (left_ms > 0 and not self._force):
+            return -1
+        return max(0, left_ms)

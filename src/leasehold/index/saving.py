@@ -1,0 +1,194 @@
+"""Writing slices while the state goes on, and reading them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappush
+from zlib import crc32
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.base.invariants import ensure
+from leasehold.index.copying import Copying
+from leasehold.index.model import COMPLETE, CopyJob, Draft, Grave, Limbo, Object, Replica, RestingExtent, Task
+from leasehold.index.snapshot import (
+    Keyless,
+    SavedCopy,
+    SavedDraft,
+    SavedGrave,
+    SavedLimbo,
+    SavedObject,
+    SavedReplica,
+    SavedSegment,
+    SavedTask,
+    Slice,
+)
+from leasehold.index.state import SLICES
+
+
+class BadSnapshot(LeaseholdError):
+    """Slices that do not belong together: use another snapshot."""
+
+
+class Saving(Copying):
+    """Fuzzy snapshots (see the design, "Snapshots and the floor")."""
+
+    def export_slice(self, number: int) -> Slice:
+        """All objects of slice 0..255, as of `last_n`."""
+        objects = [self._save(entry) for shards in self.tables.values() for entry in shards[number].values()]
+        objects += [self._save(entry, True) for entry in self.pending.values() if crc32(entry.key) & 255 == number]
+        copies = [
+            SavedCopy(
+                job.tenant, job.key, job.put_seq, job.size, job.client, job.started_n, job.started - self.offset,
+                job.source, job.moves, _save_replicas(job.replicas),
+            )
+            for job in self.copies.values()
+            if crc32(job.key) & 255 == number
+        ]  # fmt: skip
+        return Slice(number, self.epoch, self.last_n, tuple(objects), tuple(copies))
+
+    def _save(self, entry: Object, beside: bool = False) -> SavedObject:
+        offset = self.offset
+        draft = entry.draft
+        saved_draft = None
+        if draft is not None:
+            saved_draft = SavedDraft(
+                draft.started - offset, draft.soft_pin, draft.soft_pin_ttl_ms, draft.request, draft.in_place, beside
+            )  # fmt: skip
+        return SavedObject(
+            entry.tenant, entry.key, entry.put_seq, entry.changed_n, entry.size, _save_replicas(entry.replicas),
+            entry.client, entry.lease_end - offset, max(0, entry.soft_pin_end - offset), entry.hard_pin, entry.group,
+            entry.checksum, entry.data_type, saved_draft,
+        )  # fmt: skip
+
+    def export_keyless(self) -> Keyless:
+        """The last slice: what has no key."""
+        offset = self.offset
+        segments = tuple(
+            SavedSegment(s.spec, s.client, s.incarnation, s.drain_end - offset if s.drain_end else None)
+            for s in self.segments.values()
+        )
+        limbo = tuple(
+            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, e.end - offset, e.n)
+            for e in self._live_limbo()
+        )
+        graves = tuple(
+            SavedGrave(
+                g.endpoint, g.base, g.size, g.end - offset, g.duration_ms,
+                tuple((e.address, e.size, e.end - offset, e.duration_ms) for e in g.extents),
+            )
+            for g in self.graves
+        )  # fmt: skip
+        tasks = tuple(
+            SavedTask(
+                t.id, t.kind, t.tenant, t.key, t.source, t.targets, t.client, t.created_ms, t.updated_ms, t.status,
+                t.message,
+            )
+            for t in self.tasks.values()
+        )  # fmt: skip
+        return Keyless(
+            self.epoch, self.last_n, self.latest - offset, self.max_term_ms, self.older_than - offset,
+            self.floor - offset, self.epoch_start - offset, segments, tuple(self.clients), limbo, graves, tasks,
+        )  # fmt: skip
+
+    def load(self, keyless: Keyless, slices: Iterable[Slice]) -> None:
+        """Fill an empty index. `last_n` becomes the lowest slice number: replay from there.
+
+        Where two claim a byte the higher number wins; what names a mount that is no more is void (schedule 15).
+        """
+        ensure(not self.last_n and not self.segments, "only an empty index is loaded")
+        self._load_keyless(keyless)
+        numbers = [-1] * SLICES
+        claims: list[tuple[int, Object | CopyJob | Limbo, SavedReplica | SavedLimbo]] = []
+        objects: list[tuple[Object, bool]] = []
+        for one in slices:
+            if one.epoch != keyless.epoch or one.n > keyless.n:
+                raise BadSnapshot(f"slice {one.number} is of epoch {one.epoch}, the snapshot of {keyless.epoch}")
+            numbers[one.number] = one.n
+            for saved in one.objects:
+                entry = _load_object(saved)
+                objects.append((entry, saved.draft is not None and saved.draft.beside))
+                claims += [(replica.id >> 4, entry, replica) for replica in saved.replicas]
+            for copy in one.copies:
+                job = CopyJob(
+                    copy.tenant, copy.key, copy.put_seq, copy.size, copy.client, copy.started_n, copy.started_ms,
+                    copy.source, copy.moves, (),
+                )  # fmt: skip
+                self.copies[(copy.tenant, copy.key)] = job
+                claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
+        if min(numbers) < 0:
+            raise BadSnapshot("a slice is missing")
+        claims += [(saved.n, _load_limbo(self, saved), saved) for saved in keyless.limbo]
+        self._load_claims(claims)
+        self._load_objects(objects)
+        self.last_n = min(numbers)
+        self.keyless_n = keyless.n
+        self.slice_n = numbers if self.last_n < keyless.n else None
+
+    def _load_keyless(self, keyless: Keyless) -> None:
+        self.epoch = keyless.epoch
+        self.latest = keyless.latest_ms
+        self.max_term_ms = keyless.max_term_ms
+        self.older_than, self.floor = keyless.older_than_ms, keyless.floor_ms
+        self.epoch_start = keyless.epoch_start_ms
+        for saved in keyless.segments:
+            segment = self._add_segment(saved.spec, saved.client, saved.incarnation)
+            segment.drain_end = 0 if saved.drain_end_ms is None else saved.drain_end_ms
+        self._refresh_placeable()
+        for client in keyless.clients:
+            self._hear(client, keyless.latest_ms)
+        self.graves = [
+            Grave(g.endpoint, g.base, g.size, g.end_ms, g.duration_ms, [RestingExtent(*extent) for extent in g.extents])
+            for g in keyless.graves
+        ]
+        for task in keyless.tasks:
+            self.tasks[task.id] = Task(
+                task.id, task.kind, task.tenant, task.key, task.source, task.targets, task.client, task.created_ms,
+                task.updated_ms, task.status, task.message,
+            )  # fmt: skip
+
+    def _load_claims(self, claims: list[tuple[int, Object | CopyJob | Limbo, SavedReplica | SavedLimbo]]) -> None:
+        claims.sort(key=lambda claim: claim[0])
+        for n, owner, saved in claims:
+            segment = self.segments.get(saved.incarnation)
+            if segment is None or not self._claim(segment, saved.offset, owner, n):
+                continue
+            if isinstance(owner, Limbo):
+                heappush(self.limbo, (owner.end, owner.n, owner.offset, owner))
+            elif isinstance(saved, SavedReplica):
+                owner.replicas = (*owner.replicas, Replica(saved.id, segment, saved.offset, saved.status))
+
+    def _load_objects(self, objects: list[tuple[Object, bool]]) -> None:
+        objects.sort(key=lambda pair: pair[0].put_seq)  # the unfinished are kept the oldest first
+        for entry, beside in objects:
+            if not entry.replicas:
+                continue
+            if beside:
+                self.pending[(entry.tenant, entry.key)] = entry
+            else:
+                self._insert(entry)
+            if entry.draft is not None:
+                self.unfinished[entry.put_seq] = entry
+                continue
+            entry.visible = any(replica.status == COMPLETE for replica in entry.replicas)
+            if not entry.hard_pin:
+                self.wheel.add(entry, entry.lease_end)
+
+
+def _save_replicas(replicas: Iterable[Replica]) -> tuple[SavedReplica, ...]:
+    return tuple(SavedReplica(r.id, r.segment.incarnation, r.offset, r.status) for r in replicas)
+
+
+def _load_object(saved: SavedObject) -> Object:
+    draft = saved.draft
+    return Object(
+        saved.key, saved.tenant, saved.put_seq, saved.changed_n, saved.size, (), saved.client, saved.lease_end_ms,
+        saved.soft_pin_end_ms, saved.hard_pin, False, False, saved.group,
+        None if draft is None
+        else Draft(draft.started_ms, draft.soft_pin, draft.soft_pin_ttl_ms, draft.request, draft.in_place),
+        saved.checksum, saved.data_type,
+    )  # fmt: skip
+
+
+def _load_limbo(index: Saving, saved: SavedLimbo) -> Limbo:
+    segment = index.segments[saved.incarnation]
+    return Limbo(segment, saved.offset, saved.size, saved.duration_ms, saved.end_ms, saved.n)

@@ -1,0 +1,312 @@
+"""What the index knows, and the small steps that everything else is made of.
+
+Internal time. Lease ends of several epochs must be comparable, and an epoch can begin without a walk over a million
+objects. So all times inside are on one axis: internal time = leader time + `offset`. An epoch that begins after a
+hand-over goes on where the old one stopped. An epoch that begins after a death begins *beyond every end that can
+have been granted before* (`older_than`), and all that is older counts as ending at `floor`, the grace. Nobody
+outside sees this axis.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from zlib import crc32
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.base.limits import index_hints_max
+from leasehold.index.allocator import rounded
+from leasehold.index.model import (
+    Client,
+    CopyJob,
+    Grave,
+    Group,
+    Limbo,
+    Object,
+    Owner,
+    Replica,
+    Segment,
+    Task,
+)
+from leasehold.index.records import Record
+from leasehold.index.settings import IndexSettings
+from leasehold.index.wheel import Wheel
+
+SLICES = 256
+Shards = list[dict[bytes, Object]]
+Name = tuple[bytes, bytes]
+
+
+class Unappliable(LeaseholdError):
+    """A record that does not fit this state: the node has diverged, or lost a record. Set it aside, say so, rebuild."""
+
+
+class State:
+    """The data of one index. One thread, no locks, no clock, no randomness."""
+
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
+        """`choose(n)` returns a number in 0..n-1: the only randomness, from outside."""
+        self.settings = settings
+        self.choose = choose
+        self.lease_ttl_ms = settings.lease_ttl_ms
+        self.expiry = settings.eviction_policy == "expiry"
+        # numbers
+        self.epoch = 0
+        self.last_n = 0
+        self.durable_n = 0
+        self.outbox: list[tuple[int, Record]] = []
+        # time
+        self.offset = 0  # internal time = leader time + offset
+        self.latest = 0  # the latest internal time seen
+        self.max_term_ms = settings.lease_ttl_ms
+        self.older_than = 0  # lease ends before this are of an older epoch (or of a gap): they count as `floor`
+        self.floor = 0
+        self.epoch_start = 0  # heartbeats and unfinished puts count from here at the earliest
+        # objects
+        self.tables: dict[bytes, Shards] = {}
+        self.pending: dict[Name, Object] = {}  # unfinished upserts beside a readable version
+        self.unfinished: dict[int, Object] = {}  # by put number, the oldest first
+        self.copies: dict[Name, CopyJob] = {}
+        self.groups: dict[Name, Group] = {}
+        self.object_count = 0
+        # space
+        self.segments: dict[int, Segment] = {}
+        self.segment_ids: dict[bytes, Segment] = {}
+        self.clients: dict[bytes, Client] = {}
+        self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
+        self.limbo: list[tuple[int, int, int, Limbo]] = []  # heap by end
+        self.graves: list[Grave] = []
+        self.total_bytes = 0
+        self.used_bytes = 0
+        self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
+        # tasks
+        self.tasks: dict[bytes, Task] = {}
+        # what an answer must wait for (schedule 13)
+        self.removed: dict[Name, int] = {}
+        self._removed_order: deque[tuple[int, Name]] = deque()
+        self.range_n = 0
+        self.absent_bytes: dict[bytes, int] = {}
+        self._absent_order: deque[tuple[int, bytes, int]] = deque()
+        # bulk
+        self.dirty: list[Object] = []
+        self.slow_dirty: dict[Object, None] = {}  # those whose every renewal needs more than the hot path does
+        self.urgent = False
+        self.hints: deque[Object] = deque(maxlen=index_hints_max)
+        # eviction
+        self.wheel = Wheel()
+        self.soft: deque[Object] = deque()  # soft-pinned objects whose lease has ended
+        self.evict_to_bytes = -1  # evict until no more than this is used; -1: no round is on
+        # replay over a fuzzy snapshot: what each slice already covers; None when past it
+        self.slice_n: list[int] | None = None
+        self.keyless_n = 0
+        # counters, for people
+        self.evicted_count = 0
+        self.evicted_bytes = 0
+        self.displaced_count = 0
+        self.refused: dict[str, int] = {}
+
+    # --- objects ---
+
+    def lookup(self, tenant: bytes, key: bytes) -> Object | None:
+        """The object in the table under this name, readable or not. Changes nothing."""
+        shards = self.tables.get(tenant)
+        return None if shards is None else shards[crc32(key) & 255].get(key)
+
+    def _insert(self, entry: Object) -> None:
+        shards = self.tables.get(entry.tenant)
+        if shards is None:
+            shards = self.tables[entry.tenant] = [{} for _ in range(SLICES)]
+        shard = shards[crc32(entry.key) & 255]
+        if entry.key not in shard:
+            self.object_count += 1
+        shard[entry.key] = entry
+        if entry.group:
+            group = self.groups.setdefault((entry.tenant, entry.group), Group(0, {}))
+            group.members[entry.key] = None
+
+    def _delete(self, entry: Object) -> None:
+        """Take an object out of its table (not its space)."""
+        del self.tables[entry.tenant][crc32(entry.key) & 255][entry.key]
+        self.object_count -= 1
+        entry.visible = False
+        if entry.group:
+            self._leave_group(entry)
+
+    def _leave_group(self, entry: Object) -> None:
+        name = (entry.tenant, entry.group)
+        group = self.groups.get(name)
+        if group is not None:
+            group.members.pop(entry.key, None)
+            if not group.members:
+                del self.groups[name]
+
+    def lease_end_of(self, entry: Object) -> int:
+        """When the object's lease has surely ended, in internal time: with grace, and with its group's."""
+        end = entry.lease_end
+        if end < self.older_than and end < self.floor:
+            end = self.floor
+        if entry.group:
+            group = self.groups.get((entry.tenant, entry.group))
+            if group is not None and group.lease_end > end:
+                end = group.lease_end
+        return end
+
+    def end_of_life(self, entry: Object) -> int:
+        """Policy `expiry`: when the object is over for readers."""
+        return max(self.lease_end_of(entry), entry.soft_pin_end)
+
+    def is_over(self, entry: Object, now: int) -> bool:
+        """Policy `expiry`: past its end, and so absent."""
+        return not entry.hard_pin and entry.visible and self.end_of_life(entry) <= now
+
+    # --- space ---
+
+    def _claim(self, segment: Segment, offset: int, owner: Owner, n: int) -> bool:
+        """Take a place for record `n`. What is there is displaced, unless it is newer: then the claim is void."""
+        space = segment.space
+        if not space.contains(offset, owner.size):
+            raise Unappliable(f"record {n} claims space outside of segment {segment.spec.name!r}")
+        blocking = space.in_the_way(offset, owner.size)
+        if blocking:
+            if any(self._claimed_n(space.owners[start], segment, start) > n for start in blocking):
+                return False
+            for start in blocking:
+                self._displace(segment, start)
+        before = space.used_bytes
+        space.claim(offset, owner)
+        self.used_bytes += space.used_bytes - before
+        return True
+
+    @staticmethod
+    def _claimed_n(owner: Owner, segment: Segment, start: int) -> int:
+        if isinstance(owner, Limbo):
+            return owner.n
+        for replica in owner.replicas:
+            if replica.offset == start and replica.segment is segment:
+                return replica.claimed_n
+        return owner.put_seq
+
+    def _displace(self, segment: Segment, start: int) -> None:
+        """Somebody newer has this place: whatever we still believed to be there is not."""
+        owner = segment.space.owners[start]
+        self._release(segment, start)
+        if isinstance(owner, Limbo):
+            return
+        self.displaced_count += 1
+        self._lose_replica(owner, segment, start)
+
+    def _lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int) -> None:
+        owner.replicas = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
+        if owner.replicas:
+            return
+        if isinstance(owner, CopyJob):
+            self.copies.pop((owner.tenant, owner.key), None)
+        else:
+            self._forget(owner)
+
+    def _release(self, segment: Segment, offset: int) -> None:
+        space = segment.space
+        before = space.used_bytes
+        space.release(offset)
+        self.used_bytes += space.used_bytes - before
+
+    def _let_go(self, replicas: Iterable[Replica], size: int, n: int, now: int, limbo_ms: int) -> None:
+        """Extents leave their object: free at once, or after `limbo_ms` in limbo."""
+        for replica in replicas:
+            segment = replica.segment
+            if segment.unmounted:
+                continue
+            self._release(segment, replica.offset)
+            if limbo_ms > 0:
+                self._rest(segment, replica.offset, size, n, now, limbo_ms)
+
+    def _rest(self, segment: Segment, offset: int, size: int, n: int, now: int, limbo_ms: int) -> None:
+        """Put free space into limbo."""
+        entry = Limbo(segment, offset, size, limbo_ms, now + limbo_ms, n)
+        space = segment.space
+        space.claim(offset, entry)
+        self.used_bytes += rounded(size)
+        heappush(self.limbo, (entry.end, n, offset, entry))
+
+    def _free_limbo(self, now: int) -> None:
+        """Everything whose time in limbo is over is free. No record: a later claim tells everyone."""
+        heap = self.limbo
+        while heap and heap[0][0] <= now:
+            entry = heappop(heap)[3]
+            segment = entry.segment
+            if not segment.unmounted and segment.space.owners.get(entry.offset) is entry:
+                self._release(segment, entry.offset)
+
+    def _live_limbo(self) -> list[Limbo]:
+        return [
+            entry
+            for _, _, _, entry in self.limbo
+            if not entry.segment.unmounted and entry.segment.space.owners.get(entry.offset) is entry
+        ]
+
+    def _lift_limbo(self, now: int, grace_ms: int) -> None:
+        entries = self._live_limbo()
+        for entry in entries:
+            entry.end = max(entry.end, now + max(grace_ms, entry.duration_ms))
+        self.limbo = [(entry.end, entry.n, entry.offset, entry) for entry in entries]
+        heapify(self.limbo)
+        for grave in self.graves:
+            if grave.duration_ms:
+                grave.end = max(grave.end, now + max(grace_ms, grave.duration_ms))
+            for extent in grave.extents:
+                extent.end = max(extent.end, now + max(grace_ms, extent.duration_ms))
+
+    # --- leaving ---
+
+    def _forget(self, entry: Object) -> None:
+        """An object without any replica is no object: out of the table, or of the unfinished."""
+        self.unfinished.pop(entry.put_seq, None)
+        name = (entry.tenant, entry.key)
+        if self.pending.get(name) is entry:
+            del self.pending[name]
+        elif self.lookup(*name) is entry:
+            self._delete(entry)
+        entry.visible = False
+
+    def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
+        """An object leaves, with its copies in the making; its space rests for `limbo_ms`."""
+        name = (entry.tenant, entry.key)
+        job = self.copies.get(name)
+        if job is not None and job.put_seq == entry.put_seq:
+            del self.copies[name]
+            self._let_go(job.replicas, job.size, n, now, max(limbo_ms, self.settings.put_release_ms))
+        self._let_go(entry.replicas, entry.size, n, now, limbo_ms)
+        entry.replicas = ()
+        self._forget(entry)
+
+    def _remember_removed(self, name: Name, n: int) -> None:
+        """Until `n` is durable a miss of this name must wait for it (schedule 13)."""
+        if n > self.durable_n:
+            self.removed[name] = n
+            self._removed_order.append((n, name))
+
+    def durable(self, n: int) -> None:
+        """Everything up to `n` is durable."""
+        self.durable_n = max(self.durable_n, n)
+        order = self._removed_order
+        while order and order[0][0] <= n:
+            number, name = order.popleft()
+            if self.removed.get(name) == number:
+                del self.removed[name]
+        absent = self._absent_order
+        while absent and absent[0][0] <= n:
+            _, source, size = absent.popleft()
+            left = self.absent_bytes[source] - size
+            if left:
+                self.absent_bytes[source] = left
+            else:
+                del self.absent_bytes[source]
+
+    def _count_absent(self, n: int, source: bytes, size: int) -> None:
+        self.absent_bytes[source] = self.absent_bytes.get(source, 0) + size
+        self._absent_order.append((n, source, size))
+
+    def refuse(self, reason: str) -> None:
+        """Count bad input by reason."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1

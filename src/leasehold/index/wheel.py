@@ -1,0 +1,77 @@
+"""Who may be evicted next, nearly in the order of lease ends, without ever scanning.
+
+An object is in one bucket, that of its lease end when it was put there. Reads do not touch the wheel: an object
+whose lease was renewed meanwhile is found out when its bucket is due, and goes to the bucket of its new end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+from leasehold.index.model import Object
+
+_BUCKET_BITS = 8  # 256 ms
+_LOOK_AGAIN_MS = 10
+
+
+class Wheel:
+    """Buckets of objects by lease end; those whose end had passed when they were last looked at are `ripe`."""
+
+    __slots__ = ("_buckets", "_looked_at", "_order", "ripe")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, deque[Object]] = {}
+        self._order: list[int] = []
+        self.ripe: deque[Object] = deque()
+        self._looked_at = -1
+
+    def add(self, entry: Object, end: int) -> None:
+        number = end >> _BUCKET_BITS
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            self._buckets[number] = deque((entry,))
+            heappush(self._order, number)
+        else:
+            bucket.append(entry)
+
+    def ripen(self, now: int, limit: int) -> bool:
+        """Make up to about `limit` more objects ripe whose bucket has passed; False if there are none."""
+        order = self._order
+        if not order:
+            return False
+        number = order[0]
+        if (number + 1) << _BUCKET_BITS <= now:
+            bucket = self._buckets[number]
+            if len(bucket) > limit:
+                self.ripe.extend(bucket.popleft() for _ in range(limit))
+            else:
+                self.ripe.extend(bucket)
+                del self._buckets[number]
+                heappop(order)
+            return True
+        return number << _BUCKET_BITS <= now and self._ripen_part(number, now)
+
+    def ripen_all(self, now: int) -> None:
+        """Make everything ripe whose bucket has begun."""
+        order = self._order
+        while order and order[0] << _BUCKET_BITS <= now:
+            self.ripe.extend(self._buckets.pop(heappop(order)))
+
+    def _ripen_part(self, number: int, now: int) -> bool:
+        """The bucket of this very moment: only what has ended. Not looked at too often, for it may be large."""
+        if 0 <= now - self._looked_at < _LOOK_AGAIN_MS:
+            return False
+        bucket = self._buckets[number]
+        ended = [entry for entry in bucket if entry.lease_end <= now]
+        if not ended:
+            self._looked_at = now
+            return False
+        self.ripe.extend(ended)
+        left = deque(entry for entry in bucket if entry.lease_end > now)
+        if left:
+            self._buckets[number] = left
+        else:
+            del self._buckets[number]
+            heappop(self._order)
+        return True

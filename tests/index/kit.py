@@ -1,0 +1,75 @@
+"""What the tests of the index share: a primary with segments, and a pair of primary and standby."""
+
+from __future__ import annotations
+
+from random import Random
+
+from leasehold.index import Code, Index, IndexSettings, Object, PutConfig, SegmentSpec
+
+T = b"default"
+STORAGE = b"storage-client-1"
+WRITER = b"writer-client--1"
+KIB = 1024
+
+
+def settings(**changes: object) -> IndexSettings:
+    return IndexSettings(**changes)  # type: ignore[arg-type]  # each test names fields of the right type
+
+
+def spec(
+    number: int = 1, *, size: int = 64 * KIB, base: int | None = None, endpoint: str = "", protocol: str = "tcp"
+) -> SegmentSpec:
+    where = 0x1000_0000 * number if base is None else base
+    return SegmentSpec(
+        number.to_bytes(16, "big"),
+        f"seg{number}",
+        where,
+        size,
+        endpoint or f"host{number}:1",
+        protocol,
+        f"host{number}",
+    )
+
+
+def primary(segment_sizes: tuple[int, ...] = (64 * KIB,), seed: int = 0, **changes: object) -> Index:
+    """A primary of epoch 1 at leader time 0, with one storage client and its segments; all of it durable."""
+    index = Index(settings(**changes), Random(seed).randrange)
+    index.begin(0, 1)
+    for number, size in enumerate(segment_sizes, start=1):
+        assert index.mount(0, STORAGE, spec(number, size=size))[0] == Code.OK
+    index.durable(index.last_n)
+    return index
+
+
+def put(
+    index: Index, now_ms: int, key: bytes, size: int = 4 * KIB, config: PutConfig | None = None, client: bytes = WRITER
+) -> Object:
+    """Start and end a put that must succeed."""
+    code, entry, _ = index.put_start(now_ms, client, T, key, size, config or PutConfig())
+    assert code == Code.OK, (key, code)
+    assert entry is not None
+    assert index.put_end(now_ms, client, T, key)[0] == Code.OK
+    return entry
+
+
+def follow(standby: Index, leader: Index) -> None:
+    """Everything that the leader has decided, through the records."""
+    for n, record in leader.take_outbox():
+        standby.apply(n, record)
+    leader.durable(leader.last_n)
+
+
+def standby(**changes: object) -> Index:
+    return Index(settings(**changes), Random(99).randrange)
+
+
+def flush(leader: Index, follower: Index, now_ms: int) -> None:
+    """One complete bulk batch."""
+    renewals, complete = leader.take_renewals(1_000_000)
+    assert complete
+    for renewal in renewals:
+        assert follower.apply_renewal(*renewal)
+    for hint in leader.take_hints(1_000_000):
+        follower.apply_hint(*hint)
+    follower.observe(now_ms)
+    follower.expire_until(now_ms)
