@@ -1,0 +1,123 @@
+"""A door from synchronous code to asynchronous code: an event loop on a thread of its own.
+
+    with Portal("my-portal") as portal:
+        answer = portal.call(client.get, b"key")
+        for batch in portal.iterate(stream):
+            ...
+
+One portal may serve any number of threads. The shared one (`Portal.shared()`) is made when first asked for, and
+anew in a forked child, where the parent's thread does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+
+from leasehold.base.errors import CallerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PortalClosed(CallerError):
+    """The portal was closed, or belongs to another process: make a new one."""
+
+
+class Portal:
+    """An event loop on a daemon thread; `call` runs a coroutine function there and waits for its result."""
+
+    _shared: ClassVar[Portal | None] = None
+    _shared_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, name: str = "leasehold-portal") -> None:
+        self._pid = os.getpid()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def shared(cls) -> Portal:
+        """The portal that all synchronous clients of this process share."""
+        with cls._shared_lock:
+            if cls._shared is None or cls._shared._pid != os.getpid() or cls._shared._closed:
+                cls._shared = Portal()
+            return cls._shared
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def submit(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> concurrent.futures.Future[T]:
+        """Start `function(*args, **kwargs)` on the loop; its result comes through the future."""
+        if self._closed or self._pid != os.getpid():
+            raise PortalClosed("the portal is closed, or was made before a fork: make a new one")
+        if threading.current_thread() is self._thread:
+            raise CallerError("synchronous calls would block the loop that has to answer them: await the async face")
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+
+    def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function(*args, **kwargs)` on the loop and wait; an interrupt (^C) cancels it there."""
+        future = self.submit(function, *args, **kwargs)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Have a plain function called on the loop, without waiting. Nothing happens after `close`."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            return  # the loop has ended: what was to be told has nobody left to hear it
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """An async iterator as a plain one: each item is fetched when asked for."""
+
+        async def following() -> T:
+            return await anext(source)
+
+        while True:
+            try:
+                item = self.call(following)
+            except StopAsyncIteration:
+                return
+            yield item
+
+    def close(self) -> None:
+        """Cancel what still runs, end the loop, join the thread. May be called more than once."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            pending = asyncio.all_tasks(self._loop)
+            for task in pending:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
