@@ -20,6 +20,7 @@ COMMANDS = {
     "status": "leasehold.cli.status:status",
     "switchover": "leasehold.cli.switchover:switchover",
     "plan": "leasehold.cli.plan:plan_command",
+    "store": "leasehold.cli.store:store",
     "version": "leasehold.cli.version:version",
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from leasehold.mvcc.records import Record
 
 FORMAT = 1
 _PREAMBLE = b"leasehold store, format "
+_EXPORT_BLOCK_BYTES = 512
 FRAME_RECORDS = 500  # in snapshots: so many records that a frame is some hundred kilobytes
 
 
@@ -83,9 +85,28 @@ def snapshot_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[b
     yield encode_frame(number, [])
 
 
+def export_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
+    """A snapshot to be taken elsewhere, as `etcdctl snapshot save` wants one: padded, its SHA-256 at the end."""
+    digest = sha256()
+    size = 0
+    for chunk in snapshot_chunks(identity, records):
+        digest.update(chunk)
+        size += len(chunk)
+        yield chunk
+    padding = bytes(-size % _EXPORT_BLOCK_BYTES)
+    digest.update(padding)
+    yield padding + digest.digest()
+
+
+def _without_digest(data: bytes) -> bytes:
+    """An exported snapshot without its end; other content as it is (if it is damaged, its frames will tell)."""
+    content, digest = data[: -sha256().digest_size], data[-sha256().digest_size :]
+    return content.rstrip(b"\0") if sha256(content).digest() == digest else data
+
+
 def read_snapshot(path: Path, take: Callable[[list[Record]], None]) -> Identity:
     """Hand all records of a snapshot to `take`; refuse one that is not whole."""
-    data = path.read_bytes()
+    data = _without_digest(path.read_bytes())
     identity, start = read_identity(path, data)
     frames = Frames(data, start)
     whole = False

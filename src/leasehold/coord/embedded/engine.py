@@ -132,11 +132,7 @@ class Engine:
         with self.lock:
             timer = self.timers.at(when_ms, call)
             self._rouse(when_ms)
-
-        def cancel() -> None:
-            timer.cancelled = True
-
-        return cancel
+        return timer.cancel
 
     def wake(self, tell: Callable[[], None]) -> None:
         """`tell` as soon as what has just been done is durable; for watchers, lock held."""

@@ -8,13 +8,15 @@ from itertools import count
 
 
 class Timer:
-    """One call to come; `cancelled` ones are passed over."""
+    """One call to come, or none any more."""
 
-    __slots__ = ("call", "cancelled")
+    __slots__ = ("call",)
 
     def __init__(self, call: Callable[[int], None]) -> None:
-        self.call = call
-        self.cancelled = False
+        self.call: Callable[[int], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None  # its place in the heap is passed over later; what it held is let go of now
 
 
 class Timers:
@@ -30,7 +32,7 @@ class Timers:
         return timer
 
     def next_ms(self) -> int | None:
-        while self._heap and self._heap[0][2].cancelled:
+        while self._heap and self._heap[0][2].call is None:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
@@ -40,5 +42,5 @@ class Timers:
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heappop(self._heap)[2])
         for timer in due:
-            if not timer.cancelled:
+            if timer.call is not None:
                 timer.call(now_ms)

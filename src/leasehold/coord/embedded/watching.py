@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -63,6 +64,7 @@ class LocalWatch:
         self._error: BaseException | None = None
         self._progress_wanted = False
         self._quiet = True
+        self._stop_progress: Callable[[], None] | None = None
         with engine.lock:
             engine.enter()
             self._watcher = engine.store.watch(watch, self._wake)
@@ -86,7 +88,7 @@ class LocalWatch:
             self._quiet = True
             self._schedule_progress()
 
-        engine.schedule(engine.now_ms() + engine.settings.progress_interval_ms, due)
+        self._stop_progress = engine.schedule(engine.now_ms() + engine.settings.progress_interval_ms, due)
 
     @property
     def ended(self) -> bool:
@@ -106,6 +108,8 @@ class LocalWatch:
         with self._engine.lock:
             self._closed = True
             self._engine.store.unwatch(self._watcher)
+            if self._stop_progress is not None:
+                self._stop_progress()
             self._reader.tell()
 
     def __aiter__(self) -> Self:
@@ -132,14 +136,14 @@ class LocalWatch:
         except Compacted as error:
             self._error = error
             raise
+        if not self._watcher.idle:
+            engine.wake(self._reader.tell)  # there is more, or what there is is not durable yet
         if batch is None and self._progress_wanted:
             self._progress_wanted = False
             store = engine.store
             return WatchBatch(Header(engine.durable_revision, store.cluster_id, store.member_id, store.term))
         if batch is None:
             engine.check_open()
-        elif not self._watcher.idle:
-            engine.wake(self._reader.tell)  # more to come, or not yet durable
         return batch
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,252 @@
+"""The Watch service: many watches on one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import grpc
+from msgspec import Struct
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.coord.embedded.engine import Engine
+from leasehold.coord.embedded.server import convert
+from leasehold.coord.embedded.server.calls import MESSAGE_BYTES_MAX, Context, Message, Methods, parse, refuse
+from leasehold.coord.embedded.watching import Reader
+from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.mvcc.errors import Compacted, EmptyWatchRange
+from leasehold.mvcc.model import Header, Watch, WatchBatch, WatchFilter
+from leasehold.mvcc.watch import Watcher
+
+_FILTERS = tuple(WatchFilter)
+_DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
+
+
+def watch_service(engine: Engine) -> Methods:
+    """Method -> handler."""
+
+    async def watch(_requests: object, context: Context) -> None:
+        await _Stream(engine, context).serve()
+
+    return {"Watch": grpc.stream_stream_rpc_method_handler(watch)}
+
+
+class _Served(Struct):
+    """One watch of the stream."""
+
+    id: int
+    watcher: Watcher
+    fragment: bool
+    progress: bool
+    quiet: bool = True
+
+
+class _Stream:
+    """One Watch call: requests are read by one task, everything is written by another, in order."""
+
+    def __init__(self, engine: Engine, context: Context) -> None:
+        self._engine = engine
+        self._context = context
+        self._served: dict[int, _Served] = {}
+        self._by_watcher: dict[Watcher, _Served] = {}
+        self._next_id = 0
+        self._control: deque[Message | None] = deque()  # answers to requests; None asks for progress
+        self._behind: dict[int, None] = {}  # ids of watches with something to tell, in order
+        self._reader = Reader()
+        self._ended = False
+        self._stop_progress: Callable[[], None] | None = None
+
+    async def serve(self) -> None:
+        reading = asyncio.create_task(self._read())
+        try:
+            await self._write()
+            await reading
+        except LeaseholdError as error:
+            await refuse(self._context, error)
+        finally:
+            reading.cancel()
+            with self._engine.lock:
+                self._ended = True
+                for served in self._served.values():
+                    self._engine.store.unwatch(served.watcher)
+                if self._stop_progress is not None:
+                    self._stop_progress()
+
+    # --- requests ---
+
+    async def _read(self) -> None:
+        try:
+            while (data := await self._context.read()) is not grpc.aio.EOF:
+                message = await parse(rpc_pb2.WatchRequest, data, self._context)
+                with self._engine.lock:
+                    self._take(message)
+                    self._reader.tell()
+        finally:
+            with self._engine.lock:
+                self._ended = True
+                self._reader.tell()
+
+    def _take(self, m: Message) -> None:
+        kind = m.WhichOneof("request_union")
+        if kind == "create_request":
+            self._create(m.create_request)
+        elif kind == "cancel_request":
+            self._cancel(m.cancel_request.watch_id)
+        elif kind == "progress_request":
+            self._control.append(None)
+
+    def _create(self, m: Message) -> None:
+        engine = self._engine
+        engine.enter()
+        header = convert.header(engine.store.header())
+        created = rpc_pb2.WatchResponse(header=header, watch_id=-1, created=True, canceled=True)
+        if m.watch_id and m.watch_id in self._served:
+            created.cancel_reason = _DUPLICATE_ID
+            self._control.append(created)
+            return
+        filters = tuple(_FILTERS[number] for number in m.filters if 0 <= number < len(_FILTERS))
+        spec = Watch(m.key, m.range_end, m.start_revision, m.prev_kv, m.progress_notify, m.fragment, filters)
+        try:
+            watcher = engine.store.watch(spec, self._wake)
+        except EmptyWatchRange as error:
+            created.cancel_reason = error.message
+            self._control.append(created)
+            return
+        served = _Served(m.watch_id or self._free_id(), watcher, m.fragment, m.progress_notify)
+        self._served[served.id] = served
+        self._by_watcher[watcher] = served
+        self._control.append(rpc_pb2.WatchResponse(header=header, watch_id=served.id, created=True))
+        if not watcher.idle:
+            self._behind[served.id] = None
+        if served.progress and self._stop_progress is None:
+            self._schedule_progress()
+
+    def _free_id(self) -> int:
+        while self._next_id in self._served:
+            self._next_id += 1
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _cancel(self, watch_id: int) -> None:
+        served = self._served.get(watch_id)
+        if served is None:
+            return
+        self._end(served)
+        header = convert.header(self._engine.store.header())
+        self._control.append(rpc_pb2.WatchResponse(header=header, watch_id=watch_id, canceled=True))
+
+    def _end(self, served: _Served) -> None:
+        self._engine.store.unwatch(served.watcher)
+        del self._served[served.id]
+        del self._by_watcher[served.watcher]
+        self._behind.pop(served.id, None)
+
+    def _wake(self, watcher: Watcher) -> None:
+        served = self._by_watcher.get(watcher)
+        if served is not None:  # None while it is being created
+            served.quiet = False
+            self._behind[served.id] = None
+            self._engine.wake(self._reader.tell)
+
+    # --- answers ---
+
+    async def _write(self) -> None:
+        while True:
+            with self._engine.lock:
+                answers = self._answers()
+                if not answers:
+                    if self._ended:
+                        return
+                    self._engine.check_open()
+                    waiting = self._reader.wait()
+            for answer in answers:
+                await self._context.write(answer.SerializeToString())
+            if not answers:
+                await waiting
+
+    def _answers(self) -> list[Message]:
+        """What can be written now: at most one batch of each watch, after what answers requests."""
+        answers: list[Message] = []
+        while self._control:
+            answer = self._control.popleft()
+            if answer is None:
+                # Progress covers all watches: whatever they have not been told is told first.
+                answers += self._told()
+                while self._behind and self._deliverable():
+                    answers += self._told()
+                answer = rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=-1)
+            answers.append(answer)
+        return answers + self._told()
+
+    def _deliverable(self) -> bool:
+        durable = self._engine.durable_revision
+        return any(self._served[watch_id].watcher.next_revision <= durable for watch_id in self._behind)
+
+    def _told(self) -> list[Message]:
+        answers: list[Message] = []
+        for watch_id in list(self._behind):
+            served = self._served[watch_id]
+            try:
+                batch = self._engine.store.pull(served.watcher, upto_revision=self._engine.durable_revision)
+            except Compacted as error:
+                self._end(served)
+                answers.append(
+                    rpc_pb2.WatchResponse(
+                        header=self._header(0),
+                        watch_id=watch_id,
+                        canceled=True,
+                        compact_revision=error.compact_revision,
+                    )
+                )
+                continue
+            if served.watcher.idle:
+                del self._behind[watch_id]
+            else:
+                self._engine.wake(self._reader.tell)
+            if batch is not None:
+                answers += self._batch(served, batch)
+        return answers
+
+    def _batch(self, served: _Served, batch: WatchBatch) -> list[Message]:
+        events = [convert.event(event) for event in batch.events]
+        header = convert.header(batch.header)
+        if not served.fragment:
+            return [rpc_pb2.WatchResponse(header=header, watch_id=served.id, events=events)]
+        parts: list[list[Message]] = [[]]
+        size = 0
+        for event in events:
+            event_bytes = event.ByteSize()
+            if parts[-1] and size + event_bytes >= MESSAGE_BYTES_MAX:
+                parts.append([])
+                size = 0
+            parts[-1].append(event)
+            size += event_bytes
+        last = len(parts) - 1
+        return [
+            rpc_pb2.WatchResponse(header=header, watch_id=served.id, events=part, fragment=place < last)
+            for place, part in enumerate(parts)
+        ]
+
+    def _header(self, revision: int) -> Message:
+        store = self._engine.store
+        return convert.header(Header(revision, store.cluster_id, store.member_id, store.term))
+
+    def _durable_header(self) -> Message:
+        return self._header(self._engine.durable_revision)
+
+    def _schedule_progress(self) -> None:
+        """Tell watches that asked for it, and have been quiet, how far the store is, every so often."""
+        engine = self._engine
+
+        def due(_now_ms: int) -> None:
+            if self._ended:
+                return
+            for served in self._served.values():
+                if served.progress and served.quiet and served.watcher.idle:
+                    self._control.append(rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=served.id))
+                served.quiet = True
+            engine.wake(self._reader.tell)
+            self._schedule_progress()
+
+        self._stop_progress = engine.schedule(engine.now_ms() + engine.settings.progress_interval_ms, due)
