@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,7 +16,7 @@ from leasehold.mvcc.errors import StoreError
 
 Message = Any
 Context = grpc.aio.ServicerContext[Any, Any]
-Methods = dict[str, grpc.RpcMethodHandler[Any, Any]]  # of one service, by name
+Methods: TypeAlias = "dict[str, grpc.RpcMethodHandler[Any, Any]]"  # of one service, by name
 T = TypeVar("T")
 
 # What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
