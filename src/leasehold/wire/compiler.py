@@ -69,7 +69,11 @@ class _Source:
     def __init__(self, width: int) -> None:
         self.width = width
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"read_strings": read_strings, "struct_error": struct.error}
+        self.names: dict[str, Any] = {
+            "read_strings": read_strings,
+            "struct_error": struct.error,
+            "Malformed": Malformed,
+        }
         self._made = 0
         self._indent = "    "
         self._gathered: list[tuple[str, str]] = []
@@ -180,7 +184,10 @@ def part_reader(types: Sequence[Type], width: int) -> PartReader:
     source.settle()
     source.emit("if p > len(b): raise IndexError")
     source.emit(f"return ({', '.join(values)},), p")
-    text = "def read(b, p):\n" + "\n".join(source.lines)
+    too_short = (
+        "  except (IndexError, struct_error):\n    raise Malformed('the body is too short for its type') from None"
+    )
+    text = "\n".join(["def read(b, p):", "  try:", *source.lines, too_short])
     exec(compile(text, f"<reader of {len(types)} values, width {width}>", "exec"), source.names)
     made: PartReader = source.names["read"]
     return made
@@ -197,14 +204,11 @@ def body_reader(type_: Type, parts: slice | None = None) -> Callable[[bytes], tu
     usual, usual_at, read_usual = head(type_, 1), len(head(type_, 1)), readers[1]
 
     def read(body: bytes) -> tuple[Any, bytes, int, int]:
-        try:
-            if body.startswith(usual):
-                values, at = read_usual(body, usual_at)
-                return values, body, at, 1
-            at, width = open_body(type_, body)
-            values, at = readers[width](body, at)
-        except (IndexError, struct.error):
-            raise Malformed("the body is too short for its type") from None
+        if body.startswith(usual):
+            values, at = read_usual(body, usual_at)
+            return values, body, at, 1
+        at, width = open_body(type_, body)
+        values, at = readers[width](body, at)
         return values, body, at, width
 
     return read
@@ -212,9 +216,14 @@ def body_reader(type_: Type, parts: slice | None = None) -> Callable[[bytes], tu
 
 def argument_reader(type_: Type) -> Reader:
     """A reader of whole bodies: the arguments as a tuple."""
-    read = body_reader(type_)
+    members = type_.members if isinstance(type_, Tuple) else (type_,)
+    readers = {width: part_reader(members, width) for width in _WIDTHS}
+    usual, usual_at, read_usual = head(type_, 1), len(head(type_, 1)), readers[1]
 
     def arguments(body: bytes) -> Any:
-        return read(body)[0]
+        if body.startswith(usual):
+            return read_usual(body, usual_at)[0]
+        at, width = open_body(type_, body)
+        return readers[width](body, at)[0]
 
     return arguments

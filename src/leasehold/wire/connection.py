@@ -208,16 +208,21 @@ class Connection:
 
     def send_when_durable(self, n: int, seq: int, data: bytes, *, space: bool = False) -> None:
         """Send once record `n` may be told. Until then the request counts as in flight."""
+        self.wait_durable(n, seq, lambda: data, space=space)
+
+    def wait_durable(self, n: int, seq: int, then: Callable[[], bytes | None], *, space: bool = False) -> None:
+        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
         self.in_flight += 1
         self._throttle()
 
         def durable() -> None:
-            self.send_later(data)
             self.leave_flight()
+            if not self.closed and (data := then()) is not None:
+                self.send_later(data)
 
         def unknown() -> None:
-            self.send_later(refusal(seq, Err.TIMED_OUT, "not known to be durable in time: the outcome is unknown"))
             self.leave_flight()
+            self.send_later(refusal(seq, Err.TIMED_OUT, "not known to be durable in time: the outcome is unknown"))
 
         self.server.gate.when_durable(n, durable, unknown, space=space)
 

@@ -1,0 +1,69 @@
+"""The metadata server of Mooncake's transfer engine: a small table over HTTP, as `mooncake_master` can serve it.
+
+    GET, PUT, DELETE /metadata?key=KEY        404: no such key
+
+It is kept in memory, as there: each process writes its own entries anew when it starts.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from aiohttp import web
+
+VALUE_BYTES_MAX: Final = 4 * 1024 * 1024
+KEYS_MAX: Final = 100_000
+_NOT_FOUND: Final = "metadata not found"
+
+
+class MetadataServer:
+    """`start` on a listening socket, `close` at the end."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self._app = web.Application(client_max_size=VALUE_BYTES_MAX)
+        self._app.add_routes(
+            [
+                web.get("/metadata", self._get),
+                web.put("/metadata", self._put),
+                web.delete("/metadata", self._delete),
+                web.get("/health", self._health),
+            ]
+        )
+        self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False)
+
+    async def start(self, sock: socket.socket) -> None:
+        await self._runner.setup()
+        await web.SockSite(self._runner, sock).start()
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    async def _get(self, request: web.Request) -> web.Response:
+        value = self.values.get(_key(request))
+        if value is None:
+            return web.Response(status=404, text=_NOT_FOUND)
+        return web.Response(body=value, content_type="application/json")
+
+    async def _put(self, request: web.Request) -> web.Response:
+        key, value = _key(request), await request.read()
+        if key not in self.values and len(self.values) >= KEYS_MAX:
+            return web.Response(status=507, text=f"the table is full ({KEYS_MAX} keys): delete some")
+        self.values[key] = value
+        return web.Response(text="metadata updated")
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        if self.values.pop(_key(request), None) is None:
+            return web.Response(status=404, text=_NOT_FOUND)
+        return web.Response(text="metadata deleted")
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="OK")
+
+
+def _key(request: web.Request) -> str:
+    key = request.query.get("key", "")
+    if not key:
+        raise web.HTTPBadRequest(text="Missing key parameter")
+    return key

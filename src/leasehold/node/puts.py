@@ -1,0 +1,89 @@
+"""What a put asks for, from the wire's words into the index's: checked as the C++ master checks it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from leasehold.index.codes import Code
+from leasehold.index.model import PutConfig
+from leasehold.wire import messages as m
+
+NO_DFS: Final = -1601  # what a master without a distributed file system says to a replica there
+
+
+class BatchConfig(Struct, frozen=True):
+    """A config as it applies to one or to many objects: groups are named one for each."""
+
+    code: int
+    base: PutConfig
+    groups: list[bytes] | None
+
+    def for_one(self) -> PutConfig | int:
+        """The config, or an error code."""
+        if self.code or self.groups is None:
+            return self.code or self.base
+        return self._grouped(self.groups[0]) if len(self.groups) == 1 else Code.BAD_PARAMS
+
+    def for_many(self, count: int) -> list[PutConfig] | int:
+        """One config for each of `count` objects, or an error code for all."""
+        if self.code:
+            return self.code
+        if self.groups is None:
+            return [self.base] * count
+        return [self._grouped(group) for group in self.groups] if len(self.groups) == count else Code.BAD_PARAMS
+
+    def _grouped(self, group: bytes) -> PutConfig:
+        return msgspec.structs.replace(self.base, group=group)
+
+
+def config_of(
+    config: m.ReplicateConfig | m.ReplicateConfig0312, soft_pin_ttl_max_ms: int, *, native: bool = False
+) -> BatchConfig:
+    """Translate and check. What is refused carries its code; the rest is the index's to judge."""
+    if isinstance(config, m.ReplicateConfig0312):
+        config = _modern(config)
+    preferred = list(config.preferred_segments)
+    if config.preferred_segment and config.preferred_segment not in preferred:
+        preferred.append(config.preferred_segment)
+    base = PutConfig(
+        replicas=config.replica_num,
+        soft_pin=config.soft_pin_action,
+        soft_pin_ttl_ms=config.soft_pin_ttl_ms,
+        hard_pin=config.with_hard_pin,
+        preferred_segments=tuple(preferred),
+        preferred_host=config.host_id if config.prefer_same_node else "",
+        native=native,
+        data_type=config.data_type,
+    )
+    return BatchConfig(_verdict(config, soft_pin_ttl_max_ms), base, config.group_ids)
+
+
+def _verdict(config: m.ReplicateConfig, soft_pin_ttl_max_ms: int) -> int:
+    ttl_ms = config.soft_pin_ttl_ms
+    if config.dfs_replica_num:
+        return NO_DFS
+    if not config.replica_num or config.nof_replica_num or config.soft_pin_action > m.SoftPin.DISABLE:
+        return Code.BAD_PARAMS
+    if ttl_ms is not None and (config.soft_pin_action != m.SoftPin.ENABLE or not 0 < ttl_ms <= soft_pin_ttl_max_ms):
+        return Code.BAD_PARAMS
+    return Code.OK
+
+
+def _modern(old: m.ReplicateConfig0312) -> m.ReplicateConfig:
+    """A 0.3.12 config in the words of today: its soft pin was a yes or no."""
+    return m.ReplicateConfig(
+        replica_num=old.replica_num,
+        nof_replica_num=old.nof_replica_num,
+        soft_pin_action=m.SoftPin.ENABLE if old.with_soft_pin else m.SoftPin.PRESERVE,
+        with_hard_pin=old.with_hard_pin,
+        preferred_segments=old.preferred_segments,
+        preferred_segment=old.preferred_segment,
+        preferred_nof_segments=old.preferred_nof_segments,
+        prefer_same_node=old.prefer_same_node,
+        data_type=old.data_type,
+        host_id=old.host_id,
+        group_ids=old.group_ids,
+    )

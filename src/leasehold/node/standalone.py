@@ -1,0 +1,97 @@
+"""A master without journal and without standby: the index on the wire, in one process, for measuring and for tests.
+
+    python -m leasehold.node.standalone --rpc 127.0.0.1:50051 [--rpc-compat 0.3.12=127.0.0.1:50052]
+
+It shows what the wire and the index cost by themselves; what it acknowledges is gone with the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import random
+import signal
+from collections.abc import Sequence
+
+import uvloop
+
+from leasehold.index.index import Index
+from leasehold.index.settings import IndexSettings
+from leasehold.node.metadata import MetadataServer
+from leasehold.node.service import MasterService
+from leasehold.runtime.clock import BootClock
+from leasehold.wire.finder import Address, parse_address
+from leasehold.wire.gate import OpenGate
+from leasehold.wire.server import Server, listen
+from leasehold.wire.tables import NEWEST, Release, find_release
+
+
+class Standalone:
+    """See the module. `ports` are (release, address) pairs; port 0 takes a free one."""
+
+    def __init__(self, ports: Sequence[tuple[Release, Address]], settings: IndexSettings | None = None) -> None:
+        self._clock = BootClock()
+        self.index = Index(settings or IndexSettings(), random.Random().randrange)
+        self.index.begin(self._clock.now_ms(), 1)
+        self._flush()
+        gate = OpenGate(self._clock)
+        self.server = Server(gate)
+        self._loop = asyncio.get_running_loop()
+        for release, (host, port) in ports:
+            service = MasterService(self.index, gate, release, decided=self._flush)
+            self.server.serve(listen(host, port), service.handlers(), release)
+        self._timer: asyncio.Handle = self._loop.call_soon(self._work)
+
+    def _flush(self) -> None:
+        """Nothing is kept: what was decided counts as durable."""
+        self.index.take_outbox()
+        self.index.durable(self.index.last_n)
+
+    def _work(self) -> None:
+        now_ms = self._clock.now_ms()
+        more = self.index.work(now_ms)
+        self._flush()
+        self.index.take_renewals(1000)
+        self.index.take_hints(1000)
+        if more:
+            self._timer = self._loop.call_soon(self._work)
+        else:
+            self._timer = self._loop.call_later(self.index.next_work_ms(now_ms) / 1000, self._work)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self.server.close()
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    ports = [(NEWEST, parse_address(options.rpc))]
+    for entry in options.rpc_compat:
+        name, _, address = entry.partition("=")
+        ports.append((find_release(name), parse_address(address)))
+    node = Standalone(ports)
+    metadata = MetadataServer()
+    if options.metadata:
+        await metadata.start(listen(*parse_address(options.metadata)))
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    gc.freeze()
+    await stopped.wait()
+    node.close()
+    await metadata.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rpc", default="127.0.0.1:50051")
+    parser.add_argument("--rpc-compat", action="append", default=[])
+    parser.add_argument("--metadata", default="")
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
