@@ -292,8 +292,8 @@ class MasterService:
         return (task if code == Code.OK else Failed(code)), after
 
     def fetch_tasks(self, client: bytes, limit: int) -> Result:
-        tasks = self._index.fetch_tasks(self._gate.now_ms, client, limit)
-        return [self._assignment(task) for task in tasks], self._index.last_n if tasks else 0
+        tasks, after = self._index.fetch_tasks(self._gate.now_ms, client, limit)
+        return [self._assignment(task) for task in tasks], after
 
     def mark_task_to_complete(self, client: bytes, report: m.TaskReport) -> Result:
         if report.status not in (m.TaskStatus.FAILED, m.TaskStatus.SUCCESS):

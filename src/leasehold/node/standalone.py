@@ -27,6 +27,8 @@ from leasehold.wire.gate import OpenGate
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import NEWEST, Release, find_release
 
+_WORK_EVERY_S = 0.05
+
 
 class Standalone:
     """See the module. `ports` are (release, address) pairs; port 0 takes a free one."""
@@ -58,7 +60,7 @@ class Standalone:
         if more:
             self._timer = self._loop.call_soon(self._work)
         else:
-            self._timer = self._loop.call_later(self.index.next_work_ms(now_ms) / 1000, self._work)
+            self._timer = self._loop.call_later(_WORK_EVERY_S, self._work)
 
     def close(self) -> None:
         self._timer.cancel()
