@@ -42,9 +42,9 @@ class Held:
 
         It answers for this moment. What is written elsewhere afterwards is protected by `token` or `is_owner()`.
         """
+        self._session.check()
         if self._released:
             raise NotHeld(f"{self.key.decode(errors='replace')} was released: acquire it again")
-        self._session.check()
 
     def is_owner(self) -> Compare:
         """A compare for one's own transactions: holds only while this very hold stands in the store."""

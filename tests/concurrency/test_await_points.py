@@ -1,0 +1,237 @@
+"""Better than the original, 4 and 5: cancelled at every point where it waits; every answer lost, one by one.
+
+Whatever happens, no key is left behind, nobody is in the queue twice, and the lock can be had afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.concurrency.helpers import keys_under, waiters
+
+from leasehold.concurrency import (
+    DoubleBarrier,
+    Election,
+    Held,
+    Mutex,
+    PriorityQueue,
+    Queue,
+    RWLock,
+    Semaphore,
+    Session,
+    WaitTimeout,
+)
+from leasehold.coord.api import Coord
+from leasehold.mvcc.model import prefix_end
+from leasehold.testing.faulty import CancelledAt, Fault, FaultyCoord
+
+Acquire = Callable[[Session, str], Coroutine[Any, Any, object]]
+
+POINTS_MAX = 200
+
+
+async def lock(session: Session, name: str) -> object:
+    return await Mutex(session, name).lock()
+
+
+async def try_lock(session: Session, name: str) -> object:
+    return await Mutex(session, name).try_lock()
+
+
+async def campaign(session: Session, name: str) -> object:
+    return await Election(session, name).campaign("value")
+
+
+async def read_lock(session: Session, name: str) -> object:
+    return await RWLock(session, name).rlock()
+
+
+async def write_lock(session: Session, name: str) -> object:
+    return await RWLock(session, name).lock()
+
+
+async def acquire(session: Session, name: str) -> object:
+    return await Semaphore(session, name, 1).acquire()
+
+
+async def enter(session: Session, name: str) -> object:
+    return await DoubleBarrier(session, name, 2).enter()
+
+
+async def with_body(session: Session, name: str) -> object:
+    async with Mutex(session, name):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return None
+
+
+ACQUIRES: list[Acquire] = [lock, campaign, read_lock, write_lock, acquire, enter]
+
+
+async def cancel_at_every_point(coord: Coord, attempt: Callable[[], Coroutine[Any, Any, object]], name: str) -> int:
+    """Run `attempt` until it has no further point to be cancelled at; after each, no key may be left."""
+    for point in range(1, POINTS_MAX):
+        interrupted = CancelledAt(point, attempt())
+        cancelled = False
+        try:
+            await asyncio.create_task(_awaiting(interrupted))
+        except asyncio.CancelledError:
+            cancelled = True
+        if not interrupted.reached:
+            return point - 1
+        assert cancelled, f"cancelled at point {point}, and it went on"
+        assert await keys_under(coord, name) == [], f"left behind when cancelled at point {point}"
+    raise AssertionError("it never ends")
+
+
+async def _awaiting(awaitable: Awaitable[object]) -> object:
+    return await awaitable
+
+
+@pytest.mark.parametrize("take", [*ACQUIRES[:-1], try_lock, with_body], ids=lambda take: take.__name__)
+async def test_cancellation_at_every_await_point_of_a_free_lock(memory_coord: Coord, take: Acquire, name: str) -> None:
+    async with Session.open(memory_coord) as session:
+
+        async def attempt() -> None:
+            await take(session, name)
+            await memory_coord.delete(name.encode(), prefix_end(name.encode()))
+
+        points = await cancel_at_every_point(memory_coord, attempt, name)
+    assert points > 0
+
+
+@pytest.mark.parametrize("take", ACQUIRES, ids=lambda take: take.__name__)
+async def test_cancellation_at_every_await_point_of_a_wait(memory_coord: Coord, take: Acquire, name: str) -> None:
+    """Somebody else holds; the waiter is cancelled wherever it can be. The holder's key is the only one afterwards."""
+    async with Session.open(memory_coord) as holder, Session.open(memory_coord) as session:
+        if take is not enter:
+            await (write_lock if take is read_lock else take)(holder, name)
+        before = await keys_under(memory_coord, name)
+        points = 0
+        for point in range(1, POINTS_MAX):
+            interrupted = CancelledAt(point, take(session, name))
+            task = asyncio.create_task(_awaiting(interrupted))
+            _, running = await asyncio.wait({task}, timeout=0.05)
+            if running:
+                # Now it waits for its turn, and there is no further point: cancel it there.
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await keys_under(memory_coord, name) == before, f"left behind when cancelled at point {point}"
+            if not interrupted.reached:
+                break
+            points = point
+        assert points >= 3
+
+
+@pytest.mark.parametrize("take", ACQUIRES[:-1], ids=lambda take: take.__name__)
+async def test_cancellation_at_any_moment(coord: Coord, take: Acquire, name: str) -> None:
+    """By the clock: requests are under way, or just answered, when the cancellation comes."""
+    async with Session.open(coord) as holder, Session.open(coord) as session:
+        await (write_lock if take is read_lock else take)(holder, name)
+        before = await keys_under(coord, name)
+        for step in range(12):
+            task = asyncio.create_task(take(session, name))
+            await asyncio.sleep(step * 0.0004)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await keys_under(coord, name) == before, f"left behind when cancelled after {step * 0.4} ms"
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.UNAVAILABLE], ids=lambda f: f.name)
+@pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
+async def test_a_lost_answer_at_every_step_of_lock_and_unlock(
+    memory_coord: Coord, name: str, fault: Fault, contended: bool
+) -> None:
+    """Every request of lock and unlock is lost once; the lock is had once, and gone afterwards."""
+    number = 0
+    while True:
+        number += 1
+        wrong = number
+        faulty = FaultyCoord(memory_coord, lambda call, wrong=wrong: fault if call.number == wrong + 1 else None)  # type: ignore[misc]  # mypy: a default binds the loop variable
+        async with Session.open(memory_coord) as other, Session.open(faulty) as session:
+            first = Mutex(other, name)
+            if contended:
+                await first.lock()
+            mutex = Mutex(session, name)
+            locking = asyncio.create_task(mutex.lock())
+            if contended:
+                await waiters(memory_coord, name, 2)
+                assert len(await keys_under(memory_coord, name)) == 2
+                await first.unlock()
+            held = await asyncio.wait_for(locking, 5)
+            assert await keys_under(memory_coord, name) == [held.key]
+            kv = await memory_coord.get_one(held.key)
+            assert kv is not None
+            assert kv.create_revision == held.token
+            await asyncio.wait_for(mutex.unlock(), 5)
+            assert await keys_under(memory_coord, name) == []
+            missed = not faulty.hit
+        if missed:
+            break
+    assert number > 2
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.UNAVAILABLE], ids=lambda f: f.name)
+async def test_a_lost_answer_at_every_step_of_an_election(memory_coord: Coord, name: str, fault: Fault) -> None:
+    """Campaign, proclaim, resign: each request is lost once."""
+    number = 1
+    while True:
+        number += 1
+        wrong = number
+        faulty = FaultyCoord(memory_coord, lambda call, wrong=wrong: fault if call.number == wrong else None)  # type: ignore[misc]  # mypy: a default binds the loop variable
+        async with Session.open(faulty) as session:
+            election = Election(session, name)
+            await asyncio.wait_for(election.campaign("one"), 5)
+            assert len(await keys_under(memory_coord, name)) == 1
+            await asyncio.wait_for(election.proclaim("two"), 5)
+            assert (await election.leader()).value == b"two"
+            await asyncio.wait_for(election.resign(), 5)
+            assert await keys_under(memory_coord, name) == []
+            missed = not faulty.hit
+        if missed:
+            break
+    assert number >= 5
+
+
+@pytest.mark.parametrize("take", [read_lock, write_lock, acquire, lock], ids=lambda take: take.__name__)
+async def test_a_lost_answer_to_queueing_up_makes_one_key(memory_coord: Coord, name: str, take: Acquire) -> None:
+    faulty = FaultyCoord(memory_coord, lambda call: Fault.LOSE_ANSWER if call.number == 2 else None)
+    async with Session.open(faulty) as session:
+        held = await take(session, name)
+        assert isinstance(held, Held)
+        assert await keys_under(memory_coord, name) == [held.key]
+
+
+async def test_timeout_leaves_nothing_and_never_enters_the_body(coord: Coord, name: str) -> None:
+    async with Session.open(coord) as s1, Session.open(coord) as s2:
+        await Mutex(s1, name).lock()
+        entered = False
+        with pytest.raises(WaitTimeout, match="nothing was left behind"):
+            async with Mutex(s2, name).hold(timeout_s=0.1):
+                entered = True
+        assert not entered
+        assert len(await keys_under(coord, name)) == 1
+
+
+async def test_a_cancelled_dequeue_loses_no_item(memory_coord: Coord, name: str) -> None:
+    """Cancelled at every point: the item was either taken or is still there."""
+    for kind in (Queue, PriorityQueue):
+        for point in range(1, POINTS_MAX):
+            queue = kind(memory_coord, name)
+            if isinstance(queue, Queue):
+                await queue.enqueue("item")
+            else:
+                await queue.enqueue("item", 1)
+            interrupted = CancelledAt(point, queue.dequeue(timeout_s=1))
+            task = asyncio.create_task(_awaiting(interrupted))
+            [outcome] = await asyncio.gather(task, return_exceptions=True)
+            left = len(await keys_under(memory_coord, name))
+            assert left == (1 if isinstance(outcome, asyncio.CancelledError) else 0)
+            if not interrupted.reached:
+                break
+            await memory_coord.delete(name.encode(), name.encode() + b"\xff")
