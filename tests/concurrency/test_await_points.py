@@ -58,7 +58,8 @@ async def acquire(session: Session, name: str) -> object:
 
 
 async def enter(session: Session, name: str) -> object:
-    return await DoubleBarrier(session, name, 2).enter()
+    await DoubleBarrier(session, name, 2).enter()
+    return None
 
 
 async def with_body(session: Session, name: str) -> object:

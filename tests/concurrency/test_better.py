@@ -48,7 +48,8 @@ async def acquire(session: Session, name: str) -> object:
 
 
 async def enter(session: Session, name: str) -> object:
-    return await DoubleBarrier(session, name, 2).enter()
+    await DoubleBarrier(session, name, 2).enter()
+    return None
 
 
 WAITS: list[tuple[Wait, Wait | None]] = [

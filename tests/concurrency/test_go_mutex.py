@@ -216,7 +216,7 @@ async def test_mutex_stale_unlock_does_not_delete_same_session_relock(coord: Coo
 async def test_state_goes_to_lost_when_the_lease_is_revoked(coord: Coord) -> None:
     """A revoked lease is noticed at the next renewal at the latest."""
     async with Session.open(coord, ttl_s=2) as session:
-        assert session.state is SessionState.HEALTHY
+        session.check()
         await coord.lease_revoke(session.lease_id)
         await until(lambda: session.state is SessionState.LOST)
         with pytest.raises(SessionLost):
