@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leasehold.base.limits import store_request_bytes_max, store_txn_ops_max
-from leasehold.mvcc.errors import DuplicateKey, EmptyKey, LeaseProvided, RequestTooLarge, TooManyOps, ValueProvided
+from leasehold.mvcc.errors import (
+    DuplicateKey,
+    EmptyKey,
+    KeyNotFound,
+    LeaseProvided,
+    RequestTooLarge,
+    TooManyOps,
+    ValueProvided,
+)
 from leasehold.mvcc.model import DeleteRange, Op, Put, Range, Txn
 
 # A request is measured as etcd would write it to its log: with an envelope, and about so much around each part.
 _ENVELOPE_BYTES = 18
 _PART_BYTES = 12
+
+# An operation that says nothing, as can be sent; etcd's answer to it is that a key was not found.
+NOTHING = Range(b"")
 
 # (first key, first key beyond): what a transaction deletes
 Interval = tuple[bytes, bytes]
@@ -78,7 +89,7 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool]:
                 writes = writes or nested_writes
                 continue
             if not part.key:
-                raise EmptyKey
+                raise KeyNotFound if part is NOTHING else EmptyKey
             size_bytes += len(part.key) + _PART_BYTES
             if isinstance(part, Put):
                 if part.ignore_value or part.ignore_lease:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from leasehold.coord.etcd.pb import kv_pb2, rpc_pb2
-from leasehold.mvcc.errors import BadRequest, KeyNotFound
+from leasehold.mvcc.check import NOTHING
+from leasehold.mvcc.errors import BadRequest
 from leasehold.mvcc.model import (
     Compare,
     CompareResult,
@@ -96,7 +97,7 @@ def to_op(m: Message) -> Op:
         return to_delete(m.request_delete_range)
     if kind == "request_txn":
         return to_txn(m.request_txn)
-    raise KeyNotFound  # an operation that says nothing; etcd's answer to it
+    return NOTHING
 
 
 def header(h: Header) -> Message:

@@ -55,13 +55,14 @@ class _Stream:
         self._behind: dict[int, None] = {}  # ids of watches with something to tell, in order
         self._reader = Reader()
         self._ended = False
+        self._failure: BaseException | None = None
         self._stop_progress: Callable[[], None] | None = None
 
     async def serve(self) -> None:
         reading = asyncio.create_task(self._read())
+        reading.add_done_callback(self._read_ended)
         try:
             await self._write()
-            await reading
         except LeaseholdError as error:
             await refuse(self._context, error)
         finally:
@@ -76,15 +77,19 @@ class _Stream:
     # --- requests ---
 
     async def _read(self) -> None:
-        try:
-            while (data := await self._context.read()) is not grpc.aio.EOF:
-                message = await parse(rpc_pb2.WatchRequest, data, self._context)
-                with self._engine.lock:
-                    self._take(message)
-                    self._reader.tell()
-        finally:
+        """Until the caller has no more requests; like etcd's, its watches go on until it leaves."""
+        while (data := await self._context.read()) is not grpc.aio.EOF:
+            message = await parse(rpc_pb2.WatchRequest, data, self._context)
             with self._engine.lock:
-                self._ended = True
+                self._take(message)
+                self._reader.tell()
+
+    def _read_ended(self, reading: asyncio.Task[None]) -> None:
+        """A request that could not be taken ends the call; the writer tells it."""
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:
+            with self._engine.lock:
+                self._failure = error
                 self._reader.tell()
 
     def _take(self, m: Message) -> None:
@@ -156,8 +161,8 @@ class _Stream:
             with self._engine.lock:
                 answers = self._answers()
                 if not answers:
-                    if self._ended:
-                        return
+                    if self._failure is not None:
+                        raise self._failure
                     self._engine.check_open()
                     waiting = self._reader.wait()
             for answer in answers:
