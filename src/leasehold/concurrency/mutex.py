@@ -62,7 +62,7 @@ class Mutex:
         `owner` is who may lock again without waiting: the current task unless told otherwise.
         """
         owner = owner or asyncio.current_task()
-        if (again := self._again(owner)) is not None:
+        if (again := self.held_by(owner)) is not None:
             return again
         async with time_limit(timeout_s, f"lock {self._prefix.decode(errors='replace')}"):
             line = self._session.local.join(self._prefix)
@@ -78,7 +78,7 @@ class Mutex:
     async def try_lock(self, *, owner: object = None) -> Held:
         """The lock, or `Locked` at once."""
         owner = owner or asyncio.current_task()
-        if (again := self._again(owner)) is not None:
+        if (again := self.held_by(owner)) is not None:
             return again
         self._session.check()
         if self._session.local.occupied(self._prefix):
@@ -107,7 +107,7 @@ class Mutex:
         """`async with mutex.hold(timeout_s=5) as held`: the body runs only with the lock, and only as long."""
 
         async def acquire() -> Held:
-            again = self._again(asyncio.current_task()) is not None
+            again = self.held_by(asyncio.current_task()) is not None
             held = await self.lock(timeout_s=timeout_s)
             return Held(self._session, held.place, held.header, reentrant=True) if again else held
 
@@ -127,8 +127,9 @@ class Mutex:
     ) -> None:
         await self._holdings.pop().__aexit__(kind, error, trace)
 
-    def _again(self, owner: object) -> Held | None:
-        if self._held is None or owner is not self._owner:
+    def held_by(self, owner: object) -> Held | None:
+        """The hold that `owner` (a task, in the sync face a thread) has through this object, if it has one."""
+        if self._held is None or owner != self._owner:
             return None
         self._session.check()
         return self._held

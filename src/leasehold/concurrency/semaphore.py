@@ -17,13 +17,13 @@ from leasehold.concurrency.keys import as_bytes
 from leasehold.concurrency.session import Session
 from leasehold.concurrency.waiting import (
     WATCH_BROKEN,
-    WATCH_RETRY_S,
     Place,
     enter_unique,
     kvs_of,
     leave_shielded,
     leaving_on_failure,
     own_key_gone,
+    set_up,
     time_limit,
 )
 from leasehold.coord.api import WatchStream
@@ -118,13 +118,7 @@ class Semaphore:
         prefix = self._prefix + b"/"
         stream = self._session.coord.watch(prefix, prefix_end(prefix), filters=[WatchFilter.NO_PUT])
         try:
-            try:
-                await stream.ready()
-            except WATCH_BROKEN:
-                await asyncio.sleep(WATCH_RETRY_S)
-                yield None
-            else:
-                yield stream
+            yield stream if await set_up(self._session, stream) else None
         finally:
             await stream.close()
 

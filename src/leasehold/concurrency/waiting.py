@@ -230,18 +230,28 @@ async def watching(
     streams = [session.coord.watch(key, filters=filters) for key in keys]
     tasks: list[asyncio.Task[None]] = []
     try:
-        try:
-            for stream in streams:
-                await stream.ready()
+        if await set_up(session, *streams):
             tasks = [asyncio.create_task(_changed(stream)) for stream in streams]
-        except WATCH_BROKEN:
-            await asyncio.sleep(WATCH_RETRY_S)
         yield tasks
     finally:
         for task in tasks:
             task.cancel()
         for stream in streams:
             await stream.close()
+
+
+async def set_up(session: Session, *streams: WatchStream) -> bool:
+    """Wait until the store has taken the watches, or until the session is lost; False, after a pause, if it cannot."""
+    all_ready = asyncio.gather(*(stream.ready() for stream in streams))
+    try:
+        await session.or_lost(all_ready)
+        all_ready.result()
+    except WATCH_BROKEN:
+        await asyncio.sleep(WATCH_RETRY_S)
+        return False
+    finally:
+        all_ready.cancel()
+    return True
 
 
 def watching_deletes(session: Session, *keys: bytes) -> AbstractAsyncContextManager[list[asyncio.Task[None]]]:
