@@ -199,7 +199,7 @@ class Puts(Eviction):
 
     def _bad_put(self, tenant: bytes, key: bytes, size: int, config: PutConfig) -> Code | None:
         if self.bad_key(tenant, key):
-            return Code.BAD_KEY
+            return Code.BAD_KEY if key else Code.BAD_PARAMS  # to an empty key the C++ master says "bad parameters"
         if not 0 < size <= object_bytes_max:
             self.refuse("bad size")
             return Code.BAD_PARAMS

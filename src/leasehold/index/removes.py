@@ -23,7 +23,7 @@ class Removes(Puts):
         `TRY_AGAIN`: the caller has too many of those under way; wait for `after`, then repeat.
         """
         if self.bad_key(tenant, key):
-            return Code.BAD_KEY, 0
+            return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
         now = now_ms + self.offset
         entry = self._still_there(now, tenant, key)
         if entry is None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from leasehold.base.units import parse_duration_ms
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.metadata import MetadataServer
@@ -73,7 +74,7 @@ async def serve(options: argparse.Namespace) -> None:
     for entry in options.rpc_compat:
         name, _, address = entry.partition("=")
         ports.append((find_release(name), parse_address(address)))
-    node = Standalone(ports)
+    node = Standalone(ports, IndexSettings(lease_ttl_ms=parse_duration_ms(options.lease_ttl)))
     metadata = MetadataServer()
     if options.metadata:
         await metadata.start(listen(*parse_address(options.metadata)))
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--rpc", default="127.0.0.1:50051")
     parser.add_argument("--rpc-compat", action="append", default=[])
     parser.add_argument("--metadata", default="")
+    parser.add_argument("--lease-ttl", default="10s")
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(serve(parser.parse_args()))
 
