@@ -6,7 +6,7 @@ from leasehold.coord.embedded.engine import Engine
 from leasehold.mvcc.model import Status
 
 # The release whose data model and API this store keeps to; clients look at it to see what they may ask.
-ETCD_VERSION = "3.5.1"
+ETCD_VERSION = "3.5.21"
 
 
 def status_of(engine: Engine) -> Status:
