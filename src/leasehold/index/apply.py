@@ -57,8 +57,7 @@ class Apply(Mounts):
         handler = HANDLERS.get(type(record))
         if handler is None:
             raise Unappliable(f"record {n} is of an unknown kind, {type(record).__name__}")
-        if not isinstance(record, Begin):
-            self.latest = max(self.latest, record.at_ms + self.offset)
+        self._see(record)
         try:
             handler(self, n, record)
         finally:
@@ -69,8 +68,15 @@ class Apply(Mounts):
         """Primary: this is decided. It goes to the journal, and is applied as on every other node."""
         n = self.last_n = self.last_n + 1
         self.outbox.append((n, record))
+        self._see(record)
         HANDLERS[type(record)](self, n, record)
         return n
+
+    def _see(self, record: Record) -> None:
+        """The leader's clock has reached this. (`begin` is the first of a new clock.)"""
+        at = record.at_ms + self.offset
+        if at > self.latest and type(record) is not Begin:
+            self.latest = at
 
     # --- epochs ---
 

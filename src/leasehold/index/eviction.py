@@ -64,11 +64,11 @@ class Eviction(Placement):
         if end < self.older_than or entry.group:
             end = self.lease_end_of(entry)
         if end > now:
-            self.wheel.add(entry, end)
+            self.wheel.add_later(entry, end, now)
             return False
         if entry.soft_pin_end > now and not soft_pins_too:
             if self.expiry or not self.settings.allow_evict_soft_pinned:
-                self.wheel.add(entry, entry.soft_pin_end)
+                self.wheel.add_later(entry, entry.soft_pin_end, now)
             else:
                 self.soft.append(entry)
             return False

@@ -117,7 +117,7 @@ class Mounts(State):
             if not isinstance(owner, Limbo):
                 if isinstance(owner, Object):
                     owner.changed_n = n
-                self._lose_replica(owner, segment, start)
+                self._lose_replica(owner, segment, start, n)
         self._refresh_placeable()
 
     def _bury(self, segment: Segment, now: int, cause: Cause) -> None:

@@ -9,10 +9,11 @@ from leasehold.base.limits import (
     replicas_max,
     tenant_bytes_max,
 )
+from leasehold.index.allocator import rounded
 from leasehold.index.codes import Code, ReplicaKind, SoftPin
 from leasehold.index.eviction import Eviction
 from leasehold.index.model import Object, PutConfig
-from leasehold.index.records import Cause, Extent, PutEnd, PutRevoke, PutStart, Remove
+from leasehold.index.records import Extent, PutEnd, PutRevoke, PutStart
 
 _OUR_KINDS = (ReplicaKind.MEMORY, ReplicaKind.ALL)
 Started = tuple[Code, Object | None, int]
@@ -138,20 +139,15 @@ class Puts(Eviction):
         self, now: int, client: bytes, old: Object, size: int, config: PutConfig, request: int
     ) -> Started:
         leased = self.lease_end_of(old) > now
-        if not leased and size == old.size and self._writable(old, config):
+        if not leased and rounded(size) <= rounded(old.size) and self._writable(old, config):
             extents = tuple(Extent(replica.segment.incarnation, replica.offset) for replica in old.replicas)
             return self._start(now, client, old.tenant, old.key, size, config, request, None, extents)
-        started = self._start(now, client, old.tenant, old.key, size, config, request, None, ())
-        if started[0] == Code.NO_SPACE and not leased and size <= self._largest_bytes(config.native):
-            # There is no room for both, and nobody reads the old one: it makes way.
-            self._emit(Remove(now - self.offset, old.tenant, old.key, 0, Cause.UPSERT))
-            return self._start(now, client, old.tenant, old.key, size, config, request, None, ())
-        return started
+        return self._start(now, client, old.tenant, old.key, size, config, request, None, ())
 
     @staticmethod
     def _writable(old: Object, config: PutConfig) -> bool:
         """Whether the object's own extents may be written over."""
-        return len(old.replicas) >= config.replicas and all(
+        return len(old.replicas) == config.replicas and all(
             replica.segment.native == config.native and not replica.segment.drain_end and replica.segment.proven
             for replica in old.replicas
         )

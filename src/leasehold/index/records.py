@@ -28,9 +28,7 @@ class Cause(IntEnum):
     SUPERSEDED = 5
     CLIENT_GONE = 6
     PUT_TIMEOUT = 7
-    UPSERT = 8
-    REPLICA_CLEAR = 9
-    DRAINED = 10
+    DRAINED = 8
 
 
 class Extent(Struct, array_like=True, frozen=True, gc=False):

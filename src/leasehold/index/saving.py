@@ -22,7 +22,7 @@ from leasehold.index.snapshot import (
     SavedTask,
     Slice,
 )
-from leasehold.index.state import SLICES
+from leasehold.index.state import SLICES, by_end
 
 
 class BadSnapshot(LeaseholdError):
@@ -153,7 +153,7 @@ class Saving(Copying):
             if segment is None or not self._claim(segment, saved.offset, owner, n):
                 continue
             if isinstance(owner, Limbo):
-                heappush(self.limbo, (owner.end, owner.n, owner.offset, owner))
+                heappush(self.limbo, by_end(owner))
             elif isinstance(saved, SavedReplica):
                 owner.replicas = (*owner.replicas, Replica(saved.id, segment, saved.offset, saved.status))
 
@@ -172,6 +172,10 @@ class Saving(Copying):
             entry.visible = any(replica.status == COMPLETE for replica in entry.replicas)
             if not entry.hard_pin:
                 self.wheel.add(entry, entry.lease_end)
+        for name, beside_entry in list(self.pending.items()):
+            if self.lookup(*name) is None:
+                del self.pending[name]
+                self._insert(beside_entry)
 
 
 def _save_replicas(replicas: Iterable[Replica]) -> tuple[SavedReplica, ...]:

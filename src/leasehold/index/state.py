@@ -75,7 +75,7 @@ class State:
         self.segment_ids: dict[bytes, Segment] = {}
         self.clients: dict[bytes, Client] = {}
         self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
-        self.limbo: list[tuple[int, int, int, Limbo]] = []  # heap by end
+        self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end`
         self.graves: list[Grave] = []
         self.total_bytes = 0
         self.used_bytes = 0
@@ -172,7 +172,7 @@ class State:
             if any(self._claimed_n(space.owners[start], segment, start) > n for start in blocking):
                 return False
             for start in blocking:
-                self._displace(segment, start)
+                self._displace(segment, start, n)
         before = space.used_bytes
         space.claim(offset, owner)
         self.used_bytes += space.used_bytes - before
@@ -187,23 +187,23 @@ class State:
                 return replica.claimed_n
         return owner.put_seq
 
-    def _displace(self, segment: Segment, start: int) -> None:
+    def _displace(self, segment: Segment, start: int, n: int) -> None:
         """Somebody newer has this place: whatever we still believed to be there is not."""
         owner = segment.space.owners[start]
         self._release(segment, start)
         if isinstance(owner, Limbo):
             return
         self.displaced_count += 1
-        self._lose_replica(owner, segment, start)
+        self._lose_replica(owner, segment, start, n)
 
-    def _lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int) -> None:
+    def _lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int, n: int) -> None:
         owner.replicas = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
         if owner.replicas:
             return
         if isinstance(owner, CopyJob):
             self.copies.pop((owner.tenant, owner.key), None)
         else:
-            self._forget(owner)
+            self._drop(owner, n, self.latest, 0)
 
     def _release(self, segment: Segment, offset: int) -> None:
         space = segment.space
@@ -227,13 +227,13 @@ class State:
         space = segment.space
         space.claim(offset, entry)
         self.used_bytes += rounded(size)
-        heappush(self.limbo, (entry.end, n, offset, entry))
+        heappush(self.limbo, by_end(entry))
 
     def _free_limbo(self, now: int) -> None:
         """Everything whose time in limbo is over is free. No record: a later claim tells everyone."""
         heap = self.limbo
         while heap and heap[0][0] <= now:
-            entry = heappop(heap)[3]
+            entry = heappop(heap)[4]
             segment = entry.segment
             if not segment.unmounted and segment.space.owners.get(entry.offset) is entry:
                 self._release(segment, entry.offset)
@@ -241,7 +241,7 @@ class State:
     def _live_limbo(self) -> list[Limbo]:
         return [
             entry
-            for _, _, _, entry in self.limbo
+            for *_, entry in self.limbo
             if not entry.segment.unmounted and entry.segment.space.owners.get(entry.offset) is entry
         ]
 
@@ -249,7 +249,7 @@ class State:
         entries = self._live_limbo()
         for entry in entries:
             entry.end = max(entry.end, now + max(grace_ms, entry.duration_ms))
-        self.limbo = [(entry.end, entry.n, entry.offset, entry) for entry in entries]
+        self.limbo = [by_end(entry) for entry in entries]
         heapify(self.limbo)
         for grave in self.graves:
             if grave.duration_ms:
@@ -267,6 +267,9 @@ class State:
             del self.pending[name]
         elif self.lookup(*name) is entry:
             self._delete(entry)
+            beside = self.pending.pop(name, None)
+            if beside is not None:
+                self._insert(beside)  # an upsert whose old version is gone stands alone
         entry.visible = False
 
     def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
@@ -310,3 +313,8 @@ class State:
     def refuse(self, reason: str) -> None:
         """Count bad input by reason."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+def by_end(entry: Limbo) -> tuple[int, int, int, int, Limbo]:
+    """A place in the heap; the numbers are unique, so that two entries are never compared themselves."""
+    return entry.end, entry.n, entry.segment.incarnation, entry.offset, entry

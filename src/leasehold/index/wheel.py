@@ -35,6 +35,10 @@ class Wheel:
         else:
             bucket.append(entry)
 
+    def add_later(self, entry: Object, end: int, now: int) -> None:
+        """As `add`, but not into the bucket of this very moment, where it would be found again at once."""
+        self.add(entry, max(end, ((now >> _BUCKET_BITS) + 1) << _BUCKET_BITS))
+
     def ripen(self, now: int, limit: int) -> bool:
         """Make up to about `limit` more objects ripe whose bucket has passed; False if there are none."""
         order = self._order
