@@ -336,7 +336,7 @@ class Store:
         leases = [LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms) for lease in self._leases]
         log = list(self._keys.log.items())
         marks: list[Record] = [Committed(self._keys.revision, ())]
-        if self._keys.compact_revision > 0:
+        if self._keys.compact_revision >= 0:
             marks.append(CompactedTo(self._keys.compact_revision))
         versions = (committed(revision, places) for revision, places in log)
         return chain([Clocked(now_ms)], leases, versions, marks)

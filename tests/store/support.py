@@ -1,0 +1,64 @@
+"""What the tests of the store share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from leasehold.coord.embedded.client import LocalClient
+from leasehold.coord.embedded.engine import Engine
+from leasehold.coord.embedded.opening import open_folder
+from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.testing.etcd import etcd_binary
+
+
+@asynccontextmanager
+async def opened(path: Path, settings: StoreSettings | None = None) -> AsyncIterator[LocalClient]:
+    """A client on the store in `path`; the store is closed in the end."""
+    engine = open_folder(path, settings)
+    client = LocalClient(engine, on_close=engine.close)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def crash(engine: Engine) -> None:
+    """End an engine as a killed process would: nothing more is written, the directory's lock is let go."""
+    with engine.lock:
+        engine.closed = True
+        engine.store.journal_to(lambda _record: None)
+        engine._pending.clear()  # the test stands in for the kernel here
+        engine._wakeup.notify_all()
+    if engine._keeper is not None:
+        engine._keeper.join()
+    if engine._log is not None:
+        engine._log.close()
+
+
+def etcdctl(endpoint: str, *arguments: str, stdin: str = "", timeout_s: float = 30) -> str:
+    """Run the real etcdctl; what it printed."""
+    done = run_etcdctl(endpoint, arguments, stdin, timeout_s)
+    assert done.returncode == 0, f"etcdctl {arguments}: {done.stderr}"
+    return done.stdout
+
+
+def run_etcdctl(
+    endpoint: str, arguments: Sequence[str], stdin: str = "", timeout_s: float = 30
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        etcdctl_command(endpoint, *arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, "ETCDCTL_API": "3"},
+    )
+
+
+def etcdctl_command(endpoint: str, *arguments: str) -> list[str]:
+    return [str(Path(etcd_binary().path).parent / "etcdctl"), "--endpoints", endpoint, *arguments]

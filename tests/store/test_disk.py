@@ -1,0 +1,210 @@
+"""The store's files: what is written is there again, what is torn is cut, what is damaged is refused untouched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.store.support import crash, opened
+
+from leasehold.base.errors import UnknownOutcome
+from leasehold.coord.embedded.client import LocalClient
+from leasehold.coord.embedded.disk import Folder
+from leasehold.coord.embedded.errors import StoreClosed, StoreDamaged, StoreFailed, StoreInUse
+from leasehold.coord.embedded.frames import HEADER_BYTES, Frames, encode_frame
+from leasehold.coord.embedded.opening import open_folder, restore
+from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.mvcc.errors import Compacted, NoSpace
+from leasehold.mvcc.model import FROM_KEY, KeyValue
+from leasehold.mvcc.records import Clocked
+
+
+async def everything(client: LocalClient) -> tuple[KeyValue, ...]:
+    return (await client.get(b"\0", FROM_KEY)).kvs
+
+
+async def fill(client: LocalClient) -> None:
+    for number in range(100):
+        await client.put(b"%d" % number, bytes(20_000))
+
+
+def segment(path: Path) -> Path:
+    (found,) = path.glob("*.log")
+    return found
+
+
+async def test_what_was_answered_is_there_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as client:
+        for number in range(20):
+            await client.put(b"%02d" % number, b"v")
+        await client.delete(b"03")
+        await client.compact(10)
+        before, header = await everything(client), (await client.get(b"x")).header
+    async with opened(tmp_path) as client:
+        assert await everything(client) == before
+        assert (await client.get(b"x")).header == header
+        with pytest.raises(Compacted):
+            await client.get(b"x", revision=9)
+        assert (await client.get(b"\0", FROM_KEY, revision=10)).count == 9
+
+
+async def test_a_crash_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    engine = open_folder(tmp_path)
+    client = LocalClient(engine)
+    await client.put(b"answered")
+    crash(engine)
+    async with opened(tmp_path) as client:
+        assert await client.get_one(b"answered") is not None
+
+
+@pytest.mark.parametrize("left", [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 5])
+async def test_a_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    path = segment(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + encode_frame(99, [Clocked(10**9)])[:left])
+    async with opened(tmp_path) as client:
+        assert await client.get_one(b"a") is not None
+        await client.put(b"b")
+    assert path.read_bytes().startswith(whole)
+    async with opened(tmp_path) as client:
+        assert [kv.key for kv in await everything(client)] == [b"a", b"b"]
+
+
+async def test_zeros_at_the_end_are_cut(tmp_path: Path) -> None:
+    """What a file system may leave of a write that was under way when the power went."""
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    with segment(tmp_path).open("ab") as file:
+        file.write(bytes(5000))
+    async with opened(tmp_path) as client:
+        assert await client.get_one(b"a") is not None
+
+
+async def test_a_file_of_which_only_the_beginning_was_written_is_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "00000001.log").write_bytes(b"leasehold st")
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    async with opened(tmp_path) as client:
+        assert await client.get_one(b"a") is not None
+
+
+@pytest.mark.parametrize("where", [0.02, 0.3, 0.5, 0.9])
+async def test_damage_in_the_middle_is_refused_and_left_as_it_is(tmp_path: Path, where: float) -> None:
+    async with opened(tmp_path) as client:
+        for number in range(50):
+            await client.put(b"%d" % number, b"value")
+    path = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * where)] ^= 0x55
+    path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=r"[Nn]othing was changed"):
+            open_folder(tmp_path)
+    assert path.read_bytes() == data
+
+
+async def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    os.rename(segment(tmp_path), tmp_path / "00000003.log")
+    (tmp_path / "00000001.log").write_bytes((tmp_path / "00000003.log").read_bytes())
+    with pytest.raises(StoreDamaged, match="segment is missing"):
+        open_folder(tmp_path)
+
+
+async def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00000001.log").write_bytes(b"my thesis\n" * 100)
+    with pytest.raises(StoreDamaged, match="no file of a Leasehold store"):
+        open_folder(tmp_path)
+
+
+async def test_two_owners_are_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(StoreInUse, match=f"pid {os.getpid()}"):
+            Folder(tmp_path)
+    Folder(tmp_path).close()
+
+
+async def test_the_log_is_kept_short_by_snapshots(tmp_path: Path) -> None:
+    settings = StoreSettings(segment_bytes=64 * 1024, history_revisions=100, history_bytes=64 * 1024)
+    async with opened(tmp_path, settings) as client:
+        grant = await client.lease_grant(600)
+        for number in range(2_000):
+            await client.put(b"%d" % (number % 10), bytes(500), lease=grant.id)
+            if number % 500 == 0:
+                await client.put(b"mark-%d" % number)
+        before = await everything(client)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 600 * 1024
+    assert list(tmp_path.glob("*.snapshot"))
+    async with opened(tmp_path, settings) as client:
+        assert await everything(client) == before
+        held = (await client.lease_time_to_live(grant.id, keys=True)).keys
+        assert held == tuple(b"%d" % number for number in range(10))
+
+
+async def test_history_is_bounded(tmp_path: Path) -> None:
+    settings = StoreSettings(history_revisions=200)
+    async with opened(tmp_path, settings) as client:
+        for _ in range(1_500):
+            await client.put(b"a")
+        with pytest.raises(Compacted):
+            await client.get(b"a", revision=2)
+        status = await client.status()
+        assert status.db_size < 1_300 * 300
+
+
+async def test_a_full_store_reads_deletes_and_recovers(tmp_path: Path) -> None:
+    settings = StoreSettings(quota_bytes=1024 * 1024)
+    async with opened(tmp_path, settings) as client:
+        with pytest.raises(NoSpace):
+            await fill(client)
+        count = (await client.get(b"\0", FROM_KEY, count_only=True)).count
+        assert 45 <= count <= 55
+        await client.delete(b"0")
+        await client.put(b"0", bytes(20_000))
+
+
+async def test_a_disk_that_fails_is_told_and_ends_the_store(tmp_path: Path) -> None:
+    engine = open_folder(tmp_path)
+    client = LocalClient(engine)
+    await client.put(b"a")
+    watch = client.watch(b"a")
+    log = engine._log
+    assert log is not None
+    os.close(log._segment._file)  # type: ignore[attr-defined]  # the disk goes away
+    with pytest.raises(UnknownOutcome):
+        await client.put(b"b")
+    with pytest.raises(StoreFailed):
+        await client.get(b"a")
+    with pytest.raises(StoreFailed):
+        await anext(watch)
+
+
+async def test_a_closed_store_refuses(tmp_path: Path) -> None:
+    engine = open_folder(tmp_path)
+    client = LocalClient(engine)
+    engine.close()
+    with pytest.raises(StoreClosed):
+        await client.put(b"a")
+
+
+async def test_restore_needs_a_new_directory(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as client:
+        await client.put(b"a")
+    with pytest.raises(StoreDamaged):
+        restore(segment(tmp_path / "a"), tmp_path / "b")
+    assert not list((tmp_path / "b").glob("*.snapshot")) if (tmp_path / "b").exists() else True
+
+
+def test_frames_know_a_whole_frame_after_damage() -> None:
+    one, two = encode_frame(1, [Clocked(1)]), encode_frame(2, [Clocked(2)])
+    frames = Frames(b"xx" + one + two)
+    assert list(frames) == []
+    assert frames.next_whole() == 2
+    torn = Frames(one + two[:-1])
+    assert [frame.number for frame in torn] == [1]
+    assert torn.torn
+    assert torn.next_whole() is None
