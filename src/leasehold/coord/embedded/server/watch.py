@@ -196,14 +196,7 @@ class _Stream:
                 batch = self._engine.store.pull(served.watcher, upto_revision=self._engine.durable_revision)
             except Compacted as error:
                 self._end(served)
-                answers.append(
-                    rpc_pb2.WatchResponse(
-                        header=self._header(0),
-                        watch_id=watch_id,
-                        canceled=True,
-                        compact_revision=error.compact_revision,
-                    )
-                )
+                answers.append(self._gone(watch_id, error.compact_revision))
                 continue
             if served.watcher.idle:
                 del self._behind[watch_id]
@@ -212,6 +205,12 @@ class _Stream:
             if batch is not None:
                 answers += self._batch(served, batch)
         return answers
+
+    def _gone(self, watch_id: int, compact_revision: int) -> Message:
+        # Etcd calls a watch from below zero on a store compacted at 0 ended, but not cancelled.
+        gone = rpc_pb2.WatchResponse(header=self._header(0), watch_id=watch_id, canceled=compact_revision != 0)
+        gone.compact_revision = compact_revision
+        return gone
 
     def _batch(self, served: _Served, batch: WatchBatch) -> list[Message]:
         events = [convert.event(event) for event in batch.events]
