@@ -375,7 +375,9 @@ class Driver:
             code, found, n = self.index.move_start(self.now, client, T, key, "", target)
         else:
             code, found, n = self.index.copy_start(self.now, client, T, key, "", (target,))  # type: ignore[assignment]
-        if version is None:
+        if code == Code.SEGMENT_NOT_FOUND:
+            assert not self.index.segments_by_name(target)
+        elif version is None:
             assert code == Code.NOT_FOUND
         elif not version.complete:
             assert code == Code.NOT_READY

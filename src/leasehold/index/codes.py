@@ -22,6 +22,8 @@ class Code(IntEnum):
     EXISTS = -705
     HAS_LEASE = -706
     LEASE_EXPIRED = -707
+    COPY_UNDER_WAY = -708
+    NO_COPY_UNDER_WAY = -709
     TASK_NOT_FOUND = -1400
     # Never on the wire: wait until `after` is durable, then call again (the bound on absent removes, H12).
     TRY_AGAIN = -9999

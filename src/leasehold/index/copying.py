@@ -58,9 +58,13 @@ class Copying(Lending):
         *,
         move: bool,
     ) -> Started:
+        if any(not self.segments_by_name(name) for name in targets):
+            return Code.SEGMENT_NOT_FOUND, None, self.last_n
         entry = self.lookup(tenant, key)
         if entry is None:
             return Code.NOT_FOUND, None, self._after_absent(tenant, key)
+        if (tenant, key) in self.copies:
+            return Code.COPY_UNDER_WAY, None, entry.changed_n
         if not entry.visible or self._busy(entry):
             return Code.NOT_READY, None, entry.changed_n
         origin = next((r for r in entry.replicas if not source or r.segment.spec.name == source), None)
@@ -75,8 +79,7 @@ class Copying(Lending):
         homes = [segment for name in wanted for segment in self.placeable[native] if segment.spec.name == name]
         extents = self._places_on(homes, entry.size, len(wanted))
         if len(extents) < len(wanted):
-            known = {segment.spec.name for segment in self.segments.values()}
-            return (Code.NO_SPACE if known.issuperset(wanted) else Code.SEGMENT_NOT_FOUND), None, 0
+            return Code.NO_SPACE, None, 0
         moves = origin.id if move else 0
         n = self._emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves))
         return Code.OK, (origin, list(self.copies[(tenant, key)].replicas)), n
@@ -84,7 +87,8 @@ class Copying(Lending):
     def _job_of(self, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, CopyJob | None, int]:
         job = self.copies.get((tenant, key))
         if job is None:
-            return Code.NOT_FOUND, None, self._after_absent(tenant, key)
+            there = self.lookup(tenant, key) is not None
+            return (Code.NO_COPY_UNDER_WAY if there else Code.NOT_FOUND), None, self.last_n
         if job.client != client:
             self.refuse("another client's copy")
             return Code.ILLEGAL_CLIENT, None, job.started_n
@@ -120,8 +124,10 @@ class Copying(Lending):
         if entry is None or not entry.visible:
             return Code.NOT_FOUND, b"", self._after_absent(tenant, key)
         origin = self._origin(entry, source)
-        if origin is None or not targets or any(not self.segments_by_name(name) for name in targets):
-            return Code.SEGMENT_NOT_FOUND, b"", self.range_n
+        unknown = any(not self.segments_by_name(name) for name in targets)
+        if origin is None or not targets or unknown or (kind is TaskKind.MOVE and source in targets):
+            self.refuse("bad task")
+            return Code.BAD_PARAMS, b"", self.range_n
         if len(self.tasks) >= tasks_max and not self._forget_finished_tasks():
             self.refuse("too many tasks")
             return Code.INTERNAL, b"", 0

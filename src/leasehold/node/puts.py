@@ -67,7 +67,7 @@ def _verdict(config: m.ReplicateConfig, soft_pin_ttl_max_ms: int) -> int:
         return NO_DFS
     if not config.replica_num or config.nof_replica_num or config.soft_pin_action > m.SoftPin.DISABLE:
         return Code.BAD_PARAMS
-    if ttl_ms is not None and (config.soft_pin_action != m.SoftPin.ENABLE or not 0 < ttl_ms <= soft_pin_ttl_max_ms):
+    if ttl_ms is not None and (config.soft_pin_action != m.SoftPin.ENABLE or not 0 <= ttl_ms <= soft_pin_ttl_max_ms):
         return Code.BAD_PARAMS
     return Code.OK
 

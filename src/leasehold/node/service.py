@@ -14,7 +14,7 @@ import msgspec
 
 from leasehold.index.codes import Code, ReplicaStatus
 from leasehold.index.index import Index
-from leasehold.index.model import Object, PutConfig, SegmentSpec, Task
+from leasehold.index.model import NATIVE_PROTOCOL, Object, PutConfig, SegmentSpec, Task
 from leasehold.node.descriptors import message_of, readable
 from leasehold.node.hot import HotPaths
 from leasehold.node.leaving import Leaving
@@ -71,6 +71,11 @@ def _void(code: int) -> Any:
 
 def _specs(segments: Iterable[m.Segment]) -> list[SegmentSpec]:
     return [SegmentSpec(s.id, s.name, s.base, s.size, s.te_endpoint, s.protocol, s.host_id) for s in segments]
+
+
+def _nowhere(segment: m.Segment) -> bool:
+    """A null pointer: only our own hosts count their addresses from zero."""
+    return segment.base == 0 and segment.protocol != NATIVE_PROTOCOL
 
 
 class MasterService:
@@ -210,10 +215,14 @@ class MasterService:
     # --- segments
 
     def mount_segment(self, segment: m.Segment, client: bytes) -> Result:
+        if _nowhere(segment):
+            return Failed(Code.BAD_PARAMS), 0
         code, after = self._index.mount(self._gate.now_ms, client, _specs([segment])[0])
         return _void(code), after
 
     def re_mount_segment(self, segments: list[m.Segment], client: bytes) -> Result:
+        if any(_nowhere(segment) for segment in segments):
+            return Failed(Code.BAD_PARAMS), 0
         code, after = self._index.remount(self._gate.now_ms, client, _specs(segments))
         return _void(code), after
 
