@@ -140,7 +140,8 @@ class Mutex:
         return self._held
 
     async def _enter(self) -> Entered:
-        return await enter(self._session, self._key, reads=(first_created(self._prefix), last_two(self._prefix)))
+        # Where Go reads the head of the queue, a new key reads the end of it: that tells at once whom to wait for.
+        return await enter(self._session, self._key, new=last_two(self._prefix), there=first_created(self._prefix))
 
     async def _leave(self, held: Held) -> None:
         """Not interrupted by the caller's cancellation: the next in line goes on only when the store has answered."""
@@ -162,9 +163,6 @@ class Mutex:
 
 
 def blocker_of(entered: Entered) -> KeyValue | None:
-    """Who has to go before this place has its turn: nobody, the immediate predecessor, or, failing that, the head."""
-    heads, newest = entered.reads
-    head = heads[0] if heads else None
-    if head is None or head.create_revision == entered.place.revision:
-        return None
-    return next((kv for kv in newest if kv.create_revision < entered.place.revision), head)
+    """Who has to go before this place has its turn: nobody, the predecessor, or, if that is not known, the head."""
+    older = [kv for kv in entered.found if kv.create_revision < entered.place.revision]
+    return older[0] if older else None

@@ -164,7 +164,8 @@ class Session:
 
     async def or_lost(self, *waiting: asyncio.Future[Any]) -> None:
         """Wait for the first of `waiting`; raise `SessionLost` at once if the session ends before."""
-        await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        if not any(future.done() for future in waiting):
+            await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         self.check()
 
     async def settle(self, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -91,26 +91,29 @@ def kvs_of(result: TxnResult, index: int) -> tuple[KeyValue, ...]:
 
 
 class Entered(Struct, frozen=True):
-    """The answer to `enter`: the place, whether the key was new, and what `reads` found."""
+    """The answer to `enter`: the place, the key if it stood there before, and what was read beside it."""
 
     place: Place
-    created: bool
     header: Header
     existing: KeyValue | None
-    reads: tuple[tuple[KeyValue, ...], ...]
+    found: tuple[KeyValue, ...]
 
     def is_mine(self, session: Session) -> bool:
         """Whether the key is this session's: created just now, or by a request whose answer was lost."""
         return self.existing is None or self.existing.lease == session.lease_id
 
 
-async def enter(session: Session, key: bytes, value: bytes = b"", reads: Sequence[Range] = ()) -> Entered:
+async def enter(
+    session: Session, key: bytes, value: bytes = b"", *, new: Range | None = None, there: Range | None = None
+) -> Entered:
     """Queue up: create `key` under the session's lease unless it stands already. Leaves nothing behind if it fails.
+
+    In the same transaction `new` is read if it was created, `there` if it was there.
 
     The request is never interrupted: a caller that is cancelled waits (not for ever) until its outcome is known and
     the key is gone again. Interrupting it would leave the question whether the key comes into being later.
     """
-    entering = session.spawn(_enter(session, key, value, reads))
+    entering = session.spawn(_enter(session, key, value, new, there))
     try:
         return await asyncio.shield(entering)
     except asyncio.CancelledError:
@@ -118,15 +121,18 @@ async def enter(session: Session, key: bytes, value: bytes = b"", reads: Sequenc
         raise
 
 
-async def _enter(session: Session, key: bytes, value: bytes, reads: Sequence[Range]) -> Entered:
+async def _enter(session: Session, key: bytes, value: bytes, new: Range | None, there: Range | None) -> Entered:
     absent = create_compare(key, 0)
-    then: tuple[Op, ...] = (Put(key, value, lease=session.lease_id), *reads)
-    otherwise: tuple[Op, ...] = (Range(key), *reads)
+    then: list[Op] = [Put(key, value, lease=session.lease_id)]
+    otherwise: list[Op] = [Range(key)]
+    if new is not None and there is not None:
+        then.append(new)
+        otherwise.append(there)
     result = await session.settle(lambda: session.coord.txn([absent], then, otherwise))
     existing = None if result.succeeded else kvs_of(result, 0)[0]
     revision = result.header.revision if existing is None else existing.create_revision
-    found = tuple(kvs_of(result, 1 + index) for index in range(len(reads)))
-    return Entered(Place(key, revision), result.succeeded, result.header, existing, found)
+    found = kvs_of(result, 1) if len(result.results) > 1 else ()
+    return Entered(Place(key, revision), result.header, existing, found)
 
 
 async def _withdraw(session: Session, entering: asyncio.Task[Entered]) -> None:
@@ -167,6 +173,9 @@ async def leaving_on_failure(session: Session, place: Place) -> AsyncIterator[No
 @asynccontextmanager
 async def time_limit(timeout_s: float | None, what: str) -> AsyncIterator[None]:
     """`asyncio.timeout` with an error that says what was waited for."""
+    if timeout_s is None:
+        yield
+        return
     try:
         async with asyncio.timeout(timeout_s):
             yield
