@@ -1,0 +1,181 @@
+"""Locks: ours against python etcd3, aetcd and the server-side Go mutex (v3lock RPC), on one real etcd, in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc.aio
+from rich.console import Console
+from rich.table import Table
+
+from bench.lock_peer import CONTENDED_S, CONTENDERS, UNCONTENDED_S, Record
+from leasehold.concurrency import Mutex, Session
+from leasehold.coord.connect import connect
+from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.testing.etcd import EtcdCluster
+
+CACHE = Path(__file__).parent.parent / ".cache"
+# python etcd3 does not import with a protobuf of today.
+PEERS = {"etcd3": ["etcd3==0.12.0", "protobuf<3.21", "tenacity"], "aetcd": ["aetcd==1.0.0"]}
+WAITERS = (16, 1000)
+
+Figures = dict[str, float]
+Act = Callable[[], Awaitable[object]]
+
+
+class Contender:
+    """One client with a lock: `lock()` and `unlock()`, whatever is behind them."""
+
+    def __init__(self, lock: Act, unlock: Act, close: Act) -> None:
+        self.lock, self.unlock, self.close = lock, unlock, close
+
+
+async def ours(endpoint: str, name: str) -> Contender:
+    coord = await connect(f"etcd://{endpoint}")
+    session = await Session.open(coord)
+    mutex = Mutex(session, name)
+
+    async def close() -> None:
+        await session.close()
+        await coord.close()
+
+    return Contender(mutex.lock, mutex.unlock, close)
+
+
+async def go_mutex(endpoint: str, name: str) -> Contender:
+    """Go's own `concurrency.Mutex`, run by etcd itself behind its Lock service."""
+    channel = grpc.aio.insecure_channel(endpoint)
+    stub = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
+    granted = await rpc_pb2_grpc.LeaseStub(channel).LeaseGrant(rpc_pb2.LeaseGrantRequest(TTL=60))  # type: ignore[no-untyped-call]  # as above
+    held: list[bytes] = []
+
+    async def lock() -> None:
+        held.append((await stub.Lock(lock_pb2.LockRequest(name=name.encode(), lease=granted.ID))).key)
+
+    async def unlock() -> None:
+        await stub.Unlock(lock_pb2.UnlockRequest(key=held.pop()))
+
+    return Contender(lock, unlock, channel.close)
+
+
+async def measure(make: Callable[[str, str], Awaitable[Contender]], endpoint: str, name: str) -> Figures:
+    """Lock and unlock alone, then with eight contenders: as `lock_peer.py` does it for the others."""
+    alone = await make(endpoint, name)
+    for _ in range(20):
+        await alone.lock()
+        await alone.unlock()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + UNCONTENDED_S:
+        await alone.lock()
+        await alone.unlock()
+        count += 1
+    alone_per_s = count / (time.perf_counter() - start)
+    await alone.close()
+
+    contenders = [await make(endpoint, name + "-8") for _ in range(CONTENDERS)]
+    record = Record()
+    stop = time.perf_counter() + CONTENDED_S
+
+    async def work(contender: Contender) -> None:
+        while time.perf_counter() < stop:
+            await contender.lock()
+            record.entered()
+            record.leaving()
+            await contender.unlock()
+
+    start = time.perf_counter()
+    await asyncio.gather(*map(work, contenders))
+    figures: Figures = {"alone_per_s": alone_per_s, **record.summary(time.perf_counter() - start)}
+    for contender in contenders:
+        await contender.close()
+    return figures
+
+
+async def many_waiters(endpoint: str, count: int, hand_overs: int = 100) -> float:
+    """Median hand-over in ms at the head of a line of `count` sessions, each of which wants the lock once."""
+    name = f"bench-{count}"
+    record = Record()
+    done = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(await connect(f"etcd://{endpoint}")) for _ in range(4)]
+        holder = Mutex(await stack.enter_async_context(Session.open(clients[0])), name)
+        await holder.lock()
+
+        async def wait_in_line(session: Session) -> None:
+            async with Mutex(session, name):
+                record.entered()
+                await asyncio.sleep(0)
+                record.leaving()
+                if record.count >= min(hand_overs, count):
+                    done.set()
+
+        tasks = []
+        for number in range(count):
+            session = await stack.enter_async_context(Session.open(clients[number % 4]))
+            tasks.append(asyncio.create_task(wait_in_line(session)))
+        await asyncio.sleep(2)  # until all of them watch, and nothing but the hand-over is going on
+        await holder.unlock()
+        await done.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    ordered = sorted(record.hand_overs)
+    return ordered[len(ordered) // 2] * 1000
+
+
+def peer(name: str, endpoint: str) -> Figures:
+    """A peer's figures, from its own virtual environment in `.cache`, made when it is not there."""
+    python = CACHE / f"peer-{name}" / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+    host, _, port = endpoint.partition(":")
+    script = Path(__file__).parent / "lock_peer.py"
+    done = subprocess.run([str(python), str(script), name, host, port], capture_output=True, text=True, check=True)
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def main() -> None:
+    """Print the table, and the ratios that are promised."""
+    with EtcdCluster(1) as cluster:
+        endpoint = cluster.endpoints[0]
+        rows = {
+            "leasehold": asyncio.run(measure(ours, endpoint, "bench-ours")),
+            "Go mutex (v3lock)": asyncio.run(measure(go_mutex, endpoint, "bench-go")),
+            **{name: peer(name, endpoint) for name in PEERS},
+        }
+        waiting = {count: asyncio.run(many_waiters(endpoint, count)) for count in WAITERS}
+    report(rows, waiting)
+
+
+def report(rows: dict[str, Figures], waiting: dict[int, float]) -> None:
+    table = Table(title="lock + unlock on one etcd")
+    for heading in ("client", "alone/s", "8 contenders/s", "hand-over p50 ms", "p99 ms", "two inside"):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for name, row in rows.items():
+        figures = [f"{row[key]:.1f}" for key in ("alone_per_s", "per_s", "p50_ms", "p99_ms")]
+        table.add_row(name, *figures, f"{row['overlaps']:.0f}")
+    console = Console(width=120)
+    console.print(table)
+    mine, go = rows["leasehold"], rows["Go mutex (v3lock)"]
+    best = max(row["alone_per_s"] for name, row in rows.items() if name != "leasehold")
+    console.print(f"alone: {mine['alone_per_s'] / best:.2f}x the best peer (promised: 1.0)")
+    console.print(f"8 contenders: {mine['per_s'] / go['per_s']:.2f}x Go's throughput (promised: 2)")
+    console.print(f"p99 hand-over: {mine['p99_ms'] / go['p99_ms']:.2f}x Go's (promised: at most 0.25)")
+    few, many = WAITERS
+    console.print(
+        f"hand-over with {few} waiters {waiting[few]:.2f} ms, with {many} waiters {waiting[many]:.2f} ms: "
+        f"{waiting[many] / waiting[few]:.2f}x"
+    )
+
+
+if __name__ == "__main__":
+    main()
