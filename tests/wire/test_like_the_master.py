@@ -27,7 +27,10 @@ def test_every_function_is_called() -> None:
 
 async def test_the_whole_conversation_is_the_same() -> None:
     need(NEWEST)
-    with MooncakeMaster() as theirs, StandaloneMaster() as ours:
+    with (
+        MooncakeMaster("--default_kv_lease_ttl=60000", "--client_ttl=600") as theirs,
+        StandaloneMaster("--lease-ttl", "60s", "--client-ttl", "600s") as ours,
+    ):
         expected = await talk("127.0.0.1", theirs.rpc_port)
         found = await talk("127.0.0.1", ours.rpc_port)
     for number, (answer, _why) in ON_PURPOSE.items():

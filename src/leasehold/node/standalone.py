@@ -74,7 +74,8 @@ async def serve(options: argparse.Namespace) -> None:
     for entry in options.rpc_compat:
         name, _, address = entry.partition("=")
         ports.append((find_release(name), parse_address(address)))
-    node = Standalone(ports, IndexSettings(lease_ttl_ms=parse_duration_ms(options.lease_ttl)))
+    lease_ttl_ms, client_ttl_ms = parse_duration_ms(options.lease_ttl), parse_duration_ms(options.client_ttl)
+    node = Standalone(ports, IndexSettings(lease_ttl_ms=lease_ttl_ms, client_ttl_ms=client_ttl_ms))
     metadata = MetadataServer()
     if options.metadata:
         await metadata.start(listen(*parse_address(options.metadata)))
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--rpc-compat", action="append", default=[])
     parser.add_argument("--metadata", default="")
     parser.add_argument("--lease-ttl", default="10s")
+    parser.add_argument("--client-ttl", default="10s")
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(serve(parser.parse_args()))
 

@@ -215,15 +215,22 @@ def body_reader(type_: Type, parts: slice | None = None) -> Callable[[bytes], tu
 
 
 def argument_reader(type_: Type) -> Reader:
-    """A reader of whole bodies: the arguments as a tuple."""
+    """A reader of whole bodies: the arguments as a tuple. A single argument may also come wrapped in a struct."""
+    alone = not isinstance(type_, Tuple)
     members = type_.members if isinstance(type_, Tuple) else (type_,)
+    wrapped = Tuple(members)
     readers = {width: part_reader(members, width) for width in _WIDTHS}
     usual, usual_at, read_usual = head(type_, 1), len(head(type_, 1)), readers[1]
 
     def arguments(body: bytes) -> Any:
         if body.startswith(usual):
             return read_usual(body, usual_at)[0]
-        at, width = open_body(type_, body)
+        try:
+            at, width = open_body(type_, body)
+        except Malformed:
+            if not alone:
+                raise
+            at, width = open_body(wrapped, body)
         return readers[width](body, at)[0]
 
     return arguments
