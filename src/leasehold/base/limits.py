@@ -32,3 +32,11 @@ range_step_objects: Final = 2_000  # objects that one step of a range removal lo
 absent_removes_bytes_max: Final = 256 * KIB  # of one caller, not yet durable
 inline_evictions_max: Final = 64  # objects that a put may evict before it is answered "no space"
 regex_results_max: Final = 100_000
+# --- the journal ---
+journal_batch_bytes_max: Final = 1 * MIB
+journal_batch_records_max: Final = 8_192
+journal_bulk_entries_max: Final = 10_000
+journal_hints_max: Final = 2_000
+journal_pending_records_max: Final = 200_000
+journal_list_page_keys: Final = 16
+journal_trim_step_keys: Final = 32

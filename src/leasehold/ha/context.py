@@ -1,0 +1,45 @@
+"""What the parts of one node's machine share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from leasehold.ha.desk import Desk
+from leasehold.ha.keys import Keys
+from leasehold.ha.replica import Replica
+from leasehold.ha.settings import HaSettings
+from leasehold.ha.view import View
+from leasehold.index.index import Index
+
+FAR_MS = 1 << 62  # later than anything
+
+
+class Identity(Struct, frozen=True):
+    """Who this node is. `run` names one run of its process: the guardian gives up that run's key, no other."""
+
+    name: str
+    run: str
+    cluster: str
+    prefix: str = "/leasehold"
+    rpc: str = ""
+    door: str = ""
+    admin: str = ""
+    views: tuple[tuple[str, str], ...] = ()  # (Mooncake cluster, address) for `mooncake-store/{cluster}/master_view`
+
+
+class Context:
+    """One node's identity, settings, picture of the cluster and state."""
+
+    __slots__ = ("desk", "identity", "keys", "replica", "settings", "view", "wall_us")
+
+    def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
+        settings.check()
+        self.identity = identity
+        self.settings = settings
+        self.keys = Keys(identity.cluster, identity.prefix)
+        self.desk = Desk(settings.store_timeout_ms)
+        self.view = View(self.keys)
+        self.replica = Replica(make_index)
+        self.wall_us = 0  # for people; the shell sets it now and then

@@ -1,0 +1,345 @@
+"""One epoch as primary: commit what is decided, tell the standbys of leases, keep the right to serve. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from leasehold.base import limits
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.desk import Activity
+from leasehold.ha.effects import ForgetBuffer, PushBuffer
+from leasehold.ha.events import Failure, StoreAnswered
+from leasehold.ha.keys import EndNote, end_epoch
+from leasehold.ha.right import Right
+from leasehold.journal.batch import READS, BulkBatch, Hint, Renewal, encode_bulk
+from leasehold.journal.chain import Mark
+from leasehold.journal.committer import Committer
+from leasehold.journal.fenced import Fate, FencedWriter, slot_key
+from leasehold.mvcc.errors import LeaseNotFound
+from leasehold.mvcc.model import LeaseGrantResult, TxnResult
+
+RETRY_MS = 50
+HAND_OVER_MS_MAX = 20_000  # after that a leader that cannot finish its hand-over gives up its lease
+
+
+class Phase(Enum):
+    BEGINNING = "beginning"  # `begin` is not durable yet
+    SERVING = "serving"
+    STOPPING = "stopping"  # no more answers; what was decided is being made durable, then the last bulk
+    HANDING_OVER = "handing over"  # the hand-over is on its way: the last record of this epoch
+    RESIGNING = "resigning"
+
+
+class Leading(Activity):
+    """Law: nothing of this epoch is answered before `begin` is durable, nor after a hand-over or resignation was sent.
+
+    `over(now_ms, sentence, clean)` is called once, at the end: clean if every record decided is durable.
+    `began(now_ms)` when `begin` is durable.
+    """
+
+    __slots__ = (
+        "_began", "_bulk_at_ms", "_bulk_lease", "_bulk_lease_at_ms", "_bulk_lease_asked", "_bulk_number",
+        "_bulk_retry_at_ms", "_bulk_sent", "_bulk_writer", "_buffered_n", "_ctx", "_over", "_pushed", "_retry_at_ms",
+        "_sent", "_started_ms", "_stop_at_ms", "base_ms", "bulk_written", "committer", "complete_at_stop", "epoch", "lease",
+        "phase", "right", "successor",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ctx: Context,
+        epoch: int,
+        lease: int,
+        now_ms: int,
+        *,
+        began: Callable[[int], None],
+        over: Callable[[int, str, bool], None],
+    ) -> None:
+        super().__init__()
+        self._ctx, self._began, self._over = ctx, began, over
+        self.epoch, self.lease = epoch, lease
+        settings = ctx.settings
+        self.base_ms = now_ms  # leader time counts from here
+        self.right = Right(settings.leader_ttl_ms, settings.margin_ms)
+        writer = FencedWriter(ctx.keys.leader, epoch)
+        self.committer = Committer(
+            ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version()
+        )
+        self.phase = Phase.BEGINNING
+        self.successor = ""
+        self._sent = False
+        self._retry_at_ms = FAR_MS
+        self._pushed = 0
+        self._buffered_n = ctx.replica.mark.n
+        self._bulk_writer = FencedWriter(ctx.keys.leader, epoch)
+        self._bulk_number = 0
+        self._bulk_sent = False
+        self._bulk_at_ms = FAR_MS
+        self._bulk_retry_at_ms = FAR_MS
+        self._bulk_lease = 0
+        self._bulk_lease_at_ms = -FAR_MS
+        self._bulk_lease_asked = False
+        self.bulk_written = 0
+        self.complete_at_stop = False
+        self._stop_at_ms = FAR_MS
+
+    def _version(self) -> int:
+        """The oldest version that a live node reads, so that none has to set a batch aside."""
+        return min([READS[1], *(node.reads[1] for node in self._ctx.view.nodes.values())])
+
+    # --- what the hot path and the gate read ---
+
+    @property
+    def durable_n(self) -> int:
+        return self.committer.durable.n
+
+    @property
+    def acked_n(self) -> int:
+        """Up to here an answer that hands out no space may leave."""
+        settings, durable_n = self._ctx.settings, self.committer.durable.n
+        if settings.durability == "buffered":
+            return max(durable_n, self._buffered_n)
+        if settings.durability == "async":
+            return min(self._ctx.replica.index.last_n, durable_n + settings.async_records_max)
+        return durable_n
+
+    @property
+    def wake_at_ms(self) -> int:
+        return min(self._retry_at_ms, self._bulk_due_ms(), self._bulk_retry_at_ms, self._stop_at_ms)
+
+    def leader_ms(self, now_ms: int) -> int:
+        return now_ms - self.base_ms
+
+    # --- explicit batches ---
+
+    def begin(self, now_ms: int, handover_ms: int | None) -> None:
+        """Write the epoch's first record."""
+        drift_ms = self._drift_ms() if handover_ms is not None else 0
+        self._ctx.replica.index.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms)
+        self.decided(now_ms)
+
+    def _drift_ms(self) -> int:
+        index = self._ctx.replica.index
+        return int(index.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.margin_ms
+
+    def decided(self, now_ms: int) -> None:
+        """Take what the index has decided and get it on its way."""
+        outbox = self._ctx.replica.index.take_outbox()
+        if outbox:
+            self.committer.offer([record for _, record in outbox])
+        self._send(now_ms)
+
+    def _send(self, now_ms: int) -> None:
+        if self._sent:
+            return
+        committer = self.committer
+        if committer.undecided is None and committer.pending:
+            committer.version = self._version()
+            finished = committer.finish(self._ctx.wall_us)
+            if finished is not None and self._ctx.settings.durability == "buffered":
+                self._pushed = finished[0]
+                self._ctx.desk.do(PushBuffer(self.epoch, finished[0], finished[1]))
+        undecided = committer.undecided
+        if undecided is None or self._ctx.settings.durability == "buffered" and undecided[0] > self._buffered_n:
+            return
+        txn = committer.writer.again(now_ms) if committer.writer.undecided else committer.send(now_ms)
+        if txn is not None:
+            self._sent = True
+            self._retry_at_ms = FAR_MS
+            self._ctx.desk.ask(self, txn, self._committed)
+
+    def _committed(self, now_ms: int, event: StoreAnswered) -> None:
+        self._sent = False
+        if not isinstance(event.result, TxnResult):
+            if event.failure is Failure.REFUSED:
+                self._ctx.desk.say(f"The store refuses the journal: {event.error}. Nothing is acknowledged until it takes it.")
+            self._retry_at_ms = now_ms + RETRY_MS
+            return
+        fate = self.committer.answered(event.result)
+        if fate is Fate.DEPOSED:
+            self.end(now_ms, f"Epoch {self.epoch} is over: the leader key is not ours any more.", clean=False)
+            return
+        if fate is Fate.FOREIGN:
+            self.end(now_ms, "A journal slot holds bytes that nobody of this epoch wrote.", clean=False)
+            return
+        self._durable(now_ms)
+
+    def _durable(self, now_ms: int) -> None:
+        durable = self.committer.durable
+        self._ctx.replica.mark = durable
+        self._ctx.replica.index.durable(durable.n)
+        self._extend(now_ms, self.committer.writer.sent_ms)
+        if self._ctx.settings.durability == "buffered":
+            self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
+        if self.phase is Phase.BEGINNING:
+            self.phase = Phase.SERVING
+            self._bulk_at_ms = now_ms
+            self._began(now_ms)
+        self._send(now_ms)
+        self._go_on(now_ms)
+
+    def _extend(self, now_ms: int, sent_ms: int) -> None:
+        """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""
+        lapsed = self.phase is Phase.SERVING and not self.right.holds(now_ms)
+        self.right.committed(sent_ms)
+        if lapsed and self.right.holds(now_ms):
+            self._ctx.replica.index.renew_clients(self.leader_ms(now_ms))
+
+    def pushed(self, now_ms: int, n: int) -> None:
+        """The buffer has everything up to `n`."""
+        self._buffered_n = max(self._buffered_n, n)
+        self._send(now_ms)
+
+    def push_failed(self, now_ms: int) -> None:
+        """The buffer is away: what only it would have covered waits for the store instead."""
+        self._buffered_n = max(self._buffered_n, self._pushed)
+        self._send(now_ms)
+
+    # --- bulk ---
+
+    def _bulk_due_ms(self) -> int:
+        if self._bulk_sent or self._bulk_at_ms == FAR_MS or self._bulk_writer.undecided or not self.open:
+            return FAR_MS
+        if self._ctx.replica.index.urgent:
+            return min(self._bulk_at_ms, self._bulk_at_ms - self._ctx.settings.beat_ms + self._ctx.settings.urgent_ms)
+        return self._bulk_at_ms
+
+    def _bulk(self, now_ms: int) -> None:
+        """Flush renewals and hints. An empty batch is the heartbeat: it extends the right in quiet times."""
+        if self._bulk_lease_wanted(now_ms):
+            return
+        index, number = self._ctx.replica.index, self._bulk_number + 1
+        renewals, complete = index.take_renewals(limits.journal_bulk_entries_max)
+        hints = index.take_hints(limits.journal_hints_max)
+        batch = BulkBatch(
+            epoch=self.epoch,
+            number=number,
+            as_of_n=index.last_n,
+            leader_ms=self.leader_ms(now_ms),
+            complete=complete,
+            right_ms=self._ctx.settings.leader_ttl_ms,
+            wall_us=self._ctx.wall_us,
+            renewals=tuple(Renewal(*one) for one in renewals),
+            hints=tuple(Hint(*one) for one in hints),
+        )
+        self._bulk_number = number
+        self.complete_at_stop = complete
+        self._bulk_at_ms = now_ms + (self._ctx.settings.beat_ms if complete else 0)
+        key = slot_key(self._ctx.keys.bulk + b"%020d/" % self.epoch, number)
+        self._ask_bulk(self._bulk_writer.write(now_ms, key, encode_bulk(batch, self._version()), self._bulk_lease))
+
+    def _ask_bulk(self, txn: Txn) -> None:
+        self._bulk_sent = True
+        self._bulk_retry_at_ms = FAR_MS
+        self._ctx.desk.ask(self, txn, self._bulk_answered)
+
+    def _bulk_answered(self, now_ms: int, event: StoreAnswered) -> None:
+        self._bulk_sent = False
+        if not isinstance(event.result, TxnResult):
+            if isinstance(event.error, LeaseNotFound):
+                self._bulk_lease, self._bulk_lease_at_ms = 0, -FAR_MS
+            self._bulk_retry_at_ms = now_ms + RETRY_MS
+            return
+        fate = self._bulk_writer.judge(event.result)
+        if fate is Fate.WRITTEN:
+            self.bulk_written = self._bulk_number
+            self._extend(now_ms, self._bulk_writer.sent_ms)
+            self._go_on(now_ms)
+        else:
+            self.end(now_ms, f"Epoch {self.epoch} is over: a heartbeat was refused by the fence.", clean=False)
+
+    def _bulk_again(self, now_ms: int) -> None:
+        if self._bulk_lease_wanted(now_ms):
+            return
+        self._ask_bulk(self._bulk_writer.again(now_ms, self._bulk_lease))
+
+    def _bulk_lease_wanted(self, now_ms: int) -> bool:
+        """Bulk hangs on a lease that is never renewed; a new one every third of its time. True: wait for it."""
+        third_ms = self._ctx.settings.bulk_ttl_s * 1000 // 3
+        if self._bulk_lease and now_ms - self._bulk_lease_at_ms < third_ms:
+            return False
+        if not self._bulk_lease_asked:
+            self._bulk_lease_asked = True
+            self._ctx.desk.grant(self, self._ctx.settings.bulk_ttl_s, self._bulk_lease_granted)
+        self._bulk_sent = True  # until the lease is there
+        return True
+
+    def _bulk_lease_granted(self, now_ms: int, event: StoreAnswered) -> None:
+        self._bulk_lease_asked = self._bulk_sent = False
+        if not isinstance(event.result, LeaseGrantResult):
+            self._bulk_at_ms = max(self._bulk_at_ms, now_ms + RETRY_MS)
+            if self._bulk_writer.undecided:
+                self._bulk_retry_at_ms = now_ms + RETRY_MS
+            return
+        self._bulk_lease, self._bulk_lease_at_ms = event.result.id, now_ms
+        if self._bulk_writer.undecided:
+            self._bulk_again(now_ms)
+        else:
+            self._bulk(now_ms)
+
+    # --- time ---
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self._stop_at_ms:
+            self.end(now_ms, "The hand-over could not be finished in time.", clean=False)
+            return
+        if now_ms >= self._retry_at_ms:
+            self._retry_at_ms = FAR_MS
+            self._send(now_ms)
+        if now_ms >= self._bulk_retry_at_ms:
+            self._bulk_retry_at_ms = FAR_MS
+            self._bulk_again(now_ms)
+        elif now_ms >= self._bulk_due_ms():
+            self._bulk(now_ms)
+
+    # --- the end ---
+
+    def hand_over(self, now_ms: int, successor: str) -> None:
+        """Begin a planned switchover. The right ends here and now: nothing is answered any more in this epoch."""
+        self.right.give_up()
+        self.successor = successor
+        self.phase = Phase.STOPPING
+        self.complete_at_stop = False
+        self._stop_at_ms = now_ms + HAND_OVER_MS_MAX
+        self._bulk_at_ms = now_ms
+        self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> None:
+        """The next step of a hand-over, if the one before is done."""
+        if self.phase is Phase.STOPPING:
+            if not self.committer.idle or self._bulk_sent or self._bulk_writer.undecided:
+                return
+            if not self.complete_at_stop or self._bulk_number == 0:
+                self._bulk(now_ms)
+                return
+            self.phase = Phase.HANDING_OVER
+            self._ctx.replica.index.handover(self.leader_ms(now_ms), self.bulk_written)
+            self._bulk_at_ms = FAR_MS
+            self.decided(now_ms)
+        elif self.phase is Phase.HANDING_OVER and self.committer.idle:
+            self.phase = Phase.RESIGNING
+            self._resign()
+
+    def _resign(self) -> None:
+        who = self._ctx.identity
+        note = EndNote(who.name, who.run, "handed over", self._ctx.wall_us, self.successor)
+        self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, note), self._resigned)
+
+    def _resigned(self, now_ms: int, event: StoreAnswered) -> None:
+        if isinstance(event.result, TxnResult):
+            self.end(now_ms, "Handed over and resigned.", clean=True)
+        else:
+            self._resign()
+
+    def end(self, now_ms: int, sentence: str, *, clean: bool) -> None:
+        """Stop for good."""
+        if not self.open:
+            return
+        self.right.give_up()
+        self.close()
+        self._over(now_ms, sentence, clean and self.committer.idle)
+
+
+def tail_of(leading: Leading) -> Mark:
+    """Where the durable chain ends, as its leader knows it."""
+    return leading.committer.durable

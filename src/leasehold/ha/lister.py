@@ -1,0 +1,136 @@
+"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and replica. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.base import limits
+from leasehold.ha.desk import Activity, Desk
+from leasehold.ha.events import Failure, StoreAnswered
+from leasehold.ha.keys import Keys
+from leasehold.ha.replica import Replica, Took
+from leasehold.ha.view import View
+from leasehold.journal.fenced import slot_key, slot_number
+from leasehold.mvcc.model import KeyValue, Range, RangeResult, SortOrder, Txn, TxnResult, prefix_end
+
+
+class Lister(Activity):
+    """One pass. `done(now_ms, revision)` when everything has been fed; `failed(now_ms, reason)` otherwise.
+
+    The first answer holds floor, leader, notes, nodes and pause at the very revision of the journal that follows: a
+    floor read at another time would hide what was trimmed in between. With a leader of our own the journal is
+    known, and only the view is read.
+    """
+
+    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_replica", "_revision", "_view")
+
+    def __init__(
+        self,
+        desk: Desk,
+        keys: Keys,
+        view: View,
+        replica: Replica,
+        *,
+        journal: bool,
+        done: Callable[[int, int], None],
+        failed: Callable[[int, str], None],
+    ) -> None:
+        super().__init__()
+        self._desk, self._keys, self._view, self._replica = desk, keys, view, replica
+        self._journal = journal
+        self._done, self._failed = done, failed
+        self._revision = 0
+
+    def start(self) -> None:
+        keys, page = self._keys, limits.journal_list_page_keys
+        reads: list[Range] = [
+            Range(keys.leader),
+            Range(keys.pause),
+            Range(keys.floor),
+            Range(keys.notes, prefix_end(keys.notes)),
+            Range(keys.nodes, prefix_end(keys.nodes)),
+        ]
+        if self._journal:
+            # The batch that holds the next record may have begun before it (a snapshot ends anywhere).
+            here = slot_key(keys.explicit, self._replica.mark.n + 1)
+            reads.append(Range(keys.explicit, here, limit=1, sort_order=SortOrder.DESCEND))
+            reads.append(Range(here, prefix_end(keys.explicit), limit=page))
+        self._desk.ask(self, Txn(success=tuple(reads)), self._first)
+
+    def _first(self, now_ms: int, event: StoreAnswered) -> None:
+        result = event.result
+        if not isinstance(result, TxnResult):
+            self._fail(now_ms, event)
+            return
+        parts = [part for part in result.results if isinstance(part, RangeResult)]
+        self._revision = result.header.revision
+        self._view.replace(now_ms, self._revision, [kv for part in parts[:5] for kv in part.kvs])
+        if not self._journal:
+            self._finish(now_ms)
+            return
+        if self._replica.mark.n < self._view.floor_n and not parts[5].kvs and self._lacks(parts[6]):
+            self.close()
+            self._failed(now_ms, "below the floor")
+            return
+        if not self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs]):
+            return
+        self._page_explicit(now_ms, parts[6])
+
+    def _lacks(self, ahead: RangeResult) -> bool:
+        """Whether the record after the mark is gone from the journal."""
+        return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._replica.mark.n + 1
+
+    def _page_explicit(self, now_ms: int, page: RangeResult) -> None:
+        if page.more and page.kvs:
+            op = Range(
+                page.kvs[-1].key + b"\0",
+                prefix_end(self._keys.explicit),
+                limit=limits.journal_list_page_keys,
+                revision=self._revision,
+            )
+            self._desk.ask(self, op, self._explicit_page)
+            return
+        self._ask_bulk(self._keys.bulk)
+
+    def _explicit_page(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, RangeResult):
+            self._fail(now_ms, event)
+        elif self._feed_explicit(now_ms, list(event.result.kvs)):
+            self._page_explicit(now_ms, event.result)
+
+    def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> bool:
+        for kv in kvs:
+            took = self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, live=False)
+            if took in (Took.GAP, Took.FORK):
+                self.close()
+                self._failed(now_ms, took.value)
+                return False
+            if took is Took.SET_ASIDE:
+                break  # nothing after it fits; the caller sees `replica.set_aside`
+        return True
+
+    def _ask_bulk(self, start: bytes) -> None:
+        op = Range(start, prefix_end(self._keys.bulk), limit=limits.journal_list_page_keys, revision=self._revision)
+        self._desk.ask(self, op, self._bulk_page)
+
+    def _bulk_page(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, RangeResult):
+            self._fail(now_ms, event)
+            return
+        for kv in event.result.kvs:
+            self._replica.take_bulk(now_ms, kv.value, live=False)
+        if event.result.more and event.result.kvs:
+            self._ask_bulk(event.result.kvs[-1].key + b"\0")
+        else:
+            self._finish(now_ms)
+
+    def _finish(self, now_ms: int) -> None:
+        self.close()
+        self._done(now_ms, self._revision)
+
+    def _fail(self, now_ms: int, event: StoreAnswered) -> None:
+        self.close()
+        reason = event.failure.value if event.failure else "no answer"
+        if event.failure is Failure.REFUSED and event.error is not None:
+            reason = str(event.error)
+        self._failed(now_ms, reason)

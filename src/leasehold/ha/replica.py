@@ -1,0 +1,145 @@
+"""A node's state as a function of the journal: index, mark, bulk, and what could not be applied. Pure.
+
+Whether it came by watch, by list or out of a buffer makes no difference: explicit records are applied once, in the
+chain's order, above one mark; bulk counts when its place in the order has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from msgspec import Struct
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.ha.right import NEVER_MS
+from leasehold.index.index import Index
+from leasehold.index.records import Begin, Handover, Record
+from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
+from leasehold.journal.bulk import BulkReader
+from leasehold.journal.chain import Fit, Mark, fit
+
+
+class Took(Enum):
+    """What became of a batch that was offered."""
+
+    APPLIED = "applied"
+    OLD = "old"
+    GAP = "gap"  # list again: something before it is missing
+    FORK = "fork"  # rebuild: this state holds what never became durable
+    SET_ASIDE = "set aside"  # unreadable, or it could not be applied: not ready until cured
+
+
+class SetAside(Struct, frozen=True):
+    """A batch that could not be applied, by the number of its first record."""
+
+    n: int
+    reason: str
+
+
+class LastWrite(Struct, frozen=True):
+    """The newest write of the newest epoch that this node has seen, on this node's clock.
+
+    `live`: seen as it happened. What was found by listing may be of any age.
+    """
+
+    epoch: int = 0
+    seen_ms: int = NEVER_MS
+    right_ms: int = 0
+    live: bool = False
+
+
+class Replica:
+    """The standby's half of the state; the primary goes on with the same `index`."""
+
+    __slots__ = ("_make", "bulk", "diverged", "handover", "index", "last_write", "mark", "records_applied", "set_aside")
+
+    def __init__(self, make_index: Callable[[], Index]) -> None:
+        self._make = make_index
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: what follows is a rebuild."""
+        self.index = self._make()
+        self.mark = Mark()
+        self.bulk = BulkReader()
+        self.handover: Handover | None = None  # if it is the last record of the chain
+        self.set_aside: list[SetAside] = []
+        self.diverged = ""
+        self.records_applied = 0
+        self.last_write = LastWrite()
+
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, live: bool) -> Took:
+        """One value of `journal/explicit/`, whose key says that its first record is `n`."""
+        try:
+            batch = decode_explicit(raw)
+        except UnreadableBatch as error:
+            return self._put_aside(n, str(error)) if n > self.mark.n else Took.OLD
+        if batch.first_n != n:
+            return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
+        self._saw(now_ms, batch.epoch, batch.right_ms, live)
+        return self.take_batch(batch)
+
+    def take_batch(self, batch: ExplicitBatch) -> Took:
+        """A decoded batch; see `Took`."""
+        verdict = fit(self.mark, batch)
+        if verdict is Fit.OLD:
+            return Took.OLD
+        if verdict is Fit.GAP:
+            return Took.GAP
+        if verdict is Fit.FORK:
+            return Took.FORK
+        for at, record in enumerate(batch.records, start=batch.first_n):
+            if at <= self.mark.n:
+                continue
+            try:
+                self._apply(batch.epoch, at, record)
+            except LeaseholdError as error:
+                return self._put_aside(at, f"record {at} cannot be applied: {error}")
+        self._count_bulk()
+        return Took.APPLIED
+
+    def _apply(self, epoch: int, n: int, record: Record) -> None:
+        self.index.apply(n, record)
+        self.mark = Mark(epoch, n)
+        self.records_applied += 1
+        self.handover = record if isinstance(record, Handover) else None
+        if isinstance(record, Begin):
+            self.bulk.begin(epoch, known_from_start=True)
+
+    def take_bulk(self, now_ms: int, raw: bytes, *, live: bool) -> None:
+        """One value of `journal/bulk/`. A damaged one is as good as lost: its number leaves a gap."""
+        try:
+            batch = decode_bulk(raw)
+        except UnreadableBatch:
+            return
+        self._saw(now_ms, batch.epoch, batch.right_ms, live)
+        self.bulk.offer(batch)
+        self._count_bulk()
+
+    def _count_bulk(self) -> None:
+        for batch in self.bulk.due(self.mark):
+            self._apply_bulk(batch)
+
+    def _apply_bulk(self, batch: BulkBatch) -> None:
+        index = self.index
+        for one in batch.renewals:
+            known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
+            if not known and batch.as_of_n == self.mark.n:
+                # The primary has, as of this very record, an object that this node lacks: nothing explains that.
+                self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
+        for hint in batch.hints:
+            index.apply_hint(hint.tenant, hint.key, hint.put_seq)
+        ended_ms = self.bulk.ended_before_ms(index.max_term_ms)
+        if batch.complete and ended_ms >= 0:
+            index.expire_until(ended_ms)
+
+    def _put_aside(self, n: int, reason: str) -> Took:
+        if all(one.n != n for one in self.set_aside):
+            self.set_aside.append(SetAside(n, reason))
+        return Took.SET_ASIDE
+
+    def _saw(self, now_ms: int, epoch: int, right_ms: int, live: bool) -> None:
+        """Remember when the newest epoch was last seen writing: a successor counts its wait from there."""
+        if epoch >= self.last_write.epoch:
+            self.last_write = LastWrite(epoch, now_ms, right_ms, live)

@@ -1,0 +1,78 @@
+"""What a node knows of its cluster besides the journal: one picture, kept by listing and watching. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from leasehold.base.errors import PeerError
+from leasehold.ha.keys import EndNote, Keys, LeaderValue, unpack
+from leasehold.ha.registry import FloorValue, NodeValue
+from leasehold.mvcc.model import Event, EventType, KeyValue
+
+
+class Leader(Struct, frozen=True):
+    epoch: int
+    lease: int
+    value: LeaderValue
+
+
+class View:
+    """Leader, notes, nodes, floor and pause as of `revision`."""
+
+    __slots__ = ("_keys", "floor_n", "leader", "no_leader_since_ms", "nodes", "notes", "paused", "revision")
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self.revision = 0
+        self.leader: Leader | None = None
+        self.no_leader_since_ms = 0
+        self.notes: dict[int, EndNote] = {}
+        self.nodes: dict[str, NodeValue] = {}
+        self.floor_n = 0
+        self.paused = False
+
+    def replace(self, now_ms: int, revision: int, kvs: list[KeyValue]) -> None:
+        """A list at one revision: everything known before is forgotten."""
+        had_leader = self.leader is not None
+        self.leader, self.paused, self.floor_n = None, False, 0
+        self.notes, self.nodes = {}, {}
+        self.revision = revision
+        for kv in kvs:
+            self._put(kv)
+        if self.leader is None and had_leader:
+            self.no_leader_since_ms = now_ms
+
+    def change(self, now_ms: int, event: Event) -> bool:
+        """One watched change; True if it concerns the view (and not the journal)."""
+        key, keys = event.kv.key, self._keys
+        self.revision = max(self.revision, event.kv.mod_revision)
+        if key.startswith(keys.journal):
+            return False
+        if event.type is EventType.PUT:
+            self._put(event.kv)
+        elif key == keys.leader:
+            self.leader = None
+            self.no_leader_since_ms = now_ms
+        elif key == keys.pause:
+            self.paused = False
+        elif key.startswith(keys.nodes):
+            self.nodes.pop(key[len(keys.nodes) :].decode(), None)
+        elif key.startswith(keys.notes):
+            self.notes.pop(int(key[-20:]), None)
+        return True
+
+    def _put(self, kv: KeyValue) -> None:
+        keys, key = self._keys, kv.key
+        try:
+            if key == keys.leader:
+                self.leader = Leader(kv.create_revision, kv.lease, unpack(LeaderValue, kv.value, key))
+            elif key == keys.pause:
+                self.paused = True
+            elif key == keys.floor:
+                self.floor_n = max(self.floor_n, unpack(FloorValue, kv.value, key).n)
+            elif key.startswith(keys.nodes):
+                self.nodes[key[len(keys.nodes) :].decode()] = unpack(NodeValue, kv.value, key)
+            elif key.startswith(keys.notes):
+                self.notes[int(key[-20:])] = unpack(EndNote, kv.value, key)
+        except (PeerError, ValueError):
+            return  # somebody else's value under our prefix says nothing to us

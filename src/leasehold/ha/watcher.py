@@ -1,0 +1,175 @@
+"""Keeps a node's picture true: list, watch from there, verify, list again when in doubt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.desk import Activity
+from leasehold.ha.effects import CloseWatch, OpenWatch
+from leasehold.ha.events import StoreAnswered, WatchBroken, WatchDelivered
+from leasehold.ha.lister import Lister
+from leasehold.ha.replica import Took
+from leasehold.journal.fenced import slot_number
+from leasehold.mvcc.model import EventType, Range, RangeResult, SortOrder, Txn, TxnResult, prefix_end
+
+RETRY_MS = 200
+HEARD_MS = 1_500  # a watch that has been silent for this long is asked about
+STALE_MS = 5_000  # not heard for this long: what we know may be old
+PATIENCE_MS = 2_000  # what a read has shown and the watch has not: after this the watch is not believed
+
+
+class Watcher(Activity):
+    """One watch over the whole prefix, both kinds of batches included: it keeps their order.
+
+    `troubled(now_ms, reason)` is called when the replica must be rebuilt.
+    """
+
+    __slots__ = (
+        "_behind_since_ms", "_ctx", "_lister", "_retry_at_ms", "_seen", "_troubled", "_verified_ms", "_verify_asked",
+        "_watch", "caught_up", "heard_ms", "journal", "tail_n",
+    )  # fmt: skip
+
+    def __init__(self, ctx: Context, troubled: Callable[[int, str], None]) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._troubled = troubled
+        self._lister: Lister | None = None
+        self._watch = 0
+        self._retry_at_ms = FAR_MS
+        self._verified_ms = -FAR_MS
+        self._seen = (0, 0)  # (revision, epoch of the leader) in the last verification
+        self._verify_asked = False
+        self._behind_since_ms = FAR_MS
+        self.caught_up = False
+        self.heard_ms = -FAR_MS
+        self.journal = True  # whether batches are fed to the replica; a leader knows what it wrote
+        self.tail_n = 0  # the first record of the last batch that a linearizable read has shown
+
+    @property
+    def wake_at_ms(self) -> int:
+        verify_ms = FAR_MS if self._verify_asked or not self.caught_up else self._verify_due_ms()
+        return min(self._retry_at_ms, verify_ms, self._behind_since_ms + PATIENCE_MS)
+
+    def _verify_due_ms(self) -> int:
+        """A silent watch is asked about soon, one that speaks now and then."""
+        quiet_ms = max(self.heard_ms + HEARD_MS, self._verified_ms + RETRY_MS)
+        return min(quiet_ms, self._verified_ms + self._ctx.settings.verify_ms)
+
+    def fresh(self, now_ms: int) -> bool:
+        """Whether the store has been heard of lately."""
+        return now_ms - self.heard_ms < STALE_MS
+
+    def relist(self, now_ms: int) -> None:
+        """Begin anew: everything at one revision, then watch from there."""
+        self._drop_watch()
+        self.caught_up = False
+        self._retry_at_ms = FAR_MS
+        if self._lister is not None:
+            self._lister.close()
+        ctx = self._ctx
+        self._lister = Lister(
+            ctx.desk, ctx.keys, ctx.view, ctx.replica, journal=self.journal, done=self._listed, failed=self._failed
+        )
+        self._lister.start()
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self._retry_at_ms:
+            self.relist(now_ms)
+        elif now_ms >= self._behind_since_ms + PATIENCE_MS and self._watch:
+            self._ctx.desk.say("The watch has fallen behind what a read shows: list the journal again.")
+            self.relist(now_ms)
+        elif self.caught_up and not self._verify_asked and now_ms >= self._verify_due_ms():
+            self._verify(now_ms)
+
+    def delivered(self, now_ms: int, event: WatchDelivered) -> None:
+        """Changes in the order of their revisions."""
+        if event.watch != self._watch:
+            return
+        self.heard_ms = now_ms
+        ctx = self._ctx
+        for one in event.batch.events:
+            if ctx.view.change(now_ms, one) or one.type is EventType.DELETE or not self.journal:
+                continue
+            if one.kv.key.startswith(ctx.keys.bulk):
+                ctx.replica.take_bulk(now_ms, one.kv.value, live=True)
+            elif one.kv.key.startswith(ctx.keys.explicit) and not self._take(now_ms, one.kv.key, one.kv.value):
+                return
+        if self._behind_since_ms != FAR_MS and not self._behind():
+            self._behind_since_ms = FAR_MS
+
+    def _take(self, now_ms: int, key: bytes, value: bytes) -> bool:
+        """Feed one explicit batch; False if the rest of the delivery no longer counts."""
+        took = self._ctx.replica.take_explicit(now_ms, slot_number(key), value, live=True)
+        if took is Took.GAP:
+            if not self._ctx.replica.set_aside:
+                self.relist(now_ms)
+            return False
+        if took is Took.FORK:
+            self._rebuild(now_ms, "a batch contradicts what was applied")
+            return False
+        return True
+
+    def broken(self, now_ms: int, event: WatchBroken) -> None:
+        if event.watch == self._watch:
+            self._watch = 0
+            self.relist(now_ms)
+
+    def close(self) -> None:
+        super().close()
+        self._drop_watch()
+        if self._lister is not None:
+            self._lister.close()
+
+    def _drop_watch(self) -> None:
+        if self._watch:
+            self._ctx.desk.do(CloseWatch(self._watch))
+        self._watch = 0
+        self._behind_since_ms = FAR_MS
+
+    def _listed(self, now_ms: int, revision: int) -> None:
+        ctx = self._ctx
+        self._watch = ctx.desk.number()
+        ctx.desk.do(OpenWatch(self._watch, ctx.keys.root, prefix_end(ctx.keys.root), revision + 1))
+        self.caught_up = True
+        self.heard_ms = now_ms
+        self._verified_ms = now_ms
+
+    def _failed(self, now_ms: int, reason: str) -> None:
+        if reason in ("below the floor", Took.FORK.value, Took.GAP.value):
+            self._rebuild(now_ms, f"the journal does not go on from here ({reason})")
+        else:
+            self._retry_at_ms = now_ms + RETRY_MS
+
+    def _rebuild(self, now_ms: int, reason: str) -> None:
+        self._drop_watch()
+        self.caught_up = False
+        self._troubled(now_ms, reason)
+
+    def _verify(self, now_ms: int) -> None:
+        """Ask for leader and tail with a linearizable read: lag is measured against the tail, not what arrived."""
+        self._verified_ms = now_ms
+        self._verify_asked = True
+        keys = self._ctx.keys
+        tail = Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND, keys_only=True)
+        self._ctx.desk.ask(self, Txn(success=(Range(keys.leader, keys_only=True), tail)), self._verified)
+
+    def _verified(self, now_ms: int, event: StoreAnswered) -> None:
+        self._verify_asked = False
+        if not isinstance(event.result, TxnResult):
+            return
+        self.heard_ms = now_ms
+        leader, tail = event.result.results
+        assert isinstance(leader, RangeResult) and isinstance(tail, RangeResult)
+        if tail.kvs:
+            self.tail_n = slot_number(tail.kvs[0].key)
+        self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)
+        if self._behind() and self._behind_since_ms == FAR_MS:
+            self._behind_since_ms = now_ms
+
+    def _behind(self) -> bool:
+        """Whether a read has shown something that the watch has not told yet."""
+        view, (revision, epoch) = self._ctx.view, self._seen
+        if self.journal and self.tail_n > self._ctx.replica.mark.n and not self._ctx.replica.set_aside:
+            return True
+        return view.revision <= revision and epoch != (view.leader.epoch if view.leader else 0)

@@ -1,0 +1,177 @@
+"""A batch: what one key of the journal holds. Binary, versioned, checksummed, compressed when it pays. Pure.
+
+Layout: `LHJ`, version, flags, kind, CRC-32 of the body as it stands there, body. The body is msgpack. Version 1 is
+never compressed; version 2 may be (zstd). A writer uses the oldest version that a live node reads.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+import zstandard
+from msgspec import Struct
+
+from leasehold.base import limits
+from leasehold.base.errors import PeerError
+from leasehold.base.invariants import ensure
+from leasehold.index.records import Record
+
+VERSION_OLDEST: Final = 1
+VERSION_NEWEST: Final = 2
+READS: Final = (VERSION_OLDEST, VERSION_NEWEST)
+
+_HEAD: Final = struct.Struct("<3sBBBI")
+_MAGIC: Final = b"LHJ"
+_ZSTD: Final = 1
+_COMPRESS_FROM_BYTES: Final = 512  # below that the frame costs about what compression wins
+_BODY_BYTES_MAX: Final = limits.journal_batch_bytes_max - _HEAD.size
+KIND_EXPLICIT: Final = 0
+KIND_BULK: Final = 1
+
+
+class UnreadableBatch(PeerError):
+    """A batch is damaged, or newer than this release reads. It is set aside, and its node is not ready."""
+
+
+class ExplicitBatch(Struct, frozen=True, array_like=True):
+    """Records `first_n` .. `last_n` of one epoch, in the one dense chain.
+
+    `prev_epoch`, `prev_n` name the last record of the predecessor: that is what is checked for gaps.
+    `right_ms` is how long this write lets its leader serve: a successor waits that long after seeing it.
+    `wall_us` is for people.
+    """
+
+    epoch: int
+    first_n: int
+    prev_epoch: int
+    prev_n: int
+    right_ms: int
+    wall_us: int
+    records: tuple[Record, ...]
+
+    @property
+    def last_n(self) -> int:
+        return self.first_n + len(self.records) - 1
+
+
+class _ExplicitPacked(Struct, frozen=True, array_like=True):
+    """The same, with records encoded already (each is encoded once, when it is decided)."""
+
+    epoch: int
+    first_n: int
+    prev_epoch: int
+    prev_n: int
+    right_ms: int
+    wall_us: int
+    records: list[msgspec.Raw]
+
+
+class Renewal(Struct, frozen=True, array_like=True, gc=False):
+    """Ends in leader time. Only the newest per object is told."""
+
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    lease_end_ms: int
+    soft_pin_end_ms: int
+
+
+class Hint(Struct, frozen=True, array_like=True, gc=False):
+    """The primary evicted this object: a successor may use its space at once."""
+
+    tenant: bytes
+    key: bytes
+    put_seq: int
+
+
+class BulkBatch(Struct, frozen=True, array_like=True):
+    """What nobody waits for. It counts once record `(epoch, as_of_n)` has been applied; beyond the tail it is void.
+
+    `number` is dense per epoch from 1, so that a reader knows what it missed. `complete`: every renewal up to
+    `leader_ms` is in this batch or in an earlier one.
+    """
+
+    epoch: int
+    number: int
+    as_of_n: int
+    leader_ms: int
+    complete: bool
+    right_ms: int
+    wall_us: int
+    renewals: tuple[Renewal, ...] = ()
+    hints: tuple[Hint, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_explicit_decoder = msgspec.msgpack.Decoder(ExplicitBatch)
+_bulk_decoder = msgspec.msgpack.Decoder(BulkBatch)
+_compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
+_decompressor = zstandard.ZstdDecompressor()
+B = TypeVar("B")
+
+
+def encode_record(record: Record) -> bytes:
+    """One record, as it stands in a batch."""
+    return _encoder.encode(record)
+
+
+def encode_explicit(
+    epoch: int,
+    first_n: int,
+    prev: tuple[int, int],
+    right_ms: int,
+    wall_us: int,
+    encoded: Sequence[bytes],
+    version: int = VERSION_NEWEST,
+) -> bytes:
+    """A batch of records that `encode_record` has encoded."""
+    raw = [msgspec.Raw(one) for one in encoded]
+    body = _encoder.encode(_ExplicitPacked(epoch, first_n, prev[0], prev[1], right_ms, wall_us, raw))
+    return _frame(KIND_EXPLICIT, body, version)
+
+
+def encode_bulk(batch: BulkBatch, version: int = VERSION_NEWEST) -> bytes:
+    return _frame(KIND_BULK, _encoder.encode(batch), version)
+
+
+def _frame(kind: int, body: bytes, version: int) -> bytes:
+    ensure(VERSION_OLDEST <= version <= VERSION_NEWEST, "a batch is written in a version that we have", version)
+    flags = 0
+    if version >= 2 and len(body) >= _COMPRESS_FROM_BYTES:
+        smaller = _compressor.compress(body)
+        if len(smaller) < len(body):
+            body, flags = smaller, _ZSTD
+    ensure(len(body) <= _BODY_BYTES_MAX, "P6 a batch fits its bound", len(body))
+    return _HEAD.pack(_MAGIC, version, flags, kind, zlib.crc32(body)) + body
+
+
+def decode_explicit(raw: bytes) -> ExplicitBatch:
+    """The batch in a value of `journal/explicit/`; `UnreadableBatch` says what is wrong with it."""
+    return _decode(_explicit_decoder, raw, KIND_EXPLICIT)
+
+
+def decode_bulk(raw: bytes) -> BulkBatch:
+    return _decode(_bulk_decoder, raw, KIND_BULK)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:
+    if len(raw) < _HEAD.size:
+        raise UnreadableBatch(f"a batch of {len(raw)} bytes is too short to be one")
+    magic, version, flags, found, crc = _HEAD.unpack_from(raw)
+    body = raw[_HEAD.size :]
+    if magic != _MAGIC or found != kind:
+        raise UnreadableBatch("this value is not a journal batch of the expected kind")
+    if not VERSION_OLDEST <= version <= VERSION_NEWEST:
+        raise UnreadableBatch(f"a batch of version {version}; this release reads up to {VERSION_NEWEST}: upgrade this node")
+    if zlib.crc32(body) != crc:
+        raise UnreadableBatch("a batch whose checksum does not match: its bytes were damaged")
+    try:
+        if flags & _ZSTD:
+            body = _decompressor.decompress(body, max_output_size=8 * limits.journal_batch_bytes_max)
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+        raise UnreadableBatch(f"a batch that does not decode: {error}") from None

@@ -1,0 +1,93 @@
+"""Group commit: what is decided while one batch is in flight goes into the next. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from leasehold.base import limits
+from leasehold.base.invariants import ensure
+from leasehold.index.records import Record
+from leasehold.journal.batch import encode_explicit, encode_record
+from leasehold.journal.chain import Mark
+from leasehold.journal.fenced import Fate, FencedWriter, slot_key
+from leasehold.mvcc.model import Txn, TxnResult
+
+_FRAME_BYTES = 512  # room for the batch's own fields
+
+
+class Committer:
+    """One epoch's explicit batches, in order. No delay is added: while nothing is in flight, what is there is sent.
+
+    Law: `durable` moves only when the store has said that the batch stands in its slot under our fence.
+    """
+
+    __slots__ = ("_explicit", "_finished", "_last", "_pending", "_pending_bytes", "_right_ms", "durable", "version", "writer")
+
+    def __init__(self, explicit_prefix: bytes, writer: FencedWriter, tail: Mark, right_ms: int, version: int) -> None:
+        self._explicit = explicit_prefix
+        self.writer = writer
+        self.durable = tail
+        self.version = version
+        self._right_ms = right_ms
+        self._pending: deque[bytes] = deque()
+        self._pending_bytes = 0
+        self._last = tail  # the last record that was finished (packed), durable or not
+        self._finished: deque[tuple[int, int, bytes]] = deque()  # (first_n, last_n, value): packed, not yet decided
+
+    @property
+    def pending(self) -> int:
+        """Records that no finished batch holds yet."""
+        return len(self._pending)
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was decided is durable."""
+        return not self._pending and not self._finished
+
+    @property
+    def undecided(self) -> tuple[int, bytes] | None:
+        """The batch in flight: its last number and bytes."""
+        return (self._finished[0][1], self._finished[0][2]) if self._finished else None
+
+    def offer(self, records: list[Record]) -> None:
+        """Records that follow everything offered before."""
+        for record in records:
+            encoded = encode_record(record)
+            self._pending.append(encoded)
+            self._pending_bytes += len(encoded)
+
+    def finish(self, wall_us: int) -> tuple[int, bytes] | None:
+        """Pack one batch out of what is pending: (last n, bytes). From here on its bytes never change."""
+        if not self._pending:
+            return None
+        chosen: list[bytes] = []
+        room = limits.journal_batch_bytes_max - _FRAME_BYTES
+        pending = self._pending
+        while pending and len(chosen) < limits.journal_batch_records_max and len(pending[0]) + 4 <= room:
+            one = pending.popleft()
+            room -= len(one) + 4
+            self._pending_bytes -= len(one)
+            chosen.append(one)
+        ensure(chosen, "P6 a record fits a batch", len(pending[0]) if pending else 0)
+        epoch = self.writer.epoch
+        first_n = self._last.n + 1
+        prev = (self._last.epoch, self._last.n)
+        value = encode_explicit(epoch, first_n, prev, self._right_ms, wall_us, chosen, self.version)
+        self._last = Mark(epoch, self._last.n + len(chosen))
+        self._finished.append((first_n, self._last.n, value))
+        return self._last.n, value
+
+    def send(self, now_ms: int) -> Txn | None:
+        """The oldest finished batch, if nothing is in flight."""
+        if self.writer.undecided or not self._finished:
+            return None
+        first_n, _, value = self._finished[0]
+        return self.writer.write(now_ms, slot_key(self._explicit, first_n), value)
+
+    def answered(self, result: TxnResult) -> Fate:
+        """Take the store's answer about the batch in flight."""
+        fate = self.writer.judge(result)
+        if fate is Fate.WRITTEN:
+            _, last_n, _ = self._finished.popleft()
+            self.durable = Mark(self.writer.epoch, last_n)
+        return fate

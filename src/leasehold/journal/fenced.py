@@ -1,0 +1,105 @@
+"""One write at a time, under the fence, into an empty slot; repeated byte for byte until it is decided. Pure.
+
+Explicit and bulk batches both go this way: it is where a deposed leader finds out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from leasehold.base.invariants import ensure
+from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, RangeResult, Txn, TxnResult
+
+_NUMBER: Final = b"%020d"
+
+
+def slot_key(prefix: bytes, number: int) -> bytes:
+    """Where batch `number` stands: 20 digits, so that keys sort as numbers do."""
+    return prefix + _NUMBER % number
+
+
+def slot_number(key: bytes) -> int:
+    """The inverse of `slot_key`."""
+    return int(key[-20:])
+
+
+def fence(leader_key: bytes, epoch: int) -> Compare:
+    """Holds only while `epoch` leads. The create revision is compared, not existence: a successor's key has another."""
+    return Compare(leader_key, CompareTarget.CREATE, CompareResult.EQUAL, epoch)
+
+
+class Fate(Enum):
+    WRITTEN = "written"
+    DEPOSED = "deposed"  # the fence does not hold: this epoch is over
+    FOREIGN = "foreign"  # the fence holds, yet the slot has other bytes: a bug or a stray hand, never to be ignored
+
+
+class FencedWriter:
+    """At most one slot in flight. `sent_ms` after `WRITTEN` is when the write that counted was sent, at the latest."""
+
+    __slots__ = ("_attempts", "_first_sent_ms", "_key", "_last_sent_ms", "_leader_key", "_txn", "_value", "epoch", "sent_ms")
+
+    def __init__(self, leader_key: bytes, epoch: int) -> None:
+        self._leader_key = leader_key
+        self.epoch = epoch
+        self._txn: Txn | None = None
+        self._key = self._value = b""
+        self._attempts = 0
+        self._first_sent_ms = self._last_sent_ms = 0
+        self.sent_ms = 0
+
+    @property
+    def undecided(self) -> bool:
+        return self._txn is not None
+
+    @property
+    def attempts(self) -> int:
+        return self._attempts
+
+    def write(self, now_ms: int, key: bytes, value: bytes, lease: int = 0) -> Txn:
+        """The transaction that puts `value` into the empty slot `key`."""
+        ensure(self._txn is None, "nothing later is sent before a batch is decided", self._key, key)
+        self._key, self._value = key, value
+        self._attempts = 1
+        self._first_sent_ms = self._last_sent_ms = now_ms
+        self._txn = Txn(
+            compare=(
+                fence(self._leader_key, self.epoch),
+                Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, 0),
+            ),
+            success=(Put(key, value, lease=lease),),
+            failure=(Range(self._leader_key, keys_only=True), Range(key)),
+        )
+        return self._txn
+
+    def again(self, now_ms: int, lease: int = -1) -> Txn:
+        """The same bytes once more, because nobody knows what became of them. A lost lease may be replaced."""
+        ensure(self._txn is not None, "only what is undecided is repeated")
+        assert self._txn is not None
+        self._attempts += 1
+        self._last_sent_ms = now_ms
+        if lease >= 0:
+            put = Put(self._key, self._value, lease=lease)
+            self._txn = Txn(self._txn.compare, (put,), self._txn.failure)
+        return self._txn
+
+    def judge(self, result: TxnResult) -> Fate:
+        """What the answer to the latest attempt means; unless it is foreign, the slot is decided and free again.
+
+        If the slot was full with our bytes, an earlier attempt did it: the right counts from the first one, since
+        a successor may have seen it as early as that.
+        """
+        if result.succeeded:
+            self.sent_ms = self._last_sent_ms
+            self._txn = None
+            return Fate.WRITTEN
+        leader, slot = result.results
+        assert isinstance(leader, RangeResult) and isinstance(slot, RangeResult)
+        if not leader.kvs or leader.kvs[0].create_revision != self.epoch:
+            return Fate.DEPOSED
+        if slot.kvs and slot.kvs[0].value == self._value:
+            self.sent_ms = self._first_sent_ms
+            self._txn = None
+            return Fate.WRITTEN
+        return Fate.FOREIGN
