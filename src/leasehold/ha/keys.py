@@ -62,6 +62,7 @@ class EndNote(Struct, frozen=True, omit_defaults=True):
     cause: str  # "resigned" | "handed over" | "reaped"
     detail: str = ""  # for people
     wall_us: int = 0
+    successor: str = ""  # who shall lead next, where an operator has named one
 
 
 def pack(value: Struct) -> bytes:

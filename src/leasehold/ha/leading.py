@@ -13,11 +13,10 @@ from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.right import Right
 from leasehold.journal.batch import READS, BulkBatch, Hint, Renewal, encode_bulk
-from leasehold.journal.chain import Mark
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced import Fate, FencedWriter, slot_key
 from leasehold.mvcc.errors import LeaseNotFound
-from leasehold.mvcc.model import LeaseGrantResult, TxnResult
+from leasehold.mvcc.model import LeaseGrantResult, Txn, TxnResult
 
 RETRY_MS = 50
 HAND_OVER_MS_MAX = 20_000  # after that a leader that cannot finish its hand-over gives up its lease
@@ -39,10 +38,32 @@ class Leading(Activity):
     """
 
     __slots__ = (
-        "_began", "_bulk_at_ms", "_bulk_lease", "_bulk_lease_at_ms", "_bulk_lease_asked", "_bulk_number",
-        "_bulk_retry_at_ms", "_bulk_sent", "_bulk_writer", "_buffered_n", "_ctx", "_over", "_pushed", "_retry_at_ms",
-        "_sent", "_started_ms", "_stop_at_ms", "base_ms", "bulk_written", "committer", "complete_at_stop", "epoch", "lease",
-        "phase", "right", "successor",
+        "_began",
+        "_buffered_n",
+        "_bulk_at_ms",
+        "_bulk_lease",
+        "_bulk_lease_asked",
+        "_bulk_lease_at_ms",
+        "_bulk_number",
+        "_bulk_retry_at_ms",
+        "_bulk_sent",
+        "_bulk_writer",
+        "_ctx",
+        "_over",
+        "_pushed",
+        "_retry_at_ms",
+        "_sent",
+        "_started_ms",
+        "_stop_at_ms",
+        "base_ms",
+        "bulk_written",
+        "committer",
+        "complete_at_stop",
+        "epoch",
+        "lease",
+        "phase",
+        "right",
+        "successor",
     )  # fmt: skip
 
     def __init__(
@@ -62,9 +83,7 @@ class Leading(Activity):
         self.base_ms = now_ms  # leader time counts from here
         self.right = Right(settings.leader_ttl_ms, settings.margin_ms)
         writer = FencedWriter(ctx.keys.leader, epoch)
-        self.committer = Committer(
-            ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version()
-        )
+        self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version())
         self.phase = Phase.BEGINNING
         self.successor = ""
         self._sent = False
@@ -100,7 +119,7 @@ class Leading(Activity):
         if settings.durability == "buffered":
             return max(durable_n, self._buffered_n)
         if settings.durability == "async":
-            return min(self._ctx.replica.index.last_n, durable_n + settings.async_records_max)
+            return durable_n + settings.async_records_max
         return durable_n
 
     @property
@@ -140,7 +159,7 @@ class Leading(Activity):
                 self._pushed = finished[0]
                 self._ctx.desk.do(PushBuffer(self.epoch, finished[0], finished[1]))
         undecided = committer.undecided
-        if undecided is None or self._ctx.settings.durability == "buffered" and undecided[0] > self._buffered_n:
+        if undecided is None or (self._ctx.settings.durability == "buffered" and undecided[0] > self._buffered_n):
             return
         txn = committer.writer.again(now_ms) if committer.writer.undecided else committer.send(now_ms)
         if txn is not None:
@@ -152,7 +171,7 @@ class Leading(Activity):
         self._sent = False
         if not isinstance(event.result, TxnResult):
             if event.failure is Failure.REFUSED:
-                self._ctx.desk.say(f"The store refuses the journal: {event.error}. Nothing is acknowledged until it takes it.")
+                self._ctx.desk.say(f"The store refuses the journal ({event.error}): nothing is acknowledged.")
             self._retry_at_ms = now_ms + RETRY_MS
             return
         fate = self.committer.answered(event.result)
@@ -183,7 +202,14 @@ class Leading(Activity):
         lapsed = self.phase is Phase.SERVING and not self.right.holds(now_ms)
         self.right.committed(sent_ms)
         if lapsed and self.right.holds(now_ms):
-            self._ctx.replica.index.renew_clients(self.leader_ms(now_ms))
+            index, leader_ms = self._ctx.replica.index, self.leader_ms(now_ms)
+            for client in tuple(index.clients):
+                index.ping(leader_ms, client)
+
+    def _in_doubt(self, now_ms: int) -> bool:
+        """After a time without the store, every undetermined batch is written again before anything is answered."""
+        writer = self.committer.writer
+        return writer.undecided and writer.attempts > 1 and not self.right.holds(now_ms)
 
     def pushed(self, now_ms: int, n: int) -> None:
         """The buffer has everything up to `n`."""
@@ -243,7 +269,8 @@ class Leading(Activity):
         fate = self._bulk_writer.judge(event.result)
         if fate is Fate.WRITTEN:
             self.bulk_written = self._bulk_number
-            self._extend(now_ms, self._bulk_writer.sent_ms)
+            if not self._in_doubt(now_ms):
+                self._extend(now_ms, self._bulk_writer.sent_ms)
             self._go_on(now_ms)
         else:
             self.end(now_ms, f"Epoch {self.epoch} is over: a heartbeat was refused by the fence.", clean=False)
@@ -285,7 +312,10 @@ class Leading(Activity):
             return
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = FAR_MS
-            self._send(now_ms)
+            if self.phase is Phase.RESIGNING:
+                self._resign()
+            else:
+                self._send(now_ms)
         if now_ms >= self._bulk_retry_at_ms:
             self._bulk_retry_at_ms = FAR_MS
             self._bulk_again(now_ms)
@@ -322,14 +352,14 @@ class Leading(Activity):
 
     def _resign(self) -> None:
         who = self._ctx.identity
-        note = EndNote(who.name, who.run, "handed over", self._ctx.wall_us, self.successor)
+        note = EndNote(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
         self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, note), self._resigned)
 
     def _resigned(self, now_ms: int, event: StoreAnswered) -> None:
         if isinstance(event.result, TxnResult):
             self.end(now_ms, "Handed over and resigned.", clean=True)
         else:
-            self._resign()
+            self._retry_at_ms = now_ms + RETRY_MS
 
     def end(self, now_ms: int, sentence: str, *, clean: bool) -> None:
         """Stop for good."""
@@ -338,8 +368,3 @@ class Leading(Activity):
         self.right.give_up()
         self.close()
         self._over(now_ms, sentence, clean and self.committer.idle)
-
-
-def tail_of(leading: Leading) -> Mark:
-    """Where the durable chain ends, as its leader knows it."""
-    return leading.committer.durable

@@ -18,47 +18,428 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
-from leasehold.ha.effects import NodeEffect, Role
-from leasehold.ha.events import NodeEvent
+from leasehold.base.invariants import ensure
+from leasehold.ha.context import FAR_MS, Context, Identity
+from leasehold.ha.effects import ChangeRole, DropLease, NodeEffect, ReadSnapshot, Role
+from leasehold.ha.election import Campaign
+from leasehold.ha.events import (
+    BufferDrained,
+    BufferFailed,
+    BufferPushed,
+    Decided,
+    ForceAsked,
+    LeaseLost,
+    NodeEvent,
+    SnapshotRead,
+    SnapshotStored,
+    Started,
+    StoreAnswered,
+    SwitchoverAsked,
+    Ticked,
+    WatchBroken,
+    WatchDelivered,
+)
+from leasehold.ha.floor import Floor
+from leasehold.ha.leading import Leading, Phase
+from leasehold.ha.promotion import Promotion, Ready
+from leasehold.ha.publisher import Publisher
+from leasehold.ha.registration import Registration
+from leasehold.ha.registry import HistoryEntry, NodeValue, SnapshotMark
+from leasehold.ha.right import NEVER_MS
 from leasehold.ha.settings import HaSettings
+from leasehold.ha.snapshots import Snapshots
+from leasehold.ha.watcher import Watcher
+from leasehold.index.index import Index
+from leasehold.journal.batch import READS
+from leasehold.journal.snapshot import UnreadableSnapshot, load_snapshot
 
+__all__ = ["Identity", "NodeMachine"]
 
-class Identity(Struct, frozen=True):
-    """Who this node is. `run` names one run of its process: the guardian gives up that run's key, no other."""
-
-    name: str
-    run: str
-    cluster: str
-    prefix: str = "/leasehold"
-    rpc: str = ""
-    door: str = ""
-    admin: str = ""
-    views: tuple[
-        tuple[str, str], ...
-    ] = ()  # (Mooncake cluster name, address) for `mooncake-store/{cluster}/master_view`
+PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
+REBUILD_PAUSE_MS = 1_000  # between two attempts to rebuild from a peer
 
 
 class NodeMachine:
-    """Attributes that the hot path reads: `index`, `durable_n`, `acked_n`; methods: `may_serve`, `leader_ms`."""
+    """Attributes that the hot path reads: `index`, `durable_n`, `acked_n`, `right_until_ms`; and `leader_ms`."""
 
-    role: Role
-    wake_at_ms: int
-    durable_n: int
-    acked_n: int
+    def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
+        self.identity = identity
+        self.settings = settings
+        self.ctx = ctx = Context(identity, settings, make_index)
+        self.role = Role.FOLLOWER
+        self.sentence = "Just started."
+        self.forced = False
+        self._watcher = Watcher(ctx, self._rebuild)
+        self._registration = Registration(ctx)
+        self._snapshots = Snapshots(ctx)
+        self._campaign: Campaign | None = None
+        self._promotion: Promotion | None = None
+        self._leading: Leading | None = None
+        self._floor: Floor | None = None
+        self._publisher: Publisher | None = None
+        self._history_count = 0
+        self._reading = False  # a snapshot was asked for
+        self._read_at_ms = FAR_MS
+        self._read_peer = False  # the next snapshot must come from a peer
+        self._patience_until_ms = -FAR_MS  # do not campaign before
+        self._pin_n = -1
+        self.wake_at_ms = 0
+        self.index = ctx.replica.index
+        self.durable_n = 0  # the last record known durable
+        self.acked_n = 0  # answers that hand out no space may leave up to this record (see `durability`)
+        self.right_until_ms = NEVER_MS  # until when an answer may leave
+        self._refresh()
 
-    def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], object]) -> None:
-        raise NotImplementedError
+    # --- the hot path ---
 
-    def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
-        """Take one event; what is to be done about it."""
-        raise NotImplementedError
+    def _refresh(self) -> None:
+        """What the hot path reads is plain attributes, set here, after every event."""
+        leading, replica = self._leading, self.ctx.replica
+        self.index = replica.index
+        if leading is None:
+            self.durable_n = self.acked_n = replica.mark.n
+            self.right_until_ms = NEVER_MS
+        else:
+            self.durable_n, self.acked_n = leading.durable_n, leading.acked_n
+            self.right_until_ms = leading.right.until_ms if self.role is Role.PRIMARY else NEVER_MS
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this node leads, or the last one that it has applied."""
+        return self._leading.epoch if self._leading is not None else self.ctx.replica.mark.epoch
+
+    @property
+    def lag(self) -> int:
+        """Records between what was applied and the tail that a linearizable read has shown, at least."""
+        return max(0, self._watcher.tail_n - self.ctx.replica.mark.n)
+
+    @property
+    def ready(self) -> bool:
+        """Whether this node may be promoted, or serves."""
+        return self.role in (Role.STANDBY, Role.PRIMARY)
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether an answer may leave at this moment: primary, and the right to serve holds."""
-        raise NotImplementedError
+        return now_ms < self.right_until_ms
 
     def leader_ms(self, now_ms: int) -> int:
         """The leader's time: milliseconds since this epoch began, on this node's clock."""
-        raise NotImplementedError
+        return now_ms - self._leading.base_ms if self._leading is not None else 0
+
+    # --- events ---
+
+    def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
+        """Take one event; what is to be done about it."""
+        match event:
+            case Decided():
+                if self._leading is not None:
+                    self._leading.decided(now_ms)
+            case StoreAnswered():
+                self.ctx.desk.answered(now_ms, event)
+            case WatchDelivered():
+                self._watcher.delivered(now_ms, event)
+            case WatchBroken():
+                self._watcher.broken(now_ms, event)
+            case LeaseLost(lease):
+                self._lease_lost(now_ms, lease)
+            case Started():
+                self._read_snapshot(now_ms)
+            case SnapshotRead():
+                self._snapshot_read(now_ms, event)
+            case SnapshotStored(snapshot):
+                self._snapshots.stored(snapshot)
+            case SwitchoverAsked(target):
+                self._switchover(now_ms, target)
+            case ForceAsked():
+                self.forced = True
+            case BufferPushed(n):
+                if self._leading is not None:
+                    self._leading.pushed(now_ms, n)
+            case BufferDrained(batches):
+                if self._promotion is not None:
+                    self._promotion.drained(now_ms, batches)
+            case BufferFailed(reason):
+                self._buffer_failed(now_ms, reason)
+            case Ticked():
+                pass
+        self._tick(now_ms)
+        self._decide(now_ms)
+        self._set_wake()
+        self._refresh()
+        return self.ctx.desk.take()
+
+    def _tick(self, now_ms: int) -> None:
+        """Everything that is due by the clock."""
+        self._watcher.tick(now_ms)
+        self._registration.tick(now_ms)
+        if self._campaign is not None:
+            self._campaign.tick(now_ms)
+        if self._promotion is not None:
+            self._promotion.tick(now_ms)
+        if self._leading is not None:
+            self._leading.tick(now_ms)
+        if self._floor is not None:
+            self._floor.tick(now_ms)
+        if self._publisher is not None:
+            self._publisher.tick(now_ms)
+        if now_ms >= self._read_at_ms:
+            self._read_snapshot(now_ms)
+        if self.ready:
+            self._snapshots.consider(now_ms)
+            self._snapshots.tick(now_ms, self.durable_n)
+
+    def _set_wake(self) -> None:
+        parts = (self._campaign, self._promotion, self._leading, self._floor, self._publisher)
+        wakes = [part.wake_at_ms for part in parts if part is not None]
+        wakes += [self._watcher.wake_at_ms, self._registration.wake_at_ms, self._read_at_ms]
+        if self.ready:
+            wakes.append(self._snapshots.wake_at_ms)
+        if self.role is Role.STANDBY and self.ctx.view.leader is None:
+            wakes.append(self._may_campaign_at_ms())
+        self.wake_at_ms = min(wakes)
+
+    # --- one view, one decision, one sentence ---
+
+    def _decide(self, now_ms: int) -> None:
+        if self._leading is None and self._promotion is None:
+            self._decide_following(now_ms)
+        elif self._leading is not None:
+            self._check_key(now_ms)
+        self._tell(now_ms)
+
+    def _decide_following(self, now_ms: int) -> None:
+        replica = self.ctx.replica
+        if replica.diverged:
+            self._read_peer = True
+            self._rebuild(now_ms, replica.diverged)
+            return
+        if self._reading or self._read_at_ms != FAR_MS:
+            return
+        if not self._watcher.caught_up:
+            if self.role is not Role.FOLLOWER:
+                self._become(Role.CATCHING_UP, f"Listing the journal after record {replica.mark.n}.")
+        elif replica.set_aside:
+            one = replica.set_aside[0]
+            self._become(Role.CATCHING_UP, f"Not ready, record {one.n} is set aside: {one.reason}.")
+            if not self.forced:
+                self._cure(now_ms, one.n)
+                return
+        elif not self._watcher.fresh(now_ms):
+            self._become(Role.CATCHING_UP, "The store has not been heard of for a while: not ready.")
+        else:
+            self._become(Role.STANDBY, f"Applied the durable tail, record {replica.mark.n}.")
+        if self._may_campaign(now_ms):
+            self._campaign = Campaign(self.ctx, self._won, self._lost)
+            self._campaign.start(now_ms)
+
+    def _may_campaign(self, now_ms: int) -> bool:
+        """Only a node that can reach the durable tail campaigns, or one that an operator has given the word."""
+        view = self.ctx.view
+        if view.leader is not None or view.paused or self._campaign is not None or not self._watcher.caught_up:
+            return False
+        return (self.role is Role.STANDBY or self.forced) and now_ms >= self._may_campaign_at_ms()
+
+    def _may_campaign_at_ms(self) -> int:
+        """A named successor goes first, and a leader that has just resigned goes last."""
+        view, me = self.ctx.view, self.identity.name
+        at_ms = self._patience_until_ms
+        note = view.notes.get(max(view.notes)) if view.notes else None
+        if note is not None and note.successor and note.successor != me:
+            chosen = view.nodes.get(note.successor)
+            if chosen is not None and chosen.ready:
+                at_ms = max(at_ms, view.no_leader_since_ms + PREFERENCE_MS)
+        return at_ms
+
+    def _check_key(self, now_ms: int) -> None:
+        """A leader whose key was seen to be another's, or gone, is not the leader any more."""
+        leading, view = self._leading, self.ctx.view
+        if leading is None or view.revision < leading.epoch or not self._watcher.caught_up:
+            return
+        if leading.phase is not Phase.RESIGNING and (view.leader is None or view.leader.epoch != leading.epoch):
+            leading.end(now_ms, f"The leader key of epoch {leading.epoch} is gone.", clean=False)
+
+    def _become(self, role: Role, sentence: str) -> None:
+        if role is self.role:
+            return
+        self.role, self.sentence = role, sentence
+        self.ctx.desk.do(ChangeRole(role, sentence))
+        if self._publisher is not None:
+            self._history_count += 1
+            entry = HistoryEntry(self.identity.name, self.epoch, role.value, sentence, self.ctx.wall_us)
+            self._publisher.note(self._history_count, entry)
+
+    def _tell(self, now_ms: int) -> None:
+        replica, who = self.ctx.replica, self.identity
+        self._registration.want(
+            now_ms,
+            NodeValue(
+                name=who.name,
+                run=who.run,
+                role=self.role.value,
+                ready=self.ready,
+                mark_n=replica.mark.n,
+                mark_epoch=replica.mark.epoch,
+                reads=READS,
+                snapshots=self._snapshots.confirmed,
+                pin_n=self._pin_n,
+                set_aside=len(replica.set_aside),
+                rpc=who.rpc,
+                door=who.door,
+                admin=who.admin,
+            ),
+        )
+
+    # --- leading ---
+
+    def _lost(self, now_ms: int, sentence: str) -> None:
+        self._campaign = None
+        self._patience_until_ms = now_ms + 100
+        self.ctx.desk.say(sentence)
+
+    def _won(self, now_ms: int, epoch: int, lease: int) -> None:
+        self._campaign = None
+        self._promotion = Promotion(
+            self.ctx, epoch, lease, forced=self.forced, ready=self._promoted, failed=self._not_promoted
+        )
+        self._become(Role.PROMOTING, f"Elected: epoch {epoch}.")
+        self._promotion.start(now_ms)
+
+    def _not_promoted(self, now_ms: int, sentence: str) -> None:
+        promotion = self._promotion
+        ensure(promotion is not None, "only a promotion can fail")
+        assert promotion is not None
+        self._promotion = None
+        self.ctx.desk.do(DropLease(promotion.lease, revoke=True))
+        self._patience_until_ms = now_ms + PREFERENCE_MS
+        self._become(Role.CATCHING_UP, sentence)
+        self._watcher.relist(now_ms)
+
+    def _promoted(self, now_ms: int, ready: Ready) -> None:
+        promotion = self._promotion
+        assert promotion is not None
+        self._promotion = None
+        self.forced = False
+        self._watcher.journal = False
+        self.sentence = ready.sentence
+        if ready.distrust_owners:
+            self.index.distrust_owners()
+        self._leading = Leading(self.ctx, promotion.epoch, promotion.lease, now_ms, began=self._began, over=self._over)
+        self._leading.begin(now_ms, ready.handover_ms)
+
+    def _began(self, now_ms: int) -> None:
+        leading = self._leading
+        assert leading is not None
+        self._history_count = 0
+        self._publisher = Publisher(self.ctx, leading.epoch, leading.lease)
+        self._floor = Floor(self.ctx, leading.epoch, now_ms)
+        self._become(Role.PRIMARY, self.sentence)
+        self._publisher.publish()
+        self._publisher.trim_history()
+
+    def _switchover(self, now_ms: int, target: str) -> None:
+        leading = self._leading
+        if leading is None or leading.phase is not Phase.SERVING:
+            self.ctx.desk.say("Nothing to hand over: this node is not the primary.")
+            return
+        others = [node for name, node in self.ctx.view.nodes.items() if name != self.identity.name and node.ready]
+        if not others or (target and all(node.name != target for node in others)):
+            self.ctx.desk.say(f"No hand-over: {target or 'no other node'} is not ready.")
+            return
+        self._become(Role.STEPPING_DOWN, f"Switchover asked for: handing over to {target or 'whoever is ready'}.")
+        leading.hand_over(now_ms, target)
+
+    def _over(self, now_ms: int, sentence: str, clean: bool) -> None:
+        """The epoch has ended here. Unless everything decided is durable, the state cannot be trusted: rebuild."""
+        leading = self._leading
+        assert leading is not None
+        self._leading = None
+        for part in (self._floor, self._publisher):
+            if part is not None:
+                part.close()
+        self._floor = self._publisher = None
+        self.ctx.desk.do(DropLease(leading.lease, revoke=True))
+        self._watcher.journal = True
+        self._patience_until_ms = now_ms + PREFERENCE_MS
+        if clean:
+            self.ctx.replica.follow(leading.bulk_written)
+            self._become(Role.CATCHING_UP, sentence)
+            self._watcher.relist(now_ms)
+        else:
+            self._rebuild(now_ms, sentence)
+
+    def _lease_lost(self, now_ms: int, lease: int) -> None:
+        self._registration.lease_lost(now_ms, lease)
+        if self._campaign is not None:
+            self._campaign.lease_lost(now_ms, lease)
+        if self._promotion is not None and self._promotion.lease == lease:
+            self._promotion.close()
+            self._not_promoted(now_ms, "The lease ended before the promotion was done.")
+        if self._leading is not None and self._leading.lease == lease:
+            self._leading.end(now_ms, f"The lease of epoch {self._leading.epoch} has ended.", clean=False)
+
+    def _buffer_failed(self, now_ms: int, reason: str) -> None:
+        if self._promotion is not None:
+            self._promotion.drain_failed(now_ms, reason)
+        elif self._leading is not None:
+            self.ctx.desk.say(f"The buffer is away ({reason}): acknowledgements wait for the store.", grave=True)
+            self._leading.push_failed(now_ms)
+
+    # --- rebuilding ---
+
+    def _rebuild(self, now_ms: int, reason: str) -> None:
+        """Forget the state and read it anew: a snapshot (ours, or a peer's if ours does not do), then the journal."""
+        if self._promotion is not None:
+            self._promotion.close()
+            self._not_promoted(now_ms, reason)
+        if self.ctx.replica.mark.n == 0 and not self.ctx.replica.set_aside:
+            self._read_peer = True  # the journal's beginning is gone, and our own snapshot was of no use
+        self._snapshots.abandon()
+        self.ctx.replica.reset()
+        self._become(Role.FOLLOWER, f"Rebuilding: {reason}.")
+        self._read_at_ms = now_ms if not self._read_peer else now_ms + REBUILD_PAUSE_MS
+
+    def _cure(self, now_ms: int, n: int) -> None:
+        """A peer's snapshot whose end is past a record that cannot be applied replaces it."""
+        if any(s.low_n >= n for _, s in self._peer_snapshots()):
+            self._read_peer = True
+            self._rebuild(now_ms, f"a peer's snapshot is past record {n}")
+
+    def _peer_snapshots(self) -> list[tuple[str, SnapshotMark]]:
+        """Confirmed snapshots of other nodes, the newest last; at equal age the leader's."""
+        view, me = self.ctx.view, self.identity.name
+        leads = view.leader.value.name if view.leader is not None else ""
+        found = [
+            (s.low_n, name == leads, name, s) for name, node in view.nodes.items() if name != me for s in node.snapshots
+        ]
+        return [(name, s) for _, _, name, s in sorted(found, key=lambda one: one[:3])]
+
+    def _read_snapshot(self, now_ms: int) -> None:
+        self._read_at_ms = FAR_MS
+        self._reading = True
+        peer = ""
+        if self._read_peer:
+            peers = self._peer_snapshots()
+            self._pin_n = self.ctx.view.floor_n
+            peer = peers[-1][0] if peers else ""
+        self.ctx.desk.do(ReadSnapshot(peer))
+
+    def _snapshot_read(self, now_ms: int, event: SnapshotRead) -> None:
+        if not self._reading:
+            return
+        self._reading = False
+        wanted_peer, self._read_peer = self._read_peer, False
+        self._pin_n = -1
+        if event.raw is not None:
+            try:
+                loaded = load_snapshot(event.raw, self.identity.cluster)
+                self.ctx.replica.load(loaded)
+                if event.source == "disk":
+                    mark = SnapshotMark(loaded.low.n, loaded.end.epoch, loaded.end.n)
+                    self._snapshots.known(now_ms, mark)
+                self.ctx.desk.say(f"Loaded a snapshot from {event.source}: replay goes on after record {loaded.low.n}.")
+            except UnreadableSnapshot as error:
+                self.ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", grave=True)
+        elif wanted_peer and self.ctx.view.floor_n > 0:
+            self.ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")
+        self._become(Role.CATCHING_UP, f"Listing the journal after record {self.ctx.replica.mark.n}.")
+        self._watcher.relist(now_ms)

@@ -18,6 +18,7 @@ from leasehold.index.records import Begin, Handover, Record
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.journal.snapshot import Loaded
 
 
 class Took(Enum):
@@ -52,7 +53,18 @@ class LastWrite(Struct, frozen=True):
 class Replica:
     """The standby's half of the state; the primary goes on with the same `index`."""
 
-    __slots__ = ("_make", "bulk", "diverged", "handover", "index", "last_write", "mark", "records_applied", "set_aside")
+    __slots__ = (
+        "_bulk_seen",
+        "_make",
+        "bulk",
+        "diverged",
+        "handover",
+        "index",
+        "last_write",
+        "mark",
+        "records_applied",
+        "set_aside",
+    )
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
         self._make = make_index
@@ -68,6 +80,21 @@ class Replica:
         self.diverged = ""
         self.records_applied = 0
         self.last_write = LastWrite()
+        self._bulk_seen = (0, 0)
+
+    def load(self, loaded: Loaded) -> None:
+        """Begin from a snapshot: replay goes on after its lowest slice."""
+        self.reset()
+        self.index.load(loaded.keyless, loaded.slices)
+        self.mark = loaded.low
+        self.bulk.begin(self.mark.epoch, known_from_start=False)
+
+    def follow(self, bulk_written: int) -> None:
+        """Go on with the state of an epoch that this node has led and cleanly handed over."""
+        self.bulk = BulkReader()
+        self.bulk.begin(self.mark.epoch, known_from_start=True)
+        self.bulk.skip_to(bulk_written)
+        self.set_aside = []
 
     def take_explicit(self, now_ms: int, n: int, raw: bytes, *, live: bool) -> Took:
         """One value of `journal/explicit/`, whose key says that its first record is `n`."""
@@ -77,7 +104,8 @@ class Replica:
             return self._put_aside(n, str(error)) if n > self.mark.n else Took.OLD
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
-        self._saw(now_ms, batch.epoch, batch.right_ms, live)
+        if batch.last_n > self.mark.n:
+            self._saw(now_ms, batch.epoch, batch.right_ms, live)
         return self.take_batch(batch)
 
     def take_batch(self, batch: ExplicitBatch) -> Took:
@@ -113,7 +141,9 @@ class Replica:
             batch = decode_bulk(raw)
         except UnreadableBatch:
             return
-        self._saw(now_ms, batch.epoch, batch.right_ms, live)
+        if (batch.epoch, batch.number) > self._bulk_seen:
+            self._bulk_seen = (batch.epoch, batch.number)
+            self._saw(now_ms, batch.epoch, batch.right_ms, live)
         self.bulk.offer(batch)
         self._count_bulk()
 
@@ -130,9 +160,11 @@ class Replica:
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
         for hint in batch.hints:
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
-        ended_ms = self.bulk.ended_before_ms(index.max_term_ms)
-        if batch.complete and ended_ms >= 0:
-            index.expire_until(ended_ms)
+        index.observe(batch.leader_ms)
+        if self.bulk.gap_closed_ms == batch.leader_ms:
+            index.gap_closed(batch.leader_ms)
+        if batch.complete:
+            index.expire_until(batch.leader_ms)
 
     def _put_aside(self, n: int, reason: str) -> Took:
         if all(one.n != n for one in self.set_aside):

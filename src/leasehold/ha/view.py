@@ -19,11 +19,12 @@ class Leader(Struct, frozen=True):
 class View:
     """Leader, notes, nodes, floor and pause as of `revision`."""
 
-    __slots__ = ("_keys", "floor_n", "leader", "no_leader_since_ms", "nodes", "notes", "paused", "revision")
+    __slots__ = ("_keys", "_listed", "floor_n", "leader", "no_leader_since_ms", "nodes", "notes", "paused", "revision")
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self.revision = 0
+        self._listed = 0
         self.leader: Leader | None = None
         self.no_leader_since_ms = 0
         self.notes: dict[int, EndNote] = {}
@@ -36,7 +37,7 @@ class View:
         had_leader = self.leader is not None
         self.leader, self.paused, self.floor_n = None, False, 0
         self.notes, self.nodes = {}, {}
-        self.revision = revision
+        self.revision = self._listed = revision
         for kv in kvs:
             self._put(kv)
         if self.leader is None and had_leader:
@@ -48,6 +49,8 @@ class View:
         self.revision = max(self.revision, event.kv.mod_revision)
         if key.startswith(keys.journal):
             return False
+        if event.kv.mod_revision <= self._listed:
+            return True  # a watch that is behind a list tells old news
         if event.type is EventType.PUT:
             self._put(event.kv)
         elif key == keys.leader:

@@ -49,7 +49,8 @@ class Watcher(Activity):
     @property
     def wake_at_ms(self) -> int:
         verify_ms = FAR_MS if self._verify_asked or not self.caught_up else self._verify_due_ms()
-        return min(self._retry_at_ms, verify_ms, self._behind_since_ms + PATIENCE_MS)
+        behind_ms = self._behind_since_ms + PATIENCE_MS if self._watch else FAR_MS
+        return min(self._retry_at_ms, verify_ms, behind_ms)
 
     def _verify_due_ms(self) -> int:
         """A silent watch is asked about soon, one that speaks now and then."""
@@ -160,7 +161,8 @@ class Watcher(Activity):
             return
         self.heard_ms = now_ms
         leader, tail = event.result.results
-        assert isinstance(leader, RangeResult) and isinstance(tail, RangeResult)
+        assert isinstance(leader, RangeResult)
+        assert isinstance(tail, RangeResult)
         if tail.kvs:
             self.tail_n = slot_number(tail.kvs[0].key)
         self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)

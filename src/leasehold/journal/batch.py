@@ -166,7 +166,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:
     if magic != _MAGIC or found != kind:
         raise UnreadableBatch("this value is not a journal batch of the expected kind")
     if not VERSION_OLDEST <= version <= VERSION_NEWEST:
-        raise UnreadableBatch(f"a batch of version {version}; this release reads up to {VERSION_NEWEST}: upgrade this node")
+        raise UnreadableBatch(
+            f"a batch of version {version}; this release reads up to {VERSION_NEWEST}: upgrade this node"
+        )
     if zlib.crc32(body) != crc:
         raise UnreadableBatch("a batch whose checksum does not match: its bytes were damaged")
     try:

@@ -38,6 +38,10 @@ class BulkReader:
         self.last_complete_ms = -1
         self._waiting = {at: batch for at, batch in self._waiting.items() if at[0] >= epoch}
 
+    def skip_to(self, number: int) -> None:
+        """Everything up to `number` is our own doing."""
+        self._next = number + 1
+
     def offer(self, batch: BulkBatch) -> None:
         """A batch was read; duplicates and older epochs are dropped."""
         if batch.epoch < self.epoch or (batch.epoch == self.epoch and self._next and batch.number < self._next):
@@ -60,14 +64,6 @@ class BulkReader:
                 self.last_complete_ms = batch.leader_ms
             out.append(batch)
         return out
-
-    def ended_before_ms(self, term_ms: int) -> int:
-        """Everything with an end before this (leader time) has ended beyond doubt; -1: nothing has."""
-        if self.last_complete_ms < 0:
-            return -1
-        if self.gap_closed_ms >= 0 and self.last_complete_ms < self.gap_closed_ms + term_ms:
-            return -1
-        return self.last_complete_ms
 
     def has_all_to(self, number: int) -> bool:
         """Whether every batch of this epoch up to `number` has counted here, without a gap."""

@@ -21,7 +21,17 @@ class Committer:
     Law: `durable` moves only when the store has said that the batch stands in its slot under our fence.
     """
 
-    __slots__ = ("_explicit", "_finished", "_last", "_pending", "_pending_bytes", "_right_ms", "durable", "version", "writer")
+    __slots__ = (
+        "_explicit",
+        "_finished",
+        "_last",
+        "_pending",
+        "_pending_bytes",
+        "_right_ms",
+        "durable",
+        "version",
+        "writer",
+    )
 
     def __init__(self, explicit_prefix: bytes, writer: FencedWriter, tail: Mark, right_ms: int, version: int) -> None:
         self._explicit = explicit_prefix

@@ -38,7 +38,17 @@ class Fate(Enum):
 class FencedWriter:
     """At most one slot in flight. `sent_ms` after `WRITTEN` is when the write that counted was sent, at the latest."""
 
-    __slots__ = ("_attempts", "_first_sent_ms", "_key", "_last_sent_ms", "_leader_key", "_txn", "_value", "epoch", "sent_ms")
+    __slots__ = (
+        "_attempts",
+        "_first_sent_ms",
+        "_key",
+        "_last_sent_ms",
+        "_leader_key",
+        "_txn",
+        "_value",
+        "epoch",
+        "sent_ms",
+    )
 
     def __init__(self, leader_key: bytes, epoch: int) -> None:
         self._leader_key = leader_key
@@ -95,7 +105,8 @@ class FencedWriter:
             self._txn = None
             return Fate.WRITTEN
         leader, slot = result.results
-        assert isinstance(leader, RangeResult) and isinstance(slot, RangeResult)
+        assert isinstance(leader, RangeResult)
+        assert isinstance(slot, RangeResult)
         if not leader.kvs or leader.kvs[0].create_revision != self.epoch:
             return Fate.DEPOSED
         if slot.kvs and slot.kvs[0].value == self._value:

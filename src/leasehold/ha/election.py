@@ -1,0 +1,97 @@
+"""Win the leader key, or learn who has it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.desk import Activity
+from leasehold.ha.effects import DropLease, KeepLease
+from leasehold.ha.events import Failure, StoreAnswered
+from leasehold.ha.keys import LeaderValue, pack
+from leasehold.mvcc.model import (
+    Compare,
+    CompareResult,
+    CompareTarget,
+    KeyValue,
+    LeaseGrantResult,
+    Put,
+    Range,
+    RangeResult,
+    Txn,
+    TxnResult,
+)
+
+RETRY_MS = 100
+
+
+class Campaign(Activity):
+    """A lease of its own (ids are never reused), then one transaction: whoever finds the key absent creates it.
+
+    An unknown outcome is cleared up by the same transaction again: a key with our run on our lease is ours.
+    `won(now_ms, epoch, lease)` or `lost(now_ms, sentence)`.
+    """
+
+    __slots__ = ("_asked_ms", "_ctx", "_lease", "_lost", "_won", "wake_at_ms")
+
+    def __init__(self, ctx: Context, won: Callable[[int, int, int], None], lost: Callable[[int, str], None]) -> None:
+        super().__init__()
+        self._ctx, self._won, self._lost = ctx, won, lost
+        self._lease = 0
+        self._asked_ms = 0
+        self.wake_at_ms = FAR_MS
+
+    def start(self, now_ms: int) -> None:
+        self._asked_ms = now_ms
+        ttl_s = -(-self._ctx.settings.leader_ttl_ms // 1000)
+        self._ctx.desk.grant(self, ttl_s, self._granted)
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self.wake_at_ms:
+            self.wake_at_ms = FAR_MS
+            self._try(now_ms)
+
+    def _granted(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, LeaseGrantResult):
+            self._end(now_ms, "The store gave no lease to campaign with.")
+            return
+        self._lease = event.result.id
+        self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._asked_ms))
+        self._try(now_ms)
+
+    def _try(self, now_ms: int) -> None:
+        who, key = self._ctx.identity, self._ctx.keys.leader
+        value = pack(LeaderValue(who.name, who.run, who.rpc, who.door, who.admin))
+        txn = Txn(
+            compare=(Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, 0),),
+            success=(Put(key, value, lease=self._lease), Range(key)),
+            failure=(Range(key),),
+        )
+        self._ctx.desk.ask(self, txn, self._answered)
+
+    def _answered(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, TxnResult):
+            if event.failure is Failure.REFUSED:
+                self._end(now_ms, f"The store refuses a new leader: {event.error}.")
+            else:
+                self.wake_at_ms = now_ms + RETRY_MS
+            return
+        found = event.result.results[-1]
+        assert isinstance(found, RangeResult)
+        leader: KeyValue | None = found.kvs[0] if found.kvs else None
+        if leader is not None and leader.lease == self._lease:
+            self.close()
+            self._won(now_ms, leader.create_revision, self._lease)
+        else:
+            self._end(now_ms, "Another node was elected.")
+
+    def lease_lost(self, now_ms: int, lease: int) -> None:
+        if lease == self._lease:
+            self._end(now_ms, "The campaign's lease has ended.")
+
+    def _end(self, now_ms: int, sentence: str) -> None:
+        self.close()
+        if self._lease:
+            # Revoked, because a key that was created by an attempt without answer must not stand on.
+            self._ctx.desk.do(DropLease(self._lease, revoke=True))
+        self._lost(now_ms, sentence)

@@ -1,0 +1,208 @@
+"""From elected to `begin`: the exact order that keeps the promises. Pure.
+
+1. read the journal with a linearizable read to its tail, and apply all of it (nobody else can write to it any more);
+2. wait until the old primary's right to serve has ended, unless a note says that it will not answer again;
+3. drain the buffer: batches that were acknowledged and not yet written;
+4. one-time cleanup, with counts;
+5. `begin` (written by `Leading`), durable before the first answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.desk import Activity
+from leasehold.ha.effects import DrainBuffer
+from leasehold.ha.events import StoreAnswered
+from leasehold.ha.lister import Lister
+from leasehold.ha.replica import Took
+from leasehold.journal.batch import UnreadableBatch, decode_explicit
+from leasehold.journal.chain import Fit, fit
+from leasehold.journal.fenced import Fate, FencedWriter, slot_key
+from leasehold.mvcc.model import TxnResult
+
+RETRY_MS = 100
+
+
+class Ready(Struct, frozen=True):
+    """Everything that `begin` needs to know."""
+
+    handover_ms: int | None  # leader time of a hand-over that holds, else None: full grace
+    distrust_owners: bool
+    applied: int
+    drained: int
+    sentence: str
+
+
+class Promotion(Activity):
+    """`ready(now_ms, Ready)` or `failed(now_ms, sentence)`, once."""
+
+    __slots__ = (
+        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced", "_lister", "_ready",
+        "_retry_at_ms", "_uses_buffer", "_wait_until_ms", "_writer", "epoch", "lease",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ctx: Context,
+        epoch: int,
+        lease: int,
+        *,
+        forced: bool,
+        ready: Callable[[int, Ready], None],
+        failed: Callable[[int, str], None],
+    ) -> None:
+        super().__init__()
+        self._ctx, self._ready, self._failed = ctx, ready, failed
+        self.epoch, self.lease = epoch, lease
+        self._forced = forced
+        self._applied_before = ctx.replica.records_applied
+        self._lister: Lister | None = None
+        self._retry_at_ms = FAR_MS
+        self._wait_until_ms = FAR_MS
+        self._uses_buffer = ctx.settings.durability == "buffered"
+        self._drain_asked = False
+        self._batches: list[bytes] = []
+        self._drained = 0
+        self._writer = FencedWriter(ctx.keys.leader, epoch)
+
+    @property
+    def wake_at_ms(self) -> int:
+        return min(self._retry_at_ms, self._wait_until_ms)
+
+    def close(self) -> None:
+        super().close()
+        if self._lister is not None:
+            self._lister.close()
+
+    def start(self, now_ms: int) -> None:
+        ctx = self._ctx
+        self._lister = Lister(
+            ctx.desk, ctx.keys, ctx.view, ctx.replica, journal=True, done=self._read, failed=self._not_read
+        )
+        self._lister.start()
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self._retry_at_ms:
+            self._retry_at_ms = FAR_MS
+            if self._writer.undecided:
+                self._ctx.desk.ask(self, self._writer.again(now_ms), self._attached)
+            else:
+                self.start(now_ms)
+        if now_ms >= self._wait_until_ms:
+            self._wait_until_ms = FAR_MS
+            self._right_ended(now_ms)
+
+    def _not_read(self, now_ms: int, reason: str) -> None:
+        if reason in ("below the floor", Took.FORK.value, Took.GAP.value):
+            self._fail(now_ms, f"The journal does not go on from here ({reason}).")
+        else:
+            self._retry_at_ms = now_ms + RETRY_MS
+
+    def _read(self, now_ms: int, revision: int) -> None:
+        replica = self._ctx.replica
+        if (replica.set_aside or replica.diverged) and not self._forced:
+            self._fail(now_ms, "The tail holds a record that cannot be applied: another node must lead.")
+            return
+        wait_ms = max(0, self._old_right_ends_ms() - now_ms)
+        if wait_ms:
+            self._ctx.desk.say(
+                f"Elected for epoch {self.epoch}; epoch {replica.mark.epoch} left no note: "
+                f"waiting {wait_ms} ms until it cannot answer any more."
+            )
+        self._wait_until_ms = now_ms + wait_ms
+        self.tick(now_ms)
+
+    def _old_right_ends_ms(self) -> int:
+        """When the last epoch that wrote anything can no longer answer, on this node's clock.
+
+        An epoch without a committed write never had the right to serve, so the newest one that wrote is all that
+        counts. Expired and revoked leases look the same; only a note in the deleting transaction proves an end.
+        """
+        last, settings = self._ctx.replica.last_write, self._ctx.settings
+        if last.epoch == 0 or last.epoch in self._ctx.view.notes:
+            return -FAR_MS
+        return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
+
+    def _right_ended(self, now_ms: int) -> None:
+        if self._uses_buffer:
+            self._drain_asked = True
+            self._ctx.desk.do(DrainBuffer(self.epoch))
+        else:
+            self._finish(now_ms)
+
+    # --- the buffer ---
+
+    def drained(self, now_ms: int, batches: tuple[bytes, ...]) -> None:
+        """What the buffer held. A batch is attached only if its predecessor is the tail."""
+        if self._drain_asked:
+            self._drain_asked = False
+            self._batches = list(batches)
+            self._attach(now_ms)
+
+    def drain_failed(self, now_ms: int, reason: str) -> None:
+        if not self._drain_asked:
+            return
+        if self._forced:
+            self.drained(now_ms, ())
+        else:
+            self._fail(now_ms, f"The buffer cannot be reached ({reason}): it may hold acknowledged records. "
+                       "Bring it back, or force the promotion.")  # fmt: skip
+
+    def _attach(self, now_ms: int) -> None:
+        while self._batches:
+            raw = self._batches[0]
+            try:
+                batch = decode_explicit(raw)
+            except UnreadableBatch as error:
+                self._ctx.desk.say(f"Set aside from the buffer: {error}.", grave=True)
+                self._batches.pop(0)
+                continue
+            verdict = fit(self._ctx.replica.mark, batch)
+            if verdict is Fit.NEXT:
+                txn = self._writer.write(now_ms, slot_key(self._ctx.keys.explicit, batch.first_n), raw)
+                self._ctx.desk.ask(self, txn, self._attached)
+                return
+            if verdict is not Fit.OLD:
+                self._ctx.desk.say(
+                    f"Set aside from the buffer: batch {batch.first_n} of epoch {batch.epoch} does not fit the tail.",
+                    grave=True,
+                )
+            self._batches.pop(0)
+        self._finish(now_ms)
+
+    def _attached(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, TxnResult):
+            self._retry_at_ms = now_ms + RETRY_MS
+            return
+        if self._writer.judge(event.result) is not Fate.WRITTEN:
+            self._fail(now_ms, "The leader key was lost while the buffer was being drained.")
+            return
+        self._ctx.replica.take_batch(decode_explicit(self._batches.pop(0)))
+        self._drained += 1
+        self._attach(now_ms)
+
+    # --- the end ---
+
+    def _finish(self, now_ms: int) -> None:
+        replica = self._ctx.replica
+        handover = replica.handover
+        holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk)
+        applied = replica.records_applied - self._applied_before
+        last = replica.last_write
+        aged = not last.live or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms
+        grace = "leases go on as handed over" if holds else "every lease gets its full term again"
+        sentence = (
+            f"Epoch {self.epoch} begins after record {replica.mark.n}: {applied} applied on the way, "
+            f"{self._drained} batches drained, {replica.index.object_count} objects; {grace}."
+        )
+        self.close()
+        handover_ms = handover.at_ms if holds and handover is not None else None
+        self._ready(now_ms, Ready(handover_ms, aged and replica.mark.n > 0, applied, self._drained, sentence))
+
+    def _fail(self, now_ms: int, sentence: str) -> None:
+        self.close()
+        self._failed(now_ms, sentence)

@@ -1,0 +1,82 @@
+"""What a new leader publishes besides the journal: the master view of Mooncake's clients, and the history. Pure."""
+
+from __future__ import annotations
+
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.desk import Activity
+from leasehold.ha.events import StoreAnswered
+from leasehold.ha.keys import pack
+from leasehold.ha.registry import HistoryEntry
+from leasehold.journal.fenced import fence
+from leasehold.mvcc.model import DeleteRange, Put, Range, RangeResult, SortOrder, Txn, prefix_end
+
+RETRY_MS = 200
+
+
+def view_key(cluster: str) -> bytes:
+    """Where Mooncake's clients look for their master."""
+    return b"mooncake-store/%s/master_view" % cluster.encode()
+
+
+class Publisher(Activity):
+    """Writes one thing after the other, each under the fence, each until it is answered.
+
+    The master view is deleted, then created: its create revision is the view version, and clients notice only that.
+    It hangs on the leader's lease, so it never outlives the leadership.
+    """
+
+    __slots__ = ("_ctx", "_epoch", "_jobs", "_lease", "wake_at_ms")
+
+    def __init__(self, ctx: Context, epoch: int, lease: int) -> None:
+        super().__init__()
+        self._ctx, self._epoch, self._lease = ctx, epoch, lease
+        self._jobs: list[Txn] = []
+        self.wake_at_ms = FAR_MS
+
+    def publish(self) -> None:
+        """Tell Mooncake's clients, of every cluster name that is served, where their master is."""
+        for cluster, address in self._ctx.identity.views:
+            key = view_key(cluster)
+            self._add(DeleteRange(key))
+            self._add(Put(key, address.encode(), lease=self._lease))
+
+    def note(self, count: int, entry: HistoryEntry) -> None:
+        """One line of history."""
+        key = self._ctx.keys.history + b"%020d-%06d" % (self._epoch, count)
+        self._add(Put(key, pack(entry)))
+
+    def trim_history(self) -> None:
+        """Keep the newest entries."""
+        prefix = self._ctx.keys.history
+        keep = self._ctx.settings.history_max
+        op = Range(prefix, prefix_end(prefix), limit=keep + 1, sort_order=SortOrder.DESCEND, keys_only=True)
+        self._ctx.desk.ask(self, op, self._history)
+
+    def _history(self, now_ms: int, event: StoreAnswered) -> None:
+        result = event.result
+        if isinstance(result, RangeResult) and len(result.kvs) > self._ctx.settings.history_max:
+            self._add(DeleteRange(self._ctx.keys.history, result.kvs[-1].key + b"\0"))
+        notes = sorted(self._ctx.view.notes)
+        if len(notes) > self._ctx.settings.history_max:
+            self._add(DeleteRange(self._ctx.keys.notes, self._ctx.keys.note(notes[-self._ctx.settings.history_max])))
+
+    def _add(self, op: Put | DeleteRange) -> None:
+        self._jobs.append(Txn(compare=(fence(self._ctx.keys.leader, self._epoch),), success=(op,)))
+        if len(self._jobs) == 1:
+            self._next()
+
+    def _next(self) -> None:
+        if self._jobs:
+            self._ctx.desk.ask(self, self._jobs[0], self._answered)
+
+    def _answered(self, now_ms: int, event: StoreAnswered) -> None:
+        if event.failure is None:
+            self._jobs.pop(0)
+            self._next()
+        else:
+            self.wake_at_ms = now_ms + RETRY_MS
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms >= self.wake_at_ms:
+            self.wake_at_ms = FAR_MS
+            self._next()

@@ -1,0 +1,82 @@
+"""When a node takes a snapshot of itself, and which ones it has confirmed. Pure."""
+
+from __future__ import annotations
+
+from leasehold.ha.context import FAR_MS, Context
+from leasehold.ha.effects import WriteSnapshot
+from leasehold.ha.registry import SnapshotMark
+from leasehold.journal.snapshot import SnapshotTaker
+
+STEP_MS = 2
+KEPT = 2
+
+
+class Snapshots:
+    """Takes one at a time, a few slices a step, so that no request waits long."""
+
+    __slots__ = ("_ctx", "_held", "_last_ms", "_last_n", "_next_step_ms", "_number", "_storing", "_taker", "confirmed")
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._taker: SnapshotTaker | None = None
+        self._held = b""  # the last frame, until its end is durable
+        self._storing: SnapshotMark | None = None
+        self._number = 0
+        self._last_n = 0
+        self._last_ms = 0
+        self._next_step_ms = FAR_MS
+        self.confirmed: tuple[SnapshotMark, ...] = ()  # on disk and read back, the newest last
+
+    @property
+    def wake_at_ms(self) -> int:
+        return self._next_step_ms
+
+    def known(self, now_ms: int, mark: SnapshotMark) -> None:
+        """A file was read back at start: only now may it be confirmed (its node's word was withdrawn until then)."""
+        self.confirmed = (mark,)
+        self._last_n, self._last_ms = mark.end_n, now_ms
+
+    def abandon(self) -> None:
+        """The state is being rebuilt: what was begun shows something that may never have happened."""
+        self._taker = None
+        self._held = b""
+        self._next_step_ms = FAR_MS
+
+    def consider(self, now_ms: int) -> None:
+        """Begin one if enough has been applied since the last."""
+        if self._taker is not None or self._storing is not None:
+            return
+        settings, n = self._ctx.settings, self._ctx.replica.mark.n
+        fresh = n - self._last_n
+        if fresh >= settings.snapshot_records or (fresh > 0 and now_ms - self._last_ms >= settings.snapshot_ms):
+            self._number += 1
+            self._taker = SnapshotTaker(self._ctx.replica.index, self._ctx.identity.cluster)
+            self._next_step_ms = now_ms
+
+    def tick(self, now_ms: int, durable_n: int) -> None:
+        """One step of the snapshot under way."""
+        taker = self._taker
+        if taker is None or now_ms < self._next_step_ms:
+            return
+        self._next_step_ms = now_ms + STEP_MS
+        if not taker.sliced:
+            first = taker.untouched
+            part = taker.slices(self._ctx.settings.snapshot_slices)
+            self._ctx.desk.do(WriteSnapshot(self._number, part, first=first, last=False))
+            return
+        if not self._held:
+            self._held = taker.keyless()
+        if taker.end.n > durable_n:
+            return  # valid once the number at its end is durable
+        self._ctx.desk.do(WriteSnapshot(self._number, self._held, first=False, last=True))
+        self._storing = SnapshotMark(taker.low_n, taker.end.epoch, taker.end.n)
+        self._last_n, self._last_ms = taker.end.n, now_ms
+        self.abandon()
+
+    def stored(self, snapshot: int) -> bool:
+        """The file is complete and read back: True if there is something new to confirm."""
+        if self._storing is None or snapshot != self._number:
+            return False
+        self.confirmed = (*self.confirmed, self._storing)[-KEPT:]
+        self._storing = None
+        return True

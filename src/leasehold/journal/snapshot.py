@@ -1,0 +1,133 @@
+"""A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
+
+A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, every slice, and the keyless slice last. Each
+slice carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer than
+that key's slice. Without its last frame a file is nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import zstandard
+from msgspec import Struct
+
+from leasehold.base.errors import PeerError
+from leasehold.index.index import Index
+from leasehold.index.snapshot import Keyless, Slice
+from leasehold.journal.chain import Mark
+
+SLICES: Final = 256
+_FRAME: Final = struct.Struct("<II")
+_VERSION: Final = 1
+_FRAME_BYTES_MAX: Final = 1 << 30
+_encoder = msgspec.msgpack.Encoder()
+_compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
+_decompressor = zstandard.ZstdDecompressor()
+
+
+class UnreadableSnapshot(PeerError):
+    """A snapshot's bytes are damaged or not complete. It is left as it is; another one, or the journal, must do."""
+
+
+class Head(Struct, frozen=True, array_like=True):
+    version: int
+    cluster: str
+    epoch: int
+    n: int
+
+
+class Loaded(Struct, frozen=True):
+    """A whole snapshot, decoded. `low` is where replay begins, `end` what must have been durable."""
+
+    head: Head
+    slices: tuple[Slice, ...]
+    keyless: Keyless
+
+    @property
+    def low(self) -> Mark:
+        return min((Mark(one.epoch, one.n) for one in self.slices), key=lambda mark: mark.n)
+
+    @property
+    def end(self) -> Mark:
+        return Mark(self.keyless.epoch, self.keyless.n)
+
+
+class SnapshotTaker:
+    """Takes one snapshot of an index that goes on changing: call `step` until it returns `last` as true."""
+
+    __slots__ = ("_cluster", "_index", "_next", "end", "low_n", "started")
+
+    def __init__(self, index: Index, cluster: str) -> None:
+        self._index = index
+        self._cluster = cluster
+        self._next = 0
+        self.started = Mark(index.epoch, index.last_n)
+        self.low_n = index.last_n  # replay begins after this record
+        self.end = Mark()  # known after the last step
+
+    @property
+    def untouched(self) -> bool:
+        return self._next == 0
+
+    @property
+    def sliced(self) -> bool:
+        """All slices are taken; only the keyless one is missing."""
+        return self._next == SLICES
+
+    def slices(self, count: int) -> bytes:
+        """The frames of the next `count` slices (and of the head, before the first)."""
+        parts = []
+        if self._next == 0:
+            parts.append(_pack(Head(_VERSION, self._cluster, self.started.epoch, self.started.n)))
+        for number in range(self._next, min(SLICES, self._next + count)):
+            parts.append(_pack(self._index.export_slice(number)))
+            self._next = number + 1
+        return b"".join(parts)
+
+    def keyless(self) -> bytes:
+        """The last frame. Law: written only once `end` is durable, or the file would show what never happened."""
+        keyless = self._index.export_keyless()
+        self.end = Mark(keyless.epoch, keyless.n)
+        return _pack(keyless)
+
+
+def load_snapshot(raw: bytes, cluster: str) -> Loaded:
+    """Decode a whole file; `UnreadableSnapshot` says what is wrong with it."""
+    frames = list(_frames(raw))
+    if len(frames) != SLICES + 2:
+        raise UnreadableSnapshot(f"a snapshot of {len(frames)} frames is not complete ({SLICES + 2} are)")
+    try:
+        head = msgspec.msgpack.decode(frames[0], type=Head)
+        slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in frames[1:-1])
+        keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
+    except msgspec.MsgspecError as error:
+        raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
+    if head.version != _VERSION or head.cluster != cluster:
+        raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
+    return Loaded(head, slices, keyless)
+
+
+def _pack(value: Struct) -> bytes:
+    body = _compressor.compress(_encoder.encode(value))
+    return _FRAME.pack(len(body), zlib.crc32(body)) + body
+
+
+def _frames(raw: bytes) -> Iterator[bytes]:
+    at, view = 0, memoryview(raw)
+    while at < len(raw):
+        if at + _FRAME.size > len(raw):
+            raise UnreadableSnapshot("a snapshot ends in the middle of a frame")
+        length, crc = _FRAME.unpack_from(raw, at)
+        body = view[at + _FRAME.size : at + _FRAME.size + length]
+        at += _FRAME.size + length
+        if len(body) != length or zlib.crc32(body) != crc:
+            raise UnreadableSnapshot("a snapshot's frame is damaged or cut off")
+        try:
+            yield _decompressor.decompress(body, max_output_size=_FRAME_BYTES_MAX)
+        except zstandard.ZstdError as error:
+            raise UnreadableSnapshot(f"a snapshot's frame does not decompress: {error}") from None
