@@ -32,6 +32,6 @@ def test_agrees_with_the_naive_model(seed: int) -> None:
         index.check()
         index.take_outbox()
         index.durable(index.last_n)
-    for what in ("put_end", "hit", "miss", "remove", "remove forced", "evicted", "upsert beside", "upsert over",
+    for what in ("put_end", "hit", "miss", "remove", "remove forced", "evicted", "upsert beside",
                  "copy_end", "put_revoke", "false death", "unmount", "exists"):  # fmt: skip
         assert driver.counts.get(what, 0) > 5, (what, driver.counts)

@@ -42,7 +42,7 @@ class Puts(Eviction):
     ) -> Started:
         """As `put_start`, but over what exists.
 
-        In place if no lease can be live, else beside it, readable until the end.
+        Beside it, readable until the end; in place only where space is short and no lease can be live.
         """
         bad = self._bad_put(tenant, key, size, config)
         if bad is not None:
@@ -138,8 +138,10 @@ class Puts(Eviction):
     def _start_over_finished(
         self, now: int, client: bytes, old: Object, size: int, config: PutConfig, request: int
     ) -> Started:
+        """Beside the old version if there is room: a writer that never ends must not cost what is acknowledged (P1)."""
         leased = self.lease_end_of(old) > now
-        if not leased and rounded(size) <= rounded(old.size) and self._writable(old, config):
+        fits = rounded(size) <= rounded(old.size) and self._writable(old, config)
+        if not leased and fits and not self._place(size, config):
             extents = tuple(Extent(replica.segment.incarnation, replica.offset) for replica in old.replicas)
             return self._start(now, client, old.tenant, old.key, size, config, request, None, extents)
         return self._start(now, client, old.tenant, old.key, size, config, request, None, ())

@@ -35,10 +35,13 @@ class Boot(Struct, frozen=True):
     life_fd: int  # reading ends when the guardian has ended
     control_fd: int
     reaped: tuple[str, ...] = ()
+    metadata: Listener | None = None  # the transfer engine's metadata server, if it is wanted
 
     def fds(self) -> tuple[int, ...]:
         """Every descriptor that must stay open over the exec."""
-        sockets = (*self.rpc, self.door, self.admin)
+        sockets = [*self.rpc, self.door, self.admin]
+        if self.metadata is not None:
+            sockets.append(self.metadata)
         return (*(listener.fd for listener in sockets), self.beat_fd, self.life_fd, self.control_fd)
 
 

@@ -45,6 +45,7 @@ from leasehold.ha.events import (
 from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import DeleteRange, Put, Range
+from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.node")
@@ -101,6 +102,7 @@ class Driver:
         if self._closed:
             return
         try:
+            self.machine.ctx.wall_us = wall_us()
             for effect in self.machine.handle(self._clock.now_ms(), event):
                 self._do(effect)
             self._on_progress()

@@ -21,7 +21,9 @@ class NodeGate:
         self.unknown_count = 0
         self.now_ms = 0
 
-    def __len__(self) -> int:
+    @property
+    def held(self) -> int:
+        """Answers that wait. (Not `__len__`: an idle gate must never count as no gate.)"""
         return len(self._answers)
 
     @property

@@ -26,6 +26,7 @@ class NodeSettings:
     admin: str = text("127.0.0.1:8700", help="HOST:PORT for people and probes (HTTP)")
     door: str = text("127.0.0.1:0", help="HOST:PORT on which other nodes' guardians forward connections to this worker")
     data_dir: str = text("leasehold-data/node", help="the directory for snapshots and the disk buffer")
+    buffer: str = text("disk", help="for durability = buffered: disk, or redis://HOST:PORT (Valkey, DragonflyDB too)")
     metadata_server: str = text("", help="HOST:PORT of a metadata server for Mooncake's transfer engine; off if empty")
     log: str = choice("text", "text", "json", help="the log's form")
     uvloop: bool = flag(True, help="run the worker on uvloop")

@@ -53,9 +53,11 @@ def unseal(data: bytes) -> bytes | None:
 class SnapshotFiles:
     """The snapshot effects of one node. All file work is done by one thread, in the order it was asked for."""
 
-    def __init__(self, folder: Path, tell: Callable[[NodeEvent], None]) -> None:
+    def __init__(self, folder: Path, tell: Callable[[NodeEvent], None], admin_of: Callable[[str], str]) -> None:
+        """`tell` takes what has come of an effect; `admin_of` knows a peer's admin port by its name."""
         self._folder = folder
         self._tell = tell
+        self._admin_of = admin_of
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         self._tasks = TaskSet()
@@ -87,7 +89,8 @@ class SnapshotFiles:
             raw = await self._loop.run_in_executor(self._thread, self._newest_raw)
         self._tell(SnapshotRead(raw, peer or "disk"))
 
-    async def _from_peer(self, admin: str) -> bytes | None:
+    async def _from_peer(self, peer: str) -> bytes | None:
+        admin = self._admin_of(peer)
         try:
             timeout = aiohttp.ClientTimeout(total=STREAM_TIMEOUT_S, connect=2.0, sock_read=10.0)
             async with (
@@ -96,7 +99,7 @@ class SnapshotFiles:
             ):
                 data = await answer.read() if answer.status == 200 else b""
         except (aiohttp.ClientError, TimeoutError) as error:
-            log.info("a peer's snapshot could not be read", peer=admin, error=str(error))
+            log.info("a peer's snapshot could not be read", peer=peer, error=str(error))
             return None
         return unseal(data)
 

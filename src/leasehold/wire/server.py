@@ -84,7 +84,7 @@ class Server:
         on_broken: Callable[[InvariantBroken], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.gate: Gate = gate or OpenGate()
+        self.gate: Gate = gate if gate is not None else OpenGate()
         self.settings = settings or WireSettings()
         self.log = structlog.get_logger("leasehold.wire")
         self.connections: set[Connection] = set()

@@ -68,7 +68,7 @@ class Door:
     counts: DoorCounts = field(default_factory=DoorCounts)
     _target: str = ""
     _open: bool = False
-    _pointed: asyncio.Event = field(default_factory=asyncio.Event)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
     _waiting: int = 0
@@ -87,11 +87,10 @@ class Door:
 
     def point(self, address: str) -> None:
         """The primary's worker-only port, "" while there is none."""
-        self._target = address
-        if address:
-            self._pointed.set()
-        else:
-            self._pointed.clear()
+        if address != self._target:
+            self._target = address
+            self._moved.set()  # whoever waits for the old one looks again
+            self._moved = asyncio.Event()
 
     async def close(self) -> None:
         self.set_open(False)
@@ -134,19 +133,35 @@ class Door:
             if peer_is_gone(client):
                 self.counts.gone += 1
                 return None
-            if not self._target:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._pointed.wait(), min(left_ms, 1000) / 1000)
-                continue
-            upstream = await dial(self._target, table)
+            upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
             if upstream is None:
-                await asyncio.sleep(REDIAL_PAUSE_S)
-            elif peer_is_gone(client):
-                reset(upstream)
-            else:
+                continue
+            if not peer_is_gone(client):
                 return upstream
+            reset(upstream)
         self.counts.reset_timeout += 1
         return None
+
+    async def _dial_unless_moved(self, table: str, timeout_s: float) -> socket.socket | None:
+        """Dial the primary, but not longer than it is the one: a dead or frozen worker's port may stay silent."""
+        moved, target = self._moved, self._target
+        waiting = asyncio.ensure_future(moved.wait())
+        dialling = asyncio.ensure_future(_dial_again(target, table)) if target else None
+        tasks = {waiting} if dialling is None else {waiting, dialling}
+        try:
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            return dialling.result() if dialling is not None and dialling.done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _dial_again(address: str, table: str) -> socket.socket:
+    """Dial until the worker there says that it is the primary; the caller sets the limit."""
+    while True:
+        if (sock := await dial(address, table)) is not None:
+            return sock
+        await asyncio.sleep(REDIAL_PAUSE_S)
 
 
 async def dial(address: str, table: str = "") -> socket.socket | None:

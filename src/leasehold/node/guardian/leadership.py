@@ -11,7 +11,11 @@ import structlog
 from leasehold.base.errors import LeaseholdError
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, unpack
-from leasehold.mvcc.model import EventType, KeyValue
+from leasehold.ha.registry import FloorValue
+from leasehold.journal.batch import decode_explicit
+from leasehold.journal.fenced import Fate, FencedWriter, slot_key
+from leasehold.mvcc.model import EventType, KeyValue, SortOrder, prefix_end
+from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.runtime.clock import wall_us
 
 log = structlog.get_logger("leasehold.guardian")
@@ -44,8 +48,12 @@ def _value(kv: KeyValue) -> LeaderValue:
     return unpack(LeaderValue, kv.value, kv.key)
 
 
-async def release(coord: Coord, keys: Keys, run: str, how: str, give_up_s: float) -> bool:
+async def release(
+    coord: Coord, keys: Keys, run: str, how: str, give_up_s: float, buffer: DiskBuffer | None = None
+) -> bool:
     """Delete the leader key if the reaped `run` holds it; True if it did. Only after waitpid has returned it.
+
+    What the run left in the buffer on the disk is written first: it was acknowledged.
 
     Repeating is safe whatever became of an answer: what is deleted is the key of exactly that run, at its create
     revision. After `give_up_s` the lease has done the same.
@@ -54,7 +62,7 @@ async def release(coord: Coord, keys: Keys, run: str, how: str, give_up_s: float
         async with asyncio.timeout(give_up_s):
             while True:
                 try:
-                    return await _release_once(coord, keys, run, how)
+                    return await _release_once(coord, keys, run, how, buffer)
                 except LeaseholdError as error:
                     log.warning("the dead worker's key cannot be given up yet", error=str(error))
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -63,14 +71,59 @@ async def release(coord: Coord, keys: Keys, run: str, how: str, give_up_s: float
         return False
 
 
-async def _release_once(coord: Coord, keys: Keys, run: str, how: str) -> bool:
+async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None) -> bool:
     kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
     if kv is None:
         return False
     value = _value(kv)
     if value.run != run:
         return False
+    epoch = kv.create_revision
+    if buffer is not None and epoch in buffer.epochs():
+        await _drain(coord, keys, buffer, epoch, kv.lease)
     note = EndNote(name=value.name, run=run, cause="reaped", detail=how, wall_us=wall_us())
-    txn = end_epoch(keys, kv.create_revision, note)
+    txn = end_epoch(keys, epoch, note)
     await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
+    if buffer is not None:
+        buffer.drop(epoch)
     return True
+
+
+async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int) -> None:
+    """Write what the dead worker had acknowledged and not yet sent, under its own fence, byte for byte.
+
+    The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written.
+    """
+    sent_ms = coord.now_ms()
+    left = await coord.lease_keep_alive_once(lease, timeout_s=CALL_TIMEOUT_S)
+    kept = coord.keep_alive(lease, left.ttl_s, sent_ms)
+    try:
+        tail_n = await _tail(coord, keys)
+        for last_n, raw in buffer.read(epoch):
+            if last_n <= tail_n:
+                continue
+            batch = decode_explicit(raw)
+            if batch.prev_n != tail_n:
+                log.error("a buffered batch does not follow the journal's tail: it is set aside", n=batch.first_n)
+                return
+            writer = FencedWriter(keys.leader, epoch)
+            txn = writer.write(coord.now_ms(), slot_key(keys.explicit, batch.first_n), raw)
+            result = await coord.txn(txn.compare, txn.success, txn.failure, timeout_s=CALL_TIMEOUT_S)
+            if writer.judge(result) is not Fate.WRITTEN:
+                log.error("the dead worker's epoch is over: what was only in its buffer is lost", n=batch.first_n)
+                return
+            tail_n = last_n
+            log.info("a batch from the buffer is in the journal", records=len(batch.records), n=last_n)
+    finally:
+        kept.close()
+
+
+async def _tail(coord: Coord, keys: Keys) -> int:
+    """The number of the last durable record."""
+    found = await coord.get(
+        keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND, timeout_s=CALL_TIMEOUT_S
+    )
+    if found.kvs:
+        return decode_explicit(found.kvs[0].value).last_n
+    floor = await coord.get_one(keys.floor, timeout_s=CALL_TIMEOUT_S)
+    return unpack(FloorValue, floor.value, keys.floor).n if floor is not None else 0

@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -37,6 +38,7 @@ from leasehold.ha.guardian import (
 )
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node.boot import Boot, Listener
+from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import door as doors
 from leasehold.node.guardian.child import Child, spawn
 from leasehold.node.guardian.leadership import follow_leader, release
@@ -67,7 +69,10 @@ class Guardian:
             for port in parse_compat(node.rpc_compat, node.cluster)
         ]
         self._door_listener = self._listen(node.door, "door")
+        self._door_socket = self._sockets[-1]
+        self._refusing = False
         self._admin = self._listen(node.admin, "admin")
+        self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         self._door = doors.Door(doorways, config.guardian.held_max, config.guardian.hold_timeout_ms)
         self._child: Child | None = None
@@ -107,6 +112,7 @@ class Guardian:
         if self._remote:
             self._coord = await connect(self._config.node.coord)
             self._tasks.start(follow_leader(self._coord, self._keys, self._on_leader))
+        self._refuse_at_door(True)
         self._tell(Start())
         try:
             while not self._ended.is_set():
@@ -119,6 +125,7 @@ class Guardian:
     async def _close(self) -> None:
         if self._child is not None:  # only after an error of ours: the worker dies with its guardian
             self._child.kill()
+        self._refuse_at_door(False)
         await self._tasks.close()
         await self._door.close()
         if self._coord is not None:
@@ -164,6 +171,7 @@ class Guardian:
                 life_fd=life_fd,
                 control_fd=control_fd,
                 reaped=reaped,
+                metadata=self._metadata,
             )
 
         child = spawn(boot)
@@ -172,12 +180,29 @@ class Guardian:
         log.info("a worker is started", pid=child.pid, run=run)
         self._tell(Spawned(run))
 
+    def _refuse_at_door(self, refuse: bool) -> None:
+        """While no worker listens at its door, turn callers away: they would wait in the queue of our socket."""
+        if refuse != self._refusing:
+            self._refusing = refuse
+            loop, fd = asyncio.get_running_loop(), self._door_socket.fileno()
+            if refuse:
+                loop.add_reader(fd, self._turn_away)
+            else:
+                loop.remove_reader(fd)
+
+    def _turn_away(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._door_socket.accept()[0].close()
+
     def _on_reaped(self, run: str, how: str) -> None:
         self._child = None
+        self._refuse_at_door(True)
         self._tell(Reaped(run, how))
 
     def _on_line(self, run: str, line: str) -> None:
         if line in ("serving", "not serving"):
+            self._refuse_at_door(False)
             if not self._remote:
                 self._door.point(self._door_listener.address if line == "serving" else "")
             self._tell(WorkerServes(run, line == "serving"))
@@ -189,8 +214,13 @@ class Guardian:
         was_leader = False
         if self._coord is not None:
             give_up_s = 3 * self._config.ha.leader_ttl_ms / 1000
-            was_leader = await release(self._coord, self._keys, run, how, give_up_s)
+            was_leader = await release(self._coord, self._keys, run, how, give_up_s, self._buffer())
         self._tell(Released(run, was_leader))
+
+    def _buffer(self) -> DiskBuffer | None:
+        """The dead worker's buffer, if it wrote one here."""
+        buffered = self._config.ha.durability == "buffered" and self._config.node.buffer == "disk"
+        return DiskBuffer(Path(self._config.node.data_dir) / "buffer") if buffered else None
 
 
 def run_guardian(config: NodeConfig) -> None:

@@ -1,0 +1,113 @@
+"""`leasehold journal show`: what stands in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import PREFIX_DEFAULT, Keys
+from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
+from leasehold.journal.fenced import slot_key
+from leasehold.journal.show import describe, plain
+from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
+
+PAGE_KEYS = 64
+
+coord_option = click.option(
+    "--coord", default="etcd://127.0.0.1:2379", show_default=True, envvar="LEASEHOLD_NODE_COORD", help="the store"
+)
+cluster_option = click.option("--cluster", default="mooncake_cluster", show_default=True, help="the cluster's name")
+prefix_option = click.option("--prefix", default=PREFIX_DEFAULT, show_default=True, help="as the nodes were told")
+
+
+@click.group()
+def journal() -> None:
+    """Look into the journal."""
+
+
+@journal.command()
+@coord_option
+@cluster_option
+@prefix_option
+@click.option("--from", "first_n", default=0, type=click.IntRange(0), help="the first record's number")
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="batches at most")
+@click.option("--bulk", is_flag=True, help="lease renewals and eviction hints instead of decisions")
+@click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
+def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
+    """Print the journal, a line for every record: number, time, what was decided."""
+    asyncio.run(_show(coord, Keys(cluster, prefix), first_n, limit, bulk, as_json))
+
+
+async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
+    async with await connect(url) as coord:
+        root = keys.bulk if bulk else keys.explicit
+        start = root if bulk else await _batch_with(coord, keys, first_n)
+        shown = 0
+        async for kv in _pages(coord, start, prefix_end(root)):
+            _print(kv, first_n, bulk, as_json)
+            shown += 1
+            if shown == limit:
+                break
+        if not shown:
+            click.echo("the journal is empty", err=True)
+
+
+async def _batch_with(coord: Coord, keys: Keys, n: int) -> bytes:
+    """The key of the batch that holds record `n`: the last one that begins at or before it."""
+    end = slot_key(keys.explicit, n + 1)
+    found = await coord.get(keys.explicit, end, limit=1, sort_order=SortOrder.DESCEND, keys_only=True)
+    return found.kvs[0].key if found.kvs else keys.explicit
+
+
+async def _pages(coord: Coord, start: bytes, end: bytes) -> AsyncIterator[KeyValue]:
+    while True:
+        found = await coord.get(start, end, limit=PAGE_KEYS)
+        for kv in found.kvs:
+            yield kv
+        if not found.more:
+            return
+        start = found.kvs[-1].key + b"\0"
+
+
+def _print(kv: KeyValue, first_n: int, bulk: bool, as_json: bool) -> None:
+    try:
+        batch: ExplicitBatch | BulkBatch = decode_bulk(kv.value) if bulk else decode_explicit(kv.value)
+    except UnreadableBatch as error:
+        click.echo(f"{kv.key.decode()}: cannot be read: {error}")
+        return
+    if as_json:
+        click.echo(msgspec.json.encode({"key": kv.key.decode(), "batch": _jsonable(batch)}))
+        return
+    when = datetime.fromtimestamp(batch.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    if isinstance(batch, BulkBatch):
+        state = "complete" if batch.complete else "to be continued"
+        at = f"as of {batch.as_of_n}, leader time {batch.leader_ms} ms, {state}"
+        click.echo(f"{when} epoch {batch.epoch} bulk {batch.number} {at}")
+        for each in (*batch.renewals, *batch.hints):
+            click.echo(f"    {describe(each)}")
+        return
+    for n, record in enumerate(batch.records, batch.first_n):
+        if n >= first_n:
+            click.echo(f"{n:>10} {when} epoch {batch.epoch} {describe(record)}")
+
+
+def _jsonable(batch: ExplicitBatch | BulkBatch) -> dict[str, object]:
+    """Names instead of places: what is packed as an array is for machines."""
+    fields = {name: getattr(batch, name) for name in batch.__struct_fields__}
+    for name in ("records", "renewals", "hints"):
+        if name in fields:
+            fields[name] = [
+                {"kind": type(one).__name__, **{f: _value(getattr(one, f)) for f in one.__struct_fields__}}
+                for one in fields[name]
+            ]
+    return fields
+
+
+def _value(value: object) -> object:
+    return value if isinstance(value, bool | int | float | str) else plain(value)

@@ -1,0 +1,191 @@
+"""`leasehold up`: everything on this machine, on loopback: a store, two nodes, two storage hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from leasehold.base.errors import LeaseholdError
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+class DidNotStart(LeaseholdError):
+    """A part did not come up; the message names its log."""
+
+
+class Up(msgspec.Struct):
+    """Where everything is: also written to DATA/up.json, for programs."""
+
+    coord: str
+    cluster: str
+    rpc: list[str]
+    admin: list[str]
+    data: str
+
+
+class Part:
+    """One process of the whole."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "leasehold", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is ours: we end the parts in order
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 -- this process has one thread
+            )
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not ready():
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
+                raise DidNotStart(f"{self.name} did not start; see {self.log}, which ends with:\n{tail}")
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+
+    def end(self, deadline_s: float) -> None:
+        try:
+            self.process.wait(max(0.1, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _says_200(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, http.client.HTTPException):
+        return False
+
+
+def _address(port: int) -> str:
+    """A loopback address; port 0 takes a free one."""
+    if port == 0:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    return f"127.0.0.1:{port}"
+
+
+def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
+    """Start everything in order; a line for each as soon as it answers."""
+    data = Path(where.data)
+    data.mkdir(parents=True, exist_ok=True)
+    parts.append(Part("store", ["store", "--listen", store, "--data", str(data / "store")], data / "store.log"))
+    parts[-1].wait(lambda: _listens(store))
+    click.echo(f"store    {where.coord}   (etcdctl --endpoints {store} works on it)")
+    nodes: list[Part] = []
+    for name, rpc, admin in zip("ab", where.rpc, where.admin, strict=True):
+        arguments = ["node", "--name", name, "--cluster", where.cluster, "--coord", where.coord, "--rpc", rpc]
+        arguments += ["--admin", admin, "--data-dir", str(data / f"node-{name}")]
+        nodes.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
+        parts.append(nodes[-1])
+    for node, rpc, admin in zip(nodes, where.rpc, where.admin, strict=True):
+        node.wait(lambda admin=admin: _says_200(f"http://{admin}/ready"))  # type: ignore[misc]  # early binding
+        click.echo(f"{node.name}   clients at {rpc}, admin at http://{admin}/api/status")
+    nodes[0].wait(lambda: any(_says_200(f"http://{admin}/primary") for admin in where.admin))
+    for number in (1, 2):
+        arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
+        parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
+        click.echo(f"host {number}   lends {segment}")
+
+
+@click.command()
+@click.option("--data", default="leasehold-data", show_default=True, type=click.Path(path_type=Path), help="directory")
+@click.option("--cluster", default="mooncake_cluster", show_default=True, help="the cluster's name")
+@click.option("--store-port", default=2379, show_default=True, help="the store's port; 0 takes a free one")
+@click.option("--rpc-port", default=50051, show_default=True, help="node a's port, node b takes the next; 0: free ones")
+@click.option("--admin-port", default=8700, show_default=True, help="the same for the admin ports")
+@click.option("--segment", default="256MiB", show_default=True, help="what each storage host lends")
+def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
+    """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""
+    store = _address(store_port)
+    second = [port + 1 if port else 0 for port in (rpc_port, admin_port)]
+    where = Up(
+        coord=f"etcd://{store}",
+        cluster=cluster,
+        rpc=[_address(rpc_port), _address(second[0])],
+        admin=[_address(admin_port), _address(second[1])],
+        data=str(data),
+    )
+    for address in (store, *where.rpc, *where.admin):
+        if _listens(address):
+            raise DidNotStart(f"something listens at {address} already: is another `leasehold up` running?")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    parts: list[Part] = []
+    try:
+        _start(where, store, segment, parts)
+        (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
+        click.echo(f"ready    `leasehold status` shows it, Ctrl-C ends it, data and logs are in {data}/")
+        _watch(parts)
+    except KeyboardInterrupt:
+        click.echo("ending: hosts, nodes, store")
+    finally:
+        _end(parts)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _watch(parts: list[Part]) -> None:
+    """Wait; say once if a part has ended by itself."""
+    told: set[str] = set()
+    while True:
+        for part in parts:
+            if part.process.poll() is not None and part.name not in told:
+                told.add(part.name)
+                click.echo(f"{part.name} has ended with status {part.process.returncode}; see {part.log}", err=True)
+        time.sleep(0.5)
+
+
+def _end(parts: list[Part]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    deadline_s = time.monotonic() + STOP_TIMEOUT_S
+    for kind in ("host", "node", "store"):
+        for part in (ours := [part for part in parts if part.name.startswith(kind)]):
+            part.stop()
+        for part in ours:
+            with contextlib.suppress(OSError):
+                part.end(deadline_s)

@@ -1,0 +1,79 @@
+"""The buffer on the disk: appended to before a batch is sent, by epoch, in files of a few MiB each.
+
+It outlives the process, not the host: a write in the page cache is enough for that, and no fsync is waited for.
+The guardian drains it before it gives up the dead worker's key.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.base.limits import MIB
+
+BUFFER_BYTES_MAX: Final = 256 * MIB
+FILE_BYTES: Final = 4 * MIB
+_FRAME: Final = struct.Struct("<QII")  # last record's number, length, checksum
+
+
+class BufferFull(LeaseholdError):
+    """The buffer holds as much as it may: acknowledgements wait for the store until it has taken some."""
+
+
+class DiskBuffer:
+    """Batches by epoch, in the order of their numbers. A file is `EPOCH-FIRST.buffer`."""
+
+    def __init__(self, folder: Path, bytes_max: int = BUFFER_BYTES_MAX, file_bytes: int = FILE_BYTES) -> None:
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._file_bytes = file_bytes
+        self._epoch = -1
+        self._files: list[tuple[Path, int, int]] = []  # of this run's epoch: (path, bytes, last number in it)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def push(self, epoch: int, last_n: int, batch: bytes) -> None:
+        """Append one finished batch."""
+        if epoch != self._epoch:
+            self._epoch, self._files = epoch, []
+        held = sum(size for _, size, _ in self._files)
+        if held + len(batch) > self._bytes_max:
+            raise BufferFull(f"the buffer on the disk holds {held} bytes: the store has to take some first")
+        if not self._files or self._files[-1][1] >= self._file_bytes:
+            self._files.append((self._folder / f"{epoch:020d}-{last_n:020d}.buffer", 0, 0))
+        path, size, _ = self._files[-1]
+        frame = _FRAME.pack(last_n, len(batch), zlib.crc32(batch)) + batch
+        with path.open("ab") as file:
+            file.write(frame)
+        self._files[-1] = (path, size + len(frame), last_n)
+
+    def forget(self, epoch: int, last_n: int) -> None:
+        """Everything up to `last_n` is in the store: files that hold nothing newer go."""
+        while epoch == self._epoch and self._files and self._files[0][2] <= last_n:
+            self._files.pop(0)[0].unlink(missing_ok=True)
+
+    def epochs(self) -> list[int]:
+        return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob("*.buffer")})
+
+    def read(self, epoch: int) -> Iterator[tuple[int, bytes]]:
+        """(last record's number, batch) for every whole frame; a torn end was never acknowledged."""
+        for path in self._paths(epoch):
+            data, at = path.read_bytes(), 0
+            while at + _FRAME.size <= len(data):
+                last_n, length, checksum = _FRAME.unpack_from(data, at)
+                batch = data[at + _FRAME.size : at + _FRAME.size + length]
+                if len(batch) < length or zlib.crc32(batch) != checksum:
+                    return
+                yield last_n, batch
+                at += _FRAME.size + length
+
+    def drop(self, epoch: int) -> None:
+        """That epoch is over, and what it left is attached or set aside."""
+        for path in self._paths(epoch):
+            path.unlink(missing_ok=True)
+
+    def _paths(self, epoch: int) -> list[Path]:
+        return sorted(self._folder.glob(f"{epoch:020d}-*.buffer"))

@@ -1,0 +1,120 @@
+"""A running node as its admin port shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import leasehold
+from leasehold.admin.status import ClusterStatus, HistoryLine, IndexCounts, NodeStatus, Operated
+from leasehold.ha.effects import Role
+from leasehold.ha.events import ForceAsked, SwitchoverAsked
+from leasehold.ha.keys import Keys
+from leasehold.node import cluster
+from leasehold.node.running import RunningNode
+
+SWITCHOVER_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.02
+
+
+class Face:
+    """Implements `admin.status.NodeFace`."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self._node = node
+        settings = node.config.node
+        self._keys = Keys(settings.cluster, settings.prefix)
+
+    def status(self) -> NodeStatus:
+        node, machine = self._node, self._node.machine
+        now_ms = node.clock.now_ms()
+        serves = machine.may_serve(now_ms)
+        identity, view = machine.identity, machine.ctx.view
+        return NodeStatus(
+            name=identity.name,
+            run=identity.run,
+            cluster=identity.cluster,
+            version=leasehold.__version__,
+            role=machine.role.value,
+            reason=machine.sentence,
+            may_serve=serves,
+            ready=serves or machine.ready,
+            epoch=machine.epoch,
+            leader=view.leader.value.name if view.leader is not None else "",
+            applied_n=machine.index.last_n,
+            durable_n=machine.durable_n,
+            lag_records=machine.lag,
+            set_aside=len(machine.ctx.replica.set_aside),
+            paused=view.paused,
+            rpc=identity.rpc,
+            admin=identity.admin,
+            up_ms=now_ms - node.started_ms,
+            connections=len(node.entrance.server.connections),
+            held_answers=node.gate.held,
+            durability=node.config.ha.durability,
+            index=self._index_counts(),
+            other_releases=node.entrance.other_releases(),
+            counters=self._counters(),
+        )
+
+    def _index_counts(self) -> IndexCounts:
+        index = self._node.machine.index
+        return IndexCounts(
+            objects=index.object_count,
+            unfinished=len(index.unfinished),
+            segments=len(index.segments),
+            clients=len(index.clients),
+            bytes_used=index.used_bytes,
+            bytes_total=index.total_bytes,
+            evicted=index.evicted_count,
+        )
+
+    def _counters(self) -> dict[str, int]:
+        node = self._node
+        counters = {f"refused: {reason}": count for reason, count in node.entrance.refusals().items()}
+        counters["outcome unknown"] = node.gate.unknown_count
+        counters["connections accepted"] = node.entrance.server.accepted
+        counters["connections turned away"] = node.entrance.server.turned_away
+        return counters
+
+    async def cluster(self) -> ClusterStatus:
+        return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
+
+    async def history(self, limit: int) -> list[HistoryLine]:
+        return await cluster.read_history(self._node.coord, self._keys, limit)
+
+    async def switchover(self, target: str) -> Operated:
+        """Ask the machine to hand over and wait until somebody else leads."""
+        node = self._node
+        if node.machine.role is not Role.PRIMARY:
+            who = (await self.cluster()).leader or "nobody"
+            return Operated(False, f"this node does not lead ({who} does): ask the leader")
+        others = [peer.name for peer in (await self.cluster()).nodes if peer.ready and not peer.leads]
+        if not others:
+            return Operated(False, "no other node is ready to lead: look at `leasehold status`")
+        if target and target not in others:
+            return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
+        node.driver.tell(SwitchoverAsked(target))
+        async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
+            return await self._successor()
+
+    async def _successor(self) -> Operated:
+        me = self._node.machine.identity.name
+        while True:
+            view = await self.cluster()
+            if view.leader and (view.leader != me or self._node.machine.role is Role.PRIMARY):
+                return Operated(view.leader != me, f"{view.leader} leads now")
+            await asyncio.sleep(POLL_S)
+
+    async def force(self) -> Operated:
+        self._node.driver.tell(ForceAsked())
+        return Operated(True, "this node will lead in spite of what it lacks, once it wins an election")
+
+    async def pause(self, reason: str) -> Operated:
+        return await cluster.pause(self._node.coord, self._keys, self._node.machine.identity.name, reason)
+
+    async def resume(self) -> Operated:
+        return await cluster.resume(self._node.coord, self._keys)
+
+    async def snapshot(self) -> bytes | None:
+        return await self._node.keeping.snapshots.newest_file()

@@ -1,0 +1,114 @@
+"""What is kept for the machine outside the store: snapshots on the disk, finished batches in the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from leasehold.base.errors import LeaseholdError, SettingError
+from leasehold.ha.effects import DrainBuffer, ForgetBuffer, PushBuffer, ReadSnapshot, WriteSnapshot
+from leasehold.ha.events import BufferDrained, BufferFailed, BufferPushed, NodeEvent
+from leasehold.node.buffer.disk import DiskBuffer
+from leasehold.node.buffer.redis import RedisBuffer
+from leasehold.node.settings import NodeConfig
+from leasehold.node.snapshots import SnapshotFiles
+from leasehold.runtime.tasks import TaskSet
+
+log = structlog.get_logger("leasehold.buffer")
+Tell = Callable[[NodeEvent], None]
+
+
+class Keeping:
+    """Implements `driver.Keeper`."""
+
+    def __init__(self, config: NodeConfig, tell: Tell, admin_of: Callable[[str], str]) -> None:
+        folder = Path(config.node.data_dir)
+        self._tell = tell
+        self._tasks = TaskSet()
+        self._line: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._busy = False
+        self.snapshots = SnapshotFiles(folder / "snapshots", tell, admin_of)
+        self._disk: DiskBuffer | None = None
+        self._redis: RedisBuffer | None = None
+        where = config.node.buffer
+        if where == "disk":
+            self._disk = DiskBuffer(folder / "buffer")
+        elif where.startswith(("redis://", "rediss://", "unix://")):
+            self._redis = RedisBuffer(where, config.node.cluster)
+        else:
+            raise SettingError(f"buffer = {where!r}: `disk` or redis://HOST:PORT is wanted")
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self.snapshots.close()
+        if self._redis is not None:
+            await self._redis.close()
+
+    def read_snapshot(self, effect: ReadSnapshot) -> None:
+        self.snapshots.read(effect)
+
+    def write_snapshot(self, effect: WriteSnapshot) -> None:
+        self.snapshots.write(effect)
+
+    def push(self, effect: PushBuffer) -> None:
+        self._in_turn(lambda: self._push(effect))
+
+    def forget(self, effect: ForgetBuffer) -> None:
+        self._in_turn(lambda: self._forget(effect))
+
+    def drain(self, effect: DrainBuffer) -> None:
+        self._in_turn(lambda: self._drain(effect))
+
+    def _in_turn(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One after the other: a batch must not overtake its predecessor, nor be forgotten before it is pushed."""
+        self._line.append(step)
+        if not self._busy:
+            self._busy = True
+            self._tasks.start(self._walk())
+
+    async def _walk(self) -> None:
+        try:
+            while self._line:
+                await self._line.pop(0)()
+        finally:
+            self._busy = False
+
+    async def _push(self, effect: PushBuffer) -> None:
+        try:
+            if self._disk is not None:
+                self._disk.push(effect.epoch, effect.last_n, effect.batch)
+            elif self._redis is not None:
+                await self._redis.push(effect.epoch, effect.last_n, effect.batch)
+        except (LeaseholdError, OSError) as error:
+            self._tell(BufferFailed(str(error)))
+        else:
+            self._tell(BufferPushed(effect.last_n))
+
+    async def _forget(self, effect: ForgetBuffer) -> None:
+        try:
+            if self._disk is not None:
+                self._disk.forget(effect.epoch, effect.last_n)
+            elif self._redis is not None:
+                await self._redis.forget(effect.epoch, effect.last_n)
+        except (LeaseholdError, OSError) as error:
+            log.info("the buffer could not be trimmed: it will be later", error=str(error))
+
+    async def _drain(self, effect: DrainBuffer) -> None:
+        try:
+            if self._redis is not None:
+                batches = await self._redis.drain(effect.before_epoch)
+            else:
+                batches = self._drain_disk(effect.before_epoch)
+        except (LeaseholdError, OSError) as error:
+            self._tell(BufferFailed(str(error)))
+        else:
+            self._tell(BufferDrained(tuple(batches)))
+
+    def _drain_disk(self, before_epoch: int) -> list[bytes]:
+        """What this node's own earlier runs left. The guardian has drained it, unless the whole host went down."""
+        if self._disk is None:
+            return []
+        return [batch for epoch in self._disk.epochs() if epoch < before_epoch for _, batch in self._disk.read(epoch)]

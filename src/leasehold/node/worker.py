@@ -1,0 +1,84 @@
+"""The worker process: started by a guardian with `python -m leasehold.node.worker FD`, never by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+
+import msgspec
+import structlog
+import uvloop
+
+from leasehold.admin.server import serve as serve_admin
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys
+from leasehold.node.boot import Boot, read_boot
+from leasehold.node.face import Face
+from leasehold.node.guardian.leadership import release
+from leasehold.node.lifeline import Lifeline, die_with_guardian
+from leasehold.node.metadata import MetadataServer
+from leasehold.node.running import RunningNode
+from leasehold.node.settings import NodeConfig
+from leasehold.runtime import log as logs
+
+log = structlog.get_logger("leasehold.worker")
+
+FAILED = 70  # exit status: an invariant is broken, the state must not be used on
+
+
+async def run(boot: Boot, config: NodeConfig) -> int:
+    """Run one node until it is told to stop or cannot go on; the exit status."""
+    stop = asyncio.Event()
+    lifeline = Lifeline(boot, stop.set)
+    coord = await connect(config.node.coord)
+    node = RunningNode(boot, config, coord, lifeline.say_serving)
+    admin = await serve_admin(Face(node), socket.socket(fileno=boot.admin.fd))
+    metadata = MetadataServer()
+    if boot.metadata is not None:
+        await metadata.start(socket.socket(fileno=boot.metadata.fd))
+    await _give_up_for_the_dead(boot, config, coord)
+    node.start()
+    stopper = asyncio.ensure_future(stop.wait())
+    stopper.add_done_callback(lambda _: node.stop())
+    await node.stopped.wait()
+    if node.failed is not None:
+        return FAILED  # at once: nothing of this state may be tidied into the store
+    stopper.cancel()
+    await node.close()
+    await metadata.close()
+    await admin.cleanup()
+    await coord.close()
+    return 0
+
+
+async def _give_up_for_the_dead(boot: Boot, config: NodeConfig, coord: Coord) -> None:
+    """With a store inside the worker its guardian cannot reach it: this run gives up what reaped ones held."""
+    if config.node.coord.startswith(("etcd://", "etcds://")):
+        return
+    keys = Keys(config.node.cluster, config.node.prefix)
+    for run in boot.reaped:
+        await release(coord, keys, run, "reaped by the guardian", give_up_s=5.0)
+
+
+def main() -> None:
+    boot = read_boot(int(sys.argv[1]))
+    die_with_guardian(boot)
+    # The terminal's Ctrl-C reaches the whole group: the guardian decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config = msgspec.json.decode(boot.settings, type=NodeConfig)
+    logs.configure(json=config.node.log == "json", node=config.node.name)
+    # Many small objects that live long: collect seldom, and never the oldest generation on the way of a request.
+    gc.set_threshold(50_000, 20, 1_000)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if config.node.uvloop else None) as runner:
+        status = runner.run(run(boot, config))
+    sys.stdout.flush()
+    os._exit(status)  # gRPC's threads must not hold a worker back that has nothing more to do
+
+
+if __name__ == "__main__":
+    main()

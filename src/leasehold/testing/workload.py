@@ -1,0 +1,153 @@
+"""Clients that do something to a master and remember what they were told: so that it can be held to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from leasehold.base.errors import LeaseholdError, PeerError, UnknownOutcome
+from leasehold.runtime.clock import BootClock
+from leasehold.wire.client import Client
+from leasehold.wire.errors import MasterError
+from leasehold.wire.messages import ClientStatus, Segment
+from leasehold.wire.schema import Failed
+
+PING_S = 1.0
+BASE = 0x7F00_0000_0000
+
+
+class Lender:
+    """Mounts segments (of which nobody checks the memory) and pings: a storage client as the master sees it."""
+
+    def __init__(self, master: str, *, size: int = 1 << 30, segments: int = 1, protocol: str = "tcp") -> None:
+        self.client = Client(master, timeout_ms=20_000)
+        name = secrets.token_hex(4)
+        self.segments = [
+            Segment(
+                secrets.token_bytes(16), f"{name}-{i}", BASE + i * (size + (1 << 30)), size, f"{name}-{i}:1", protocol
+            )
+            for i in range(segments)
+        ]
+        self.remounts = 0
+        self._pinging: asyncio.Task[None] | None = None
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            with contextlib.suppress(PeerError, UnknownOutcome):
+                answer = await self.client.ping()
+                if answer.client_status == ClientStatus.NEED_REMOUNT:
+                    self.remounts += 1
+                    await self.client.remount_segment(self.segments)
+
+    async def __aenter__(self) -> Self:
+        for segment in self.segments:
+            await self.client.mount_segment(segment)
+        self._pinging = asyncio.get_running_loop().create_task(self._ping())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pinging
+        self.client.close()
+
+
+@dataclass(slots=True)
+class Told:
+    """What a client was told about keys."""
+
+    acknowledged: set[str] = field(default_factory=set)  # puts that were answered
+    removed: set[str] = field(default_factory=set)  # removes that were answered
+    unknown: set[str] = field(default_factory=set)  # keys of calls with an unknown outcome
+    failures: list[str] = field(default_factory=list)
+
+
+class Putter:
+    """Puts keys in batches and remembers which were acknowledged. `gap_ms_max` is the longest time without success."""
+
+    def __init__(self, master: str, prefix: str, *, size: int = 1024, timeout_ms: int = 20_000) -> None:
+        self.client = Client(master, timeout_ms=timeout_ms)
+        self.told = Told()
+        self.gap_ms_max = 0
+        self._prefix = prefix
+        self._size = size
+        self._count = 0
+        self._clock = BootClock()
+        self._good_ms = self._clock.now_ms()
+
+    def _succeeded(self) -> None:
+        now_ms = self._clock.now_ms()
+        self.gap_ms_max = max(self.gap_ms_max, now_ms - self._good_ms)
+        self._good_ms = now_ms
+
+    async def put_batch(self, count: int) -> None:
+        """One batch of new keys. What fails, or is not known, is remembered as such and not raised."""
+        keys = [f"{self._prefix}-{self._count + i}" for i in range(count)]
+        self._count += count
+        try:
+            started = await self.client.batch_put_start(keys, [self._size] * count)
+            good = [key for key, answer in zip(keys, started, strict=True) if not isinstance(answer, Failed)]
+            for key, answer in zip(keys, started, strict=True):
+                if isinstance(answer, Failed):
+                    self.told.failures.append(f"put_start {key}: {answer.code}")
+            ended = await self.client.batch_put_end(good) if good else []
+        except (UnknownOutcome, PeerError) as error:
+            self.told.unknown.update(keys)
+            self.told.failures.append(f"{type(error).__name__}: {error}")
+            return
+        for key, outcome in zip(good, ended, strict=True):
+            if outcome is None:
+                self.told.acknowledged.add(key)
+            else:
+                self.told.failures.append(f"put_end {key}: {outcome.code}")
+        if good:
+            self._succeeded()
+
+    async def run(self, stop: asyncio.Event, batch: int = 50) -> None:
+        while not stop.is_set():
+            await self.put_batch(batch)
+
+    async def remove(self, key: str, *, force: bool = True) -> None:
+        try:
+            await self.client.remove(key, force=force)
+        except MasterError as error:
+            self.told.failures.append(f"remove {key}: {error.code}")
+        except LeaseholdError:
+            self.told.unknown.add(key)
+        else:
+            self.told.removed.add(key)
+            self.told.acknowledged.discard(key)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+async def missing(master: str, keys: Sequence[str], *, batch: int = 500) -> list[str]:
+    """Which of `keys` the master does not have. Lost keys, if all of them were acknowledged."""
+    lost: list[str] = []
+    async with Client(master, timeout_ms=20_000) as client:
+        for at in range(0, len(keys), batch):
+            part = keys[at : at + batch]
+            lost += [
+                key for key, there in zip(part, await client.batch_exist_key(part), strict=True) if there is not True
+            ]
+    return lost
+
+
+async def recovery_ms(master: str, key: str, *, timeout_s: float = 60.0) -> int:
+    """How long it takes from now until a call about `key` is answered rightly. A false miss raises."""
+    clock = BootClock()
+    start_ms = clock.now_ms()
+    async with Client(master, timeout_ms=int(timeout_s * 1000)) as client:
+        if not await client.exist_key(key):
+            raise AssertionError(f"a false miss: {key} was acknowledged and is said not to exist")
+    return clock.now_ms() - start_ms

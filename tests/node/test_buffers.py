@@ -1,0 +1,107 @@
+"""The buffers by themselves: on the disk, and in a real Redis."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leasehold.base.errors import Unavailable
+from leasehold.node.buffer.disk import BufferFull, DiskBuffer
+from leasehold.node.buffer.redis import RedisBuffer, Sealed
+from leasehold.testing.ports import free_ports
+from leasehold.testing.process import MissingServer, ServerProcess
+
+
+def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_path: Path) -> None:
+    buffer = DiskBuffer(tmp_path)
+    buffer.push(7, 3, b"one")
+    buffer.push(7, 9, b"two")
+    again = DiskBuffer(tmp_path)
+    assert again.epochs() == [7]
+    assert list(again.read(7)) == [(3, b"one"), (9, b"two")]
+
+
+def test_a_torn_end_of_the_disk_buffer_is_left_out(tmp_path: Path) -> None:
+    buffer = DiskBuffer(tmp_path)
+    buffer.push(7, 3, b"one")
+    buffer.push(7, 9, b"two")
+    path = next(tmp_path.iterdir())
+    os.truncate(path, path.stat().st_size - 1)
+    assert list(DiskBuffer(tmp_path).read(7)) == [(3, b"one")]
+
+
+def test_what_is_in_the_store_leaves_the_disk_buffer_and_it_is_bounded(tmp_path: Path) -> None:
+    buffer = DiskBuffer(tmp_path, bytes_max=100, file_bytes=10)
+    buffer.push(7, 1, b"x" * 60)
+    with pytest.raises(BufferFull):
+        buffer.push(7, 2, b"x" * 60)
+    buffer.forget(7, 1)
+    buffer.push(7, 2, b"x" * 60)
+    assert list(buffer.read(7)) == [(2, b"x" * 60)]
+
+
+class RedisServer(ServerProcess):
+    def __init__(self, folder: Path) -> None:
+        binary = shutil.which("redis-server")
+        if binary is None:
+            raise MissingServer("no redis-server: run scripts/system-deps as root")
+        self.port = free_ports(1)[0]
+        command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        super().__init__("redis", command, log_path=folder / "redis.log", probe=self._answers)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def _answers(self) -> bool:
+        import redis
+
+        try:
+            return bool(redis.Redis(port=self.port).ping())
+        except redis.exceptions.RedisError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server: RedisServer) -> None:
+    """Schedule 21: a deposed leader that still reaches Redis cannot push behind its successor's back."""
+    old, new = RedisBuffer(redis_server.url, "seal"), RedisBuffer(redis_server.url, "seal")
+    await old.push(5, 1, b"one")
+    await old.push(5, 4, b"two")
+    assert await new.drain(before_epoch=8) == [b"one", b"two"]
+    with pytest.raises(Sealed):
+        await old.push(5, 6, b"late")
+    await new.push(8, 9, b"mine")
+    assert await new.drain(before_epoch=8) == [b"one", b"two"], "draining twice shows the same"
+    await new.drop_before(8)
+    assert await new.drain(before_epoch=8) == []
+    assert await new.drain(before_epoch=9) == [b"mine"]
+    await old.close()
+    await new.close()
+
+
+async def test_what_is_in_the_store_leaves_redis(redis_server: RedisServer) -> None:
+    buffer = RedisBuffer(redis_server.url, "forget")
+    for n in (2, 4, 6):
+        await buffer.push(5, n, b"%d" % n)
+    await buffer.forget(5, 4)
+    assert await buffer.drain(before_epoch=6) == [b"6"]
+    await buffer.close()
+
+
+async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisServer) -> None:
+    buffer = RedisBuffer(f"redis://127.0.0.1:{free_ports(1)[0]}", "away")
+    with pytest.raises(Unavailable):
+        await buffer.drain(before_epoch=3)
+    await buffer.close()

@@ -1,0 +1,171 @@
+"""Bad days of two real nodes over a real etcd, seen by our own client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from leasehold.runtime.clock import BootClock
+from leasehold.testing.node import NodeGroup
+from leasehold.testing.process import wait_until
+from leasehold.testing.waiting import until
+from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
+from leasehold.wire.client import Client
+
+TTL_MS = 3_000
+
+
+def both(nodes: NodeGroup) -> str:
+    return ",".join(nodes.addresses)
+
+
+class Burst:
+    """Writers at work inside the `async with`, each with a connection of its own; afterwards what they were told."""
+
+    def __init__(self, nodes: NodeGroup, writers: int = 4) -> None:
+        self.putters = [Putter(both(nodes), f"w{number}") for number in range(writers)]
+        self._stop = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(putter.run(self._stop)) for putter in self.putters]
+        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+        for putter in self.putters:
+            putter.close()
+
+    @property
+    def acknowledged(self) -> list[str]:
+        return sorted(set[str]().union(*(putter.told.acknowledged for putter in self.putters)))
+
+    @property
+    def failures(self) -> list[list[str]]:
+        return [putter.told.failures for putter in self.putters]
+
+
+@pytest.mark.alone
+async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(pair: NodeGroup) -> None:
+    async with Lender(both(pair), size=8 << 30) as lender:
+        first = Putter(both(pair), "before")
+        await first.put_batch(10)
+        async with Burst(pair) as writers:
+            await asyncio.sleep(1.0)
+            victim = pair.primary()
+            victim.kill_worker()
+            took_ms = await recovery_ms(both(pair), "before-0")
+            await asyncio.sleep(0.5)
+        assert took_ms <= 500, f"next good answer after {took_ms} ms"
+        assert pair.primary() is not victim
+        assert len(writers.acknowledged) > 500
+        assert await missing(both(pair), writers.acknowledged) == []
+        assert max(putter.gap_ms_max for putter in writers.putters) <= 1_000
+        assert all(len(failures) <= 1 for failures in writers.failures), writers.failures
+        assert "-200" not in str(writers.failures), "there is space at once"
+        assert lender.remounts == 0, "clients known from the journal need not mount again"
+        first.close()
+
+
+@pytest.mark.alone
+async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGroup) -> None:
+    async with Lender(both(pair)):
+        victim = pair.primary()
+        putter = Putter(victim.rpc, "k")
+        await putter.put_batch(5)
+        victim.kill_worker()
+        took_ms = await recovery_ms(victim.rpc, "k-0")
+        assert took_ms <= 500
+        await putter.put_batch(5)
+        assert len(putter.told.acknowledged) == 10 or len(putter.told.failures) == 1
+        putter.close()
+
+
+@pytest.mark.alone
+async def test_host_death_is_over_within_ttl_and_a_second(pair: NodeGroup) -> None:
+    async with Lender(both(pair)):
+        putter = Putter(both(pair), "k")
+        await putter.put_batch(5)
+        pair.primary().kill_host()
+        took_ms = await recovery_ms(both(pair), "k-0")
+        assert took_ms <= TTL_MS + 1_000
+        putter.close()
+
+
+@pytest.mark.alone
+async def test_a_frozen_worker_is_replaced_within_three_seconds(pair: NodeGroup) -> None:
+    async with Lender(both(pair)):
+        putter = Putter(both(pair), "k")
+        await putter.put_batch(5)
+        pair.primary().freeze_worker()
+        took_ms = await recovery_ms(both(pair), "k-0")
+        assert took_ms <= 3_000
+        putter.close()
+
+
+async def test_the_worker_ends_when_its_guardian_is_killed(pair: NodeGroup) -> None:
+    """Schedule 23: a worker without a guardian has no door; it must not keep the leadership."""
+    async with Lender(both(pair)):
+        putter = Putter(both(pair), "k")
+        await putter.put_batch(5)
+        victim = pair.primary()
+        worker = victim.worker_pid
+        victim.kill_guardian()
+        wait_until(lambda: not _alive(worker), "the worker has ended", 2)
+        assert await recovery_ms(both(pair), "k-0") <= TTL_MS + 2_000
+        putter.close()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pair: NodeGroup) -> None:
+    """SIGSTOP of both processes past the lease, then SIGCONT: not one stale answer, not one acknowledged write."""
+    async with Lender(both(pair)):
+        old = pair.primary()
+        new = next(node for node in pair.nodes if node is not old)
+        putter = Putter(old.rpc, "k", timeout_ms=15_000)
+        await putter.put_batch(5)
+        old.freeze_host()
+        # These wait in the old primary's sockets, and must not be acted upon when it wakes up.
+        late_put = asyncio.ensure_future(putter.put_batch(5))
+        await recovery_ms(new.rpc, "k-0")
+        async with Client(new.rpc) as client:
+            await client.remove("k-0", force=True)
+        old.thaw_host()
+        await late_put
+        assert (
+            not {f"k-{n}" for n in range(5, 10)} & putter.told.acknowledged
+            or await missing(new.rpc, sorted(putter.told.acknowledged - {"k-0"})) == []
+        )
+        async with Client(old.rpc) as client:
+            assert not await client.exist_key("k-0"), "the old primary must not show what was removed"
+        await until(lambda: asyncio.to_thread(old.is_standby), "the old primary follows", 15)
+        putter.close()
+
+
+async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGroup, etcd: object) -> None:
+    from leasehold.coord.connect import connect
+    from leasehold.ha.keys import Keys
+    from leasehold.testing.etcd import EtcdCluster
+
+    assert isinstance(etcd, EtcdCluster)
+    async with Lender(both(pair)), await connect(etcd.url) as coord:
+        putter = Putter(both(pair), "k")
+        await putter.put_batch(5)
+        await coord.delete(Keys(pair.cluster).leader)
+        clock = BootClock()
+        start_ms = clock.now_ms()
+        assert await recovery_ms(both(pair), "k-0") < 10_000
+        assert await missing(both(pair), sorted(putter.told.acknowledged)) == []
+        assert clock.now_ms() - start_ms < 10_000
+        putter.close()

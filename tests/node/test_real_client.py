@@ -1,0 +1,67 @@
+"""Must-show 1 and 2 of the hot standby, with the unmodified C++ client of Mooncake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leasehold.testing import mooncake
+from leasehold.testing.node import NodeGroup, NodeProcess
+
+BURST = Path(__file__).parent / "clients" / "burst.py"
+
+
+class Outcome(msgspec.Struct):
+    acknowledged: int
+    lost: list[str]
+    removed: int
+    back: list[str]
+    stale: list[str]
+    failed: list[list[int]]
+    gap_s: float
+    longest_call_s: float
+
+
+@pytest.fixture(autouse=True)
+def _wheel() -> None:
+    if (reason := mooncake.why_missing()) is not None:
+        pytest.skip(f"NOT RUN: {reason}")
+
+
+def run_burst(
+    nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
+) -> Outcome:
+    """A real client at work; `after_s` into it the primary is harmed."""
+    process = subprocess.Popen(
+        [str(mooncake.venv() / "bin" / "python"), str(BURST), master, mode, str(seconds)],
+        env={**os.environ, **mooncake.client_environment(), "MC_STORE_CLUSTER_ID": nodes.cluster},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # it tells every failed call there; what counts is in its answer
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "ready"
+        time.sleep(after_s)
+        harm(nodes.primary())
+        return msgspec.json.decode(process.stdout.readlines()[-1], type=Outcome)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["put", "upsert"])
+def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup, mode: str) -> None:
+    outcome = run_burst(pair, pair.primary().rpc, mode, 4.0, NodeProcess.kill_worker, 1.5)
+    assert outcome.acknowledged >= 4_000
+    assert (outcome.lost, outcome.stale, outcome.back) == ([], [], [])
+    assert all(len(failed) <= 1 for failed in outcome.failed), outcome.failed
+    assert all(-200 not in failed for failed in outcome.failed), outcome.failed
+    assert outcome.gap_s <= 1.5  # a batch of 500 takes its time; the figure of half a second is for single calls
