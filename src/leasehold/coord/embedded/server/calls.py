@@ -60,7 +60,9 @@ async def parse(kind: Any, data: bytes, context: Context) -> Message:
 Unary = Callable[[Any, Context], Awaitable[Message]]
 
 
-def unary(kind: Any, behaviour: Unary) -> grpc.RpcMethodHandler[bytes, Message]:
+def unary(
+    kind: Any, behaviour: Unary, *, refuse: Callable[[Context, BaseException], Awaitable[NoReturn]] = refuse
+) -> grpc.RpcMethodHandler[bytes, Message]:
     """A handler for one request and one answer; what the behaviour raises becomes the call's status."""
 
     async def handle(data: bytes, context: Context) -> bytes:
@@ -73,3 +75,9 @@ def unary(kind: Any, behaviour: Unary) -> grpc.RpcMethodHandler[bytes, Message]:
         return done
 
     return grpc.unary_unary_rpc_method_handler(handle)
+
+
+async def refuse_plainly(context: Context, error: BaseException) -> NoReturn:
+    """End the call with the words only: etcd's lock and election services lose the codes of what they pass on."""
+    await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+    raise AssertionError("abort always raises")

@@ -9,7 +9,7 @@ import grpc
 from leasehold.base.errors import CallerError, LeaseholdError
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, parse, refuse, unary
+from leasehold.coord.embedded.server.calls import Context, Message, Methods, parse, refuse_plainly, unary
 from leasehold.coord.embedded.server.waiting import created_at, lease_or_new, oldest, queue_key, wait_for_turn
 from leasehold.coord.etcd.pb import election_pb2
 from leasehold.mvcc.errors import Compacted
@@ -67,14 +67,14 @@ def election_service(client: LocalClient) -> Methods:
         try:
             await _observe(client, request.name + b"/", context)
         except LeaseholdError as error:
-            await refuse(context, error)
+            await refuse_plainly(context, error)
 
     return {
-        "Campaign": unary(election_pb2.CampaignRequest, campaign),
-        "Proclaim": unary(election_pb2.ProclaimRequest, proclaim),
-        "Leader": unary(election_pb2.LeaderRequest, leader_of),
+        "Campaign": unary(election_pb2.CampaignRequest, campaign, refuse=refuse_plainly),
+        "Proclaim": unary(election_pb2.ProclaimRequest, proclaim, refuse=refuse_plainly),
+        "Leader": unary(election_pb2.LeaderRequest, leader_of, refuse=refuse_plainly),
         "Observe": grpc.unary_stream_rpc_method_handler(observe),
-        "Resign": unary(election_pb2.ResignRequest, resign),
+        "Resign": unary(election_pb2.ResignRequest, resign, refuse=refuse_plainly),
     }
 
 

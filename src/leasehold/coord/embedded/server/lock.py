@@ -7,7 +7,7 @@ import asyncio
 from leasehold.base.errors import CallerError
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, unary
+from leasehold.coord.embedded.server.calls import Context, Message, Methods, refuse_plainly, unary
 from leasehold.coord.embedded.server.waiting import created_at, lease_or_new, oldest, queue_key, wait_for_turn
 from leasehold.coord.etcd.pb import lock_pb2
 from leasehold.mvcc.model import Header, Put, PutResult, Range, RangeResult
@@ -38,7 +38,10 @@ def lock_service(client: LocalClient) -> Methods:
         result = await client.delete(m.key)
         return lock_pb2.UnlockResponse(header=convert.header(result.header))
 
-    return {"Lock": unary(lock_pb2.LockRequest, lock), "Unlock": unary(lock_pb2.UnlockRequest, unlock)}
+    return {
+        "Lock": unary(lock_pb2.LockRequest, lock, refuse=refuse_plainly),
+        "Unlock": unary(lock_pb2.UnlockRequest, unlock, refuse=refuse_plainly),
+    }
 
 
 async def _acquire(client: LocalClient, prefix: bytes, key: bytes, lease: int) -> Header:
