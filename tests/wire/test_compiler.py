@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.wire.random_values import random_value
 
-from leasehold.wire.body import pack, unpack
+from leasehold.wire.body import head, pack, unpack
 from leasehold.wire.compiler import argument_reader, body_reader
 from leasehold.wire.errors import Malformed
 from leasehold.wire.schema import Tuple, Type
@@ -50,6 +50,16 @@ def test_compiled_and_reference_agree(function: Function) -> None:
                         read(damaged)
                 else:
                     assert plain(read(damaged)) == plain(expected)
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_absurd_lengths_are_refused(function: Function) -> None:
+    """Found by the fuzzer: a length beyond what an index can hold."""
+    assert function.request is not None
+    read = argument_reader(function.request)
+    for width in (2, 4, 8):
+        with pytest.raises(Malformed):
+            read(head(function.request, width, literal=False) + b"\xff" * 11)
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 255, 256, 300, 1024, 1500])

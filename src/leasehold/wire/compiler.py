@@ -22,6 +22,9 @@ PartReader = Callable[[bytes, int], tuple[Any, int]]
 """(data, at) -> (values, where the rest begins)."""
 
 _WIDTHS = (1, 2, 4, 8)
+_TOO_SHORT = """\
+  except (IndexError, OverflowError, struct_error):
+    raise Malformed('the body is too short for its type') from None"""
 
 
 @lru_cache(maxsize=1024)
@@ -184,10 +187,7 @@ def part_reader(types: Sequence[Type], width: int) -> PartReader:
     source.settle()
     source.emit("if p > len(b): raise IndexError")
     source.emit(f"return ({', '.join(values)},), p")
-    too_short = (
-        "  except (IndexError, struct_error):\n    raise Malformed('the body is too short for its type') from None"
-    )
-    text = "\n".join(["def read(b, p):", "  try:", *source.lines, too_short])
+    text = "\n".join(["def read(b, p):", "  try:", *source.lines, _TOO_SHORT])
     exec(compile(text, f"<reader of {len(types)} values, width {width}>", "exec"), source.names)
     made: PartReader = source.names["read"]
     return made
