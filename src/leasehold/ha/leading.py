@@ -53,6 +53,7 @@ class Leading(Activity):
         "_pushed",
         "_retry_at_ms",
         "_sent",
+        "_unbuffered_n",
         "_started_ms",
         "_stop_at_ms",
         "base_ms",
@@ -89,7 +90,7 @@ class Leading(Activity):
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._pushed = 0
-        self._buffered_n = ctx.replica.mark.n
+        self._buffered_n = self._unbuffered_n = ctx.replica.mark.n
         self._bulk_writer = FencedWriter(ctx.keys.leader, epoch)
         self._bulk_number = 0
         self._bulk_sent = False
@@ -159,7 +160,7 @@ class Leading(Activity):
                 self._pushed = finished[0]
                 self._ctx.desk.do(PushBuffer(self.epoch, finished[0], finished[1]))
         undecided = committer.undecided
-        if undecided is None or (self._ctx.settings.durability == "buffered" and undecided[0] > self._buffered_n):
+        if undecided is None or (self._ctx.settings.durability == "buffered" and undecided[0] > max(self._buffered_n, self._unbuffered_n)):
             return
         txn = committer.writer.again(now_ms) if committer.writer.undecided else committer.send(now_ms)
         if txn is not None:
@@ -217,8 +218,8 @@ class Leading(Activity):
         self._send(now_ms)
 
     def push_failed(self, now_ms: int) -> None:
-        """The buffer is away: what only it would have covered waits for the store instead."""
-        self._buffered_n = max(self._buffered_n, self._pushed)
+        """The buffer is away: what only it would have covered is acknowledged when the store has it."""
+        self._unbuffered_n = max(self._unbuffered_n, self._pushed)
         self._send(now_ms)
 
     # --- bulk ---

@@ -1,0 +1,23 @@
+"""Bugs planted from outside, to see whether the simulator finds them. The product has no switches for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.ha.effects import Role
+from leasehold.ha.replica import LastWrite
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.nodes import Run
+
+
+def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
+    """Bend one machine at a change of its role."""
+    if not bugs:
+        return
+    index, replica = run.machine.ctx.replica.index, run.machine.ctx.replica
+    if role is Role.PROMOTING:
+        if "no-wait" in bugs:
+            replica.last_write = LastWrite(0)
+        if "no-grace" in bugs:
+            index.max_term_ms = 0  # type: ignore[misc] # the bug is to forget it

@@ -1,0 +1,197 @@
+"""What goes wrong in a simulated world, and when: all of it drawn from the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.ha.events import SwitchoverAsked
+from leasehold.mvcc.errors import StoreError
+from leasehold.mvcc.model import DeleteRange, Put
+from leasehold.testing.sim.storage import NAME as STORE
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.nodes import SimNode
+    from leasehold.testing.sim.world import World
+
+
+class Faults:
+    """One misfortune after the other, each of which may outlast the next."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.on = True
+        self._kinds = [
+            (self._kill_worker, 5),
+            (self._kill_host, 4),
+            (self._pause_node, 5),
+            (self._cut_node, 5),
+            (self._cut_clients, 2),
+            (self._slow, 3),
+            (self._store_away, 4),
+            (self._break_watch, 3),
+            (self._compact, 3),
+            (self._lose_lease, 2),
+            (self._delete_leader, 1),
+            (self._switchover, 5),
+            (self._bad_weather, 3),
+            (self._wipe_disk, 1),
+            (self._restart_host, 1),
+            (self._silence_host, 1),
+            (self._hold_elections, 1),
+        ]
+        self._again()
+
+    def _again(self) -> None:
+        every_ms = self._world.plan.faults_every_ms
+        self._world.clock.after_ms(self._world.clock.random.uniform(0.2, 1.8) * every_ms, self._strike)
+
+    def _strike(self) -> None:
+        if not self.on:
+            return
+        kinds, weights = zip(*self._kinds, strict=True)
+        self._world.clock.random.choices(kinds, weights)[0]()
+        self._again()
+
+    def _node(self) -> SimNode:
+        """Any node, the leader more often than not."""
+        world = self._world
+        leader = world.leader()
+        if leader is not None and world.clock.random.random() < 0.6:
+            return world.nodes_by_name[leader.value.name]
+        return world.clock.random.choice(world.nodes)
+
+    def _while_ms(self, low: float, high: float) -> float:
+        return self._world.clock.random.uniform(low, high)
+
+    def _kill_worker(self) -> None:
+        node = self._node()
+        node.kill(with_guardian=False)
+        self._world.clock.after_ms(self._while_ms(100, 3_000), node.start)
+
+    def _kill_host(self) -> None:
+        node = self._node()
+        node.kill(with_guardian=True)
+        self._world.clock.after_ms(self._while_ms(500, 8_000), node.start)
+
+    def _pause_node(self) -> None:
+        node = self._node()
+        node.pause()
+        self._world.clock.after_ms(self._while_ms(50, 9_000), node.resume)
+
+    def _cut(self, source: str, target: str, sentence: str, low: float = 300, high: float = 7_000) -> None:
+        world = self._world
+        world.clock.tell("fault", sentence)
+        world.network.cut.add((source, target))
+        world.clock.after_ms(self._while_ms(low, high), world.network.cut.discard, (source, target))
+
+    def _cut_node(self) -> None:
+        node = self._node()
+        dice = self._world.clock.random.random()
+        if dice < 0.7:
+            self._cut(node.name, STORE, f"{node.name} cannot reach the store")
+        if dice > 0.3:
+            self._cut(STORE, node.name, f"the store cannot reach {node.name}")
+
+    def _cut_clients(self) -> None:
+        node = self._node()
+        self._cut(node.name, "clients", f"{node.name} cannot reach its clients")
+
+    def _slow(self) -> None:
+        who = self._world.clock.random.choice([STORE, self._node().name])
+        self._world.clock.tell("fault", f"{who} is slow")
+        self._world.network.slow.add(who)
+        self._world.clock.after_ms(self._while_ms(300, 5_000), self._world.network.slow.discard, who)
+
+    def _store_away(self) -> None:
+        world = self._world
+        if not world.store.up:
+            return
+        world.clock.tell("fault", "the store is away")
+        world.store.stop()
+        world.clock.after_ms(self._while_ms(50, 8_000), self._store_back)
+
+    def _store_back(self) -> None:
+        if not self._world.store.up:
+            self._world.clock.tell("fault", "the store is back")
+            self._world.store.start()
+
+    def _break_watch(self) -> None:
+        node = self._node()
+        self._world.clock.tell("fault", f"the watch of {node.name} breaks")
+        self._world.store.break_watches(node.name)
+
+    def _compact(self) -> None:
+        back = self._world.clock.random.choice((0, 3, 50))
+        self._world.clock.tell("fault", f"the store forgets all but {back} revisions")
+        self._world.store.compact(back)
+
+    def _lose_lease(self) -> None:
+        leader = self._world.leader()
+        if leader is not None and self._world.store.up:
+            self._world.clock.tell("fault", f"the lease of epoch {leader.epoch} is revoked")
+            try:
+                self._world.store.store.lease_revoke(leader.lease)
+            except StoreError:
+                return
+
+    def _delete_leader(self) -> None:
+        if self._world.store.up:
+            self._world.clock.tell("fault", "somebody deletes the leader key by hand")
+            self._world.store.store.execute(DeleteRange(self._world.keys.leader))
+
+    def _switchover(self) -> None:
+        node = self._node()
+        if node.run is not None:
+            others = [one.name for one in self._world.nodes if one is not node]
+            target = self._world.clock.random.choice(["", *others])
+            self._world.clock.tell("operator", f"asks {node.name} to hand over to {target or 'anybody'}")
+            node.run.hear(SwitchoverAsked(target))
+
+    def _bad_weather(self) -> None:
+        network = self._world.network
+        self._world.clock.tell("fault", "messages are lost, late and repeated")
+        network.loss = self._world.clock.random.choice((0.0, 0.05, 0.2))
+        network.repeat = self._world.clock.random.choice((0.0, 0.1, 0.3))
+        network.delay_ms_max = self._world.clock.random.choice((2.0, 300.0, 3_000.0))
+        self._world.clock.after_ms(self._while_ms(500, 6_000), self._fair_weather)
+
+    def _fair_weather(self) -> None:
+        self._world.network.loss = self._world.network.repeat = 0.0
+        self._world.network.delay_ms_max = 2.0
+
+    def _wipe_disk(self) -> None:
+        """Only with all copies elsewhere: two losses at once are more than was promised."""
+        world = self._world
+        node = self._node()
+        others = [one for one in world.nodes if one is not node]
+        if world.plan.ha.copies < 2 or any(not one.up or not one.disk for one in others) or world.wiped:
+            return
+        world.wiped = True
+        node.kill(with_guardian=True)
+        world.clock.tell(node.name, "loses its disk")
+        node.disk = []
+        world.clock.after_ms(self._while_ms(500, 4_000), node.start)
+
+    def _restart_host(self) -> None:
+        self._world.restart_host(self._world.clock.random.randrange(len(self._world.hosts)))
+
+    def _silence_host(self) -> None:
+        """A storage host that nobody hears for longer than its term: a false death."""
+        host = self._world.hosts[self._world.clock.random.randrange(len(self._world.hosts))]
+        for node in self._world.nodes:
+            self._cut(host.name, node.name, f"{host.name} cannot reach {node.name}", 11_000, 14_000)
+
+    def _hold_elections(self) -> None:
+        world = self._world
+        if world.store.up:
+            world.clock.tell("operator", "pauses failover")
+            world.store.store.execute(Put(world.keys.pause, b"{}"))
+            world.clock.after_ms(self._while_ms(500, 5_000), self._let_elections)
+
+    def _let_elections(self) -> None:
+        world = self._world
+        if world.store.up:
+            world.clock.tell("operator", "resumes failover")
+            world.store.store.execute(DeleteRange(world.keys.pause))
+        else:
+            world.clock.after_ms(500, self._let_elections)

@@ -1,0 +1,331 @@
+"""One node of a simulated world: the real machine, its gate, its disk, and what can be done to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from leasehold.ha.effects import (
+    ChangeRole,
+    CloseWatch,
+    DrainBuffer,
+    DropLease,
+    ForgetBuffer,
+    GrantLease,
+    KeepLease,
+    NodeEffect,
+    OpenWatch,
+    PushBuffer,
+    ReadSnapshot,
+    Role,
+    Say,
+    StoreRequest,
+    WriteSnapshot,
+)
+from leasehold.ha.events import (
+    Decided,
+    LeaseLost,
+    NodeEvent,
+    SnapshotRead,
+    SnapshotStored,
+    Started,
+    Ticked,
+)
+from leasehold.ha.gate import AnswerGate, Verdict
+from leasehold.ha.keys import EndNote, end_epoch
+from leasehold.ha.machine import Identity, NodeMachine
+from leasehold.index.index import Index
+from leasehold.testing.sim.storage import Stream
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.world import World
+
+WORK_MS = 250
+
+
+class Answer(Struct):
+    """What a command answered, before it is known whether it may be said."""
+
+    value: Any
+    after: int
+    hands_out_space: bool = False
+
+
+class Call(Protocol):
+    """A client's request, as a node sees it."""
+
+    what: str
+
+    def execute(self, index: Index, leader_ms: int) -> Answer: ...
+
+    def leaving(self, answer: Answer) -> None:
+        """The answer leaves its node: the oracle looks at it."""
+        ...
+
+    def finish(self, value: Any) -> None: ...
+
+    def refused(self) -> None: ...
+
+
+class Run:
+    """One run of a node's process: from start to kill."""
+
+    def __init__(self, node: SimNode, number: int) -> None:
+        self.node, self.world = node, node.world
+        self.name = node.name
+        self.alive = True
+        plan = self.world.plan
+        chance = self.world.clock.random
+        identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
+        self.machine = NodeMachine(identity, plan.ha, lambda: Index(plan.index, chance.randrange))
+        self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
+        self.inbox: deque[Callable[[], None]] = deque()
+        self.streams: dict[int, Stream] = {}
+        self.kept: set[int] = set()
+        self.parts: dict[int, list[bytes]] = {}
+        self._wake_us = -1
+        self.hear(Started())
+        self.world.clock.after_ms(WORK_MS, self._work)
+
+    # --- events ---
+
+    def hear(self, event: NodeEvent) -> None:
+        """Something happens to this process; while it is stopped, it waits."""
+        if not self.alive:
+            return
+        if self.node.paused:
+            self.inbox.append(lambda: self.hear(event))
+            return
+        self._handle(event)
+
+    def _handle(self, event: NodeEvent) -> None:
+        for effect in self.machine.handle(self.node.now_ms(), event):
+            self._do(effect)
+        self.release()
+        self._arm()
+        self.world.check_node(self)
+
+    def _arm(self) -> None:
+        wake_us = self.node.true_us(self.machine.wake_at_ms)
+        if self._wake_us < 0 or wake_us < self._wake_us:
+            self._wake_us = max(wake_us, self.world.clock.now_us)
+            self.world.clock.after_us(self._wake_us - self.world.clock.now_us + 1, self._tick, self._wake_us)
+
+    def _tick(self, wake_us: int) -> None:
+        if wake_us == self._wake_us and self.alive:
+            self._wake_us = -1
+            if self.node.paused:
+                self.inbox.append(lambda: self.hear(Ticked()))
+            elif self.node.now_ms() >= self.machine.wake_at_ms:
+                self._handle(Ticked())
+            else:
+                self._arm()
+
+    def _work(self) -> None:
+        if not self.alive:
+            return
+        self.world.clock.after_ms(WORK_MS, self._work)
+        if self.node.paused:
+            return
+        now_ms = self.node.now_ms()
+        for (call, _, _), _ in self.gate.overdue(now_ms):
+            self._reset(call)
+        if self.may_serve():
+            for _ in range(8):
+                if not self.machine.index.work(self.machine.leader_ms(now_ms)):
+                    break
+            self._handle(Decided())
+
+    # --- clients ---
+
+    def may_serve(self) -> bool:
+        if "no-right" in self.world.bugs:
+            return self.machine.role is Role.PRIMARY
+        return self.machine.may_serve(self.node.now_ms())
+
+    def serve(self, call: Call) -> None:
+        """A client's request has arrived."""
+        if not self.alive:
+            return
+        if self.node.paused:
+            self.inbox.append(lambda: self.serve(call))
+            return
+        if not self.may_serve():
+            self.world.network.send(self.name, "clients", call.refused)
+            return
+        now_ms = self.node.now_ms()
+        answer = call.execute(self.machine.index, self.machine.leader_ms(now_ms))
+        self.gate.hold(now_ms, answer.after, (call, answer, self.machine.epoch), hands_out_space=answer.hands_out_space)
+        self._handle(Decided())
+
+    def release(self) -> None:
+        if "no-right" in self.world.bugs and self.machine.role is Role.PRIMARY:
+            self.machine.right_until_ms = 1 << 62
+        for (call, answer, epoch), verdict in self.gate.release(self.node.now_ms(), self.machine):
+            if verdict is Verdict.SEND:
+                self.world.oracle.leaves(answer.after, epoch, call.what)
+                call.leaving(answer)
+                self.world.network.send(self.name, "clients", call.finish, answer.value)
+
+    def _reset(self, call: Call) -> None:
+        """The connection is closed: the caller learns nothing about its call."""
+
+    # --- effects ---
+
+    def _do(self, effect: NodeEffect) -> None:
+        world = self.world
+        match effect:
+            case StoreRequest() | GrantLease():
+                world.store.request(self, effect)
+            case OpenWatch():
+                self.streams[effect.watch] = world.store.watch(self, effect)
+            case CloseWatch(watch):
+                stream = self.streams.pop(watch, None)
+                if stream is not None:
+                    world.store.unwatch(stream)
+            case KeepLease(lease, ttl_s, _):
+                self.kept.add(lease)
+                world.clock.after_ms(ttl_s * 1000 / 3, self._keep, lease, ttl_s)
+            case DropLease(lease, revoke):
+                self.kept.discard(lease)
+                if revoke:
+                    world.store.revoke(self, lease)
+            case Say(sentence, grave):
+                world.clock.tell(self.name, ("!! " if grave else "") + sentence)
+            case ChangeRole(role, sentence):
+                world.clock.tell(self.name, f"[{role.value}] {sentence}")
+                world.role_changed(self, role)
+                if role is not Role.PRIMARY:
+                    for (call, _, _), _ in self.gate.drop_all():
+                        self._reset(call)
+            case PushBuffer() | ForgetBuffer() | DrainBuffer():
+                world.buffer.take(self, effect)
+            case ReadSnapshot(peer):
+                self._read_snapshot(peer)
+            case WriteSnapshot():
+                self._write_snapshot(effect)
+
+    def _keep(self, lease: int, ttl_s: int) -> None:
+        if not self.alive or lease not in self.kept:
+            return
+        self.world.clock.after_ms(ttl_s * 1000 / 3, self._keep, lease, ttl_s)
+        if not self.node.paused:
+            self.world.store.keep_alive(self, lease, lambda: self._lease_lost(lease))
+
+    def _lease_lost(self, lease: int) -> None:
+        if lease in self.kept:
+            self.kept.discard(lease)
+            self.hear(LeaseLost(lease))
+
+    # --- the disk ---
+
+    def _write_snapshot(self, effect: WriteSnapshot) -> None:
+        if effect.first:
+            self.parts[effect.snapshot] = []
+        self.parts[effect.snapshot].append(effect.part)
+        if effect.last:
+            raw = b"".join(self.parts.pop(effect.snapshot))
+            self.world.clock.after_ms(self.world.clock.random.uniform(1, 50), self._stored, effect.snapshot, raw)
+
+    def _stored(self, snapshot: int, raw: bytes) -> None:
+        if self.alive:
+            self.node.disk = [*self.node.disk, raw][-2:]
+            self.hear(SnapshotStored(snapshot))
+
+    def _read_snapshot(self, peer: str) -> None:
+        clock = self.world.clock
+        if not peer:
+            raw = self.node.disk[-1] if self.node.disk else None
+            clock.after_ms(1, self.hear, SnapshotRead(raw, "disk"))
+            return
+        other = self.world.nodes_by_name[peer]
+        raw = other.disk[-1] if other.up and other.disk and self.world.network.connected(peer, self.name) else None
+        clock.after_ms(clock.random.uniform(5, 200), self.hear, SnapshotRead(raw, peer))
+
+
+class SimNode:
+    """A host with a clock of its own, a disk, and at most one process."""
+
+    def __init__(self, world: World, name: str, offset_ms: int, rate: float) -> None:
+        self.world, self.name = world, name
+        self._offset_ms, self._rate = offset_ms, rate
+        self.paused = False
+        self.disk: list[bytes] = []
+        self.runs = 0
+        self.run: Run | None = None
+
+    @property
+    def up(self) -> bool:
+        return self.run is not None
+
+    def now_ms(self) -> int:
+        """What this host's clock says."""
+        return self._offset_ms + int(self.world.clock.now_us * self._rate) // 1000
+
+    def true_us(self, local_ms: int) -> int:
+        """The true time at which this host's clock will say `local_ms`."""
+        return int((local_ms - self._offset_ms) * 1000 / self._rate)
+
+    def start(self) -> None:
+        if self.run is None:
+            self.runs += 1
+            self.world.clock.tell(self.name, "starts")
+            self.paused = False
+            self.run = Run(self, self.runs)
+
+    def kill(self, *, with_guardian: bool) -> None:
+        """kill -9 of the worker, which its guardian reaps and notes; or of both: the host is dead."""
+        run = self.run
+        if run is None:
+            return
+        self.world.clock.tell(self.name, "dies with its host" if with_guardian else "is killed; its guardian lives")
+        run.alive = False
+        for stream in run.streams.values():
+            self.world.store.unwatch(stream)
+        self.run = None
+        self.paused = False
+        if not with_guardian:
+            self.world.clock.after_ms(5, self._reap, run, 5)
+
+    def _reap(self, run: Run, attempts: int) -> None:
+        """What a guardian does after waitpid: give up the key of that very run."""
+        leader = self.world.leader()
+        if leader is None or leader.value.run != run.machine.identity.run:
+            return
+        note = EndNote(self.name, leader.value.run, "reaped")
+        txn = end_epoch(self.world.keys, leader.epoch, note)
+        request = StoreRequest(0, txn, 1_000)
+        self.world.store.request(_Guardian(self.name), request)
+        if attempts > 1:
+            self.world.clock.after_ms(300, self._reap, run, attempts - 1)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.run is not None and not self.paused:
+            self.world.clock.tell(self.name, "is stopped (SIGSTOP)")
+            self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT: everything that came meanwhile is there at once."""
+        if not self.paused:
+            return
+        self.world.clock.tell(self.name, "goes on (SIGCONT)")
+        self.paused = False
+        run = self.run
+        if run is not None:
+            inbox, run.inbox = run.inbox, deque()
+            for one in inbox:
+                one()
+
+
+class _Guardian:
+    """Asks the store in the name of a host, and does not wait for the answer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def hear(self, event: NodeEvent) -> None:
+        return

@@ -1,0 +1,241 @@
+"""Sees everything, and says at once when a promise is broken.
+
+The truth is what stands in the store: every batch is read as it is written, and interpreted here by a small model of
+its own (never by the index that is being tested). What clients were told is held against it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from leasehold.ha.keys import Keys
+from leasehold.index.records import (
+    ClientGone,
+    MountSegment,
+    PutEnd,
+    PutRevoke,
+    PutStart,
+    Record,
+    Remove,
+    RemoveRange,
+    UnmountSegment,
+)
+from leasehold.journal.batch import decode_explicit
+from leasehold.journal.fenced import slot_number
+from leasehold.mvcc.model import Op, Put, Txn, TxnResult
+from leasehold.ha.events import StoreResult
+from leasehold.testing.sim.clockwork import Clockwork, Violation
+from leasehold.testing.sim.plan import BLOCK, Plan
+
+
+class Block(Struct, frozen=True, gc=False):
+    """One block of real memory: whose, and which."""
+
+    endpoint: str
+    number: int
+
+
+class Grant(Struct):
+    """A lease that a reader was given, in true time."""
+
+    key: bytes
+    put_seq: int
+    blocks: tuple[Block, ...]
+    until_us: int
+    reader: str
+
+
+class Writing(Struct):
+    """A writer that may be at work on these blocks."""
+
+    key: bytes
+    put_seq: int
+    blocks: tuple[Block, ...]
+    writer: str
+    active: bool = True
+
+
+class Truth:
+    """What the durable journal says, by a model as simple as can be: which version of a key is readable."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = [0]  # by record number
+        self.visible: dict[bytes, int] = {}
+        self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
+        self.started: dict[int, PutStart] = {}
+        self.where: dict[int, tuple[int, ...]] = {}  # put_seq -> incarnations
+        self.epoch = 0
+
+    @property
+    def tail_n(self) -> int:
+        return len(self.epochs) - 1
+
+    def apply(self, epoch: int, record: Record) -> None:
+        self.epochs.append(epoch)
+        n = self.tail_n
+        if isinstance(record, PutStart):
+            self.started[n] = record
+            self.where[n] = tuple(extent.incarnation for extent in record.extents)
+            if not record.upsert or record.in_place:
+                self._drop(record.key, n)
+        elif isinstance(record, PutEnd):
+            self.visible[record.key] = record.put_seq
+            self.changed[record.key] = n
+        elif isinstance(record, PutRevoke):
+            if self.visible.get(record.key) == record.put_seq:
+                self._drop(record.key, n)
+        elif isinstance(record, Remove):
+            self._drop(record.key, n)
+        elif isinstance(record, RemoveRange):
+            for key in [key for key, seq in self.visible.items() if seq not in record.stays]:
+                self._drop(key, n)
+        elif isinstance(record, (UnmountSegment, ClientGone)):
+            self._unmount(record.incarnations, n)
+        elif isinstance(record, MountSegment):
+            self._unmount(record.supersedes, n)
+
+    def _unmount(self, incarnations: tuple[int, ...], n: int) -> None:
+        gone = set(incarnations)
+        for key in [key for key, seq in self.visible.items() if gone.intersection(self.where.get(seq, ()))]:
+            self._drop(key, n)
+
+    def _drop(self, key: bytes, n: int) -> None:
+        if self.visible.pop(key, None) is not None:
+            self.changed[key] = n
+
+
+class Oracle:
+    """Checks P1 to P7 as things happen."""
+
+    def __init__(self, clock: Clockwork, plan: Plan, keys: Keys) -> None:
+        self._clock, self._plan, self._keys = clock, plan, keys
+        self.truth = Truth()
+        self.shown: dict[bytes, int] = {}  # the newest record about a key whose effect somebody was shown
+        self.grants: list[Grant] = []
+        self.writings: list[Writing] = []
+        self.memory: dict[Block, tuple[bytes, int]] = {}
+        self.acknowledged = 0
+        self.reads_checked = 0
+
+    # --- the journal, as it is written ---
+
+    def wrote(self, op: Op, result: StoreResult) -> None:
+        """A write was executed: if it is a batch, read it."""
+        if not isinstance(op, Txn) or not isinstance(result, TxnResult) or not result.succeeded:
+            return
+        for part in op.success:
+            if isinstance(part, Put) and part.key.startswith(self._keys.explicit):
+                self._batch(part)
+
+    def _batch(self, put: Put) -> None:
+        batch, truth = decode_explicit(put.value), self.truth
+        tail = (truth.epochs[-1], truth.tail_n)
+        if batch.first_n <= truth.tail_n and slot_number(put.key) == batch.first_n:
+            if truth.epochs[batch.first_n] == batch.epoch:
+                return  # a request that was repeated late, below the floor: the same bytes
+            raise Violation("P4", f"two leaders wrote record {batch.first_n}")
+        if (batch.prev_epoch, batch.prev_n) != tail or batch.first_n != truth.tail_n + 1:
+            raise Violation("P4", f"batch {batch.first_n} of epoch {batch.epoch} does not follow the tail {tail}")
+        for record in batch.records:
+            truth.apply(batch.epoch, record)
+
+    # --- answers, as they leave a node ---
+
+    def leaves(self, after: int, epoch: int, what: str) -> None:
+        """An answer leaves: what it shows must be durable, and have been decided by this epoch or an older one."""
+        truth = self.truth
+        if after > truth.tail_n:
+            raise Violation("P1", f"{what} was answered while record {after} is not durable (tail {truth.tail_n})")
+        if truth.epochs[after] > epoch:
+            raise Violation("P1", f"{what} was answered on record {after}, which another leader wrote")
+        self.acknowledged += 1
+
+    def show(self, key: bytes, n: int) -> None:
+        self.shown[key] = max(self.shown.get(key, 0), n)
+
+    def hit(self, key: bytes, put_seq: int, floor_n: int, grant: Grant) -> None:
+        """A reader is told of a version, under a lease."""
+        if put_seq < floor_n:
+            raise Violation(
+                "P5", f"{key!r} was read as put {put_seq} after record {floor_n} about it had been shown"
+            )
+        self.show(key, put_seq)
+        self.grants.append(grant)
+        if len(self.grants) > 200:
+            self.grants = [one for one in self.grants if one.until_us > self._clock.now_us]
+
+    def missed(self, key: bytes, asked_changed_n: int, asked_seq: int | None) -> None:
+        """A reader is told that a key is not there. Right if the truth says so, or if it could be evicted."""
+        truth = self.truth
+        put_seq = truth.visible.get(key)
+        if put_seq is None or put_seq != asked_seq or truth.changed.get(key, 0) != asked_changed_n:
+            return
+        held = [grant for grant in self.live() if grant.key == key and grant.put_seq == put_seq]
+        if held:
+            raise Violation("P2", f"{key!r} (put {put_seq}) is gone while {held[0].reader} has a lease on it")
+        if self._plan.roomy and self._plan.index.eviction_policy == "pressure":
+            raise Violation("P1", f"{key!r} (put {put_seq}) was acknowledged and is gone; nothing is ever evicted here")
+
+    def removed(self, key: bytes, n: int, force: bool) -> None:
+        """A remove is acknowledged."""
+        if not force:
+            held = [grant for grant in self.live() if grant.key == key and grant.put_seq < n]
+            if held:
+                raise Violation(
+                    "P2", f"{key!r} was removed at {n} while {held[0].reader} has a lease on put {held[0].put_seq}"
+                )
+        self.show(key, n)
+
+    def live(self) -> list[Grant]:
+        now_us = self._clock.now_us
+        return [grant for grant in self.grants if grant.until_us > now_us]
+
+    def handed_out(self, writing: Writing) -> None:
+        """Space is given to a writer."""
+        wanted = set(writing.blocks)
+        for grant in self.live():
+            if wanted.intersection(grant.blocks) and grant.put_seq != writing.put_seq:
+                raise Violation(
+                    "P2",
+                    f"space of {grant.key!r} (put {grant.put_seq}), leased by {grant.reader}, "
+                    f"was handed out for {writing.key!r} (put {writing.put_seq})",
+                )
+        self.writings = [one for one in self.writings if one.active]
+        for other in self.writings:
+            if other.put_seq != writing.put_seq and wanted.intersection(other.blocks):
+                raise Violation(
+                    "P3",
+                    f"{writing.writer} got space for {writing.key!r} (put {writing.put_seq}) that "
+                    f"{other.writer} may still be writing for {other.key!r} (put {other.put_seq})",
+                )
+        self.writings.append(writing)
+
+    # --- memory ---
+
+    def write(self, block: Block, tag: tuple[bytes, int]) -> None:
+        self.memory[block] = tag
+
+    def read(self, grant: Grant) -> None:
+        """A reader looks at the bytes, within its lease."""
+        self.reads_checked += 1
+        for block in grant.blocks:
+            tag = self.memory.get(block)
+            if tag is not None and tag != (grant.key, grant.put_seq):
+                raise Violation(
+                    "P3", f"{grant.reader} read {tag[0]!r} (put {tag[1]}) where {grant.key!r} (put {grant.put_seq}) should be"
+                )
+
+    def host_gone(self, endpoint: str) -> None:
+        """A memory's owner died: nobody is promised anything about it any more."""
+        self.memory = {block: tag for block, tag in self.memory.items() if block.endpoint != endpoint}
+        for grant in self.grants:
+            if any(block.endpoint == endpoint for block in grant.blocks):
+                grant.until_us = 0
+        for writing in self.writings:
+            if any(block.endpoint == endpoint for block in writing.blocks):
+                writing.active = False
+
+
+def blocks_of(endpoint: str, address: int, size: int) -> list[Block]:
+    """The blocks of memory that an extent covers."""
+    return [Block(endpoint, number) for number in range(address // BLOCK, -(-(address + size) // BLOCK))]

@@ -1,0 +1,85 @@
+"""What kind of world a seed makes: how many nodes, how tight the pool, which policy, how much goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from leasehold.ha.settings import HaSettings
+from leasehold.index.settings import IndexSettings
+
+BLOCK = 4096
+BASE = 0x10_0000_0000
+
+BUGS = (
+    "no-fence",  # journal writes are not fenced
+    "early-put-end",  # put_end is acknowledged before its record is durable
+    "early-space",  # put_start is answered before its record is durable
+    "no-grace",  # `begin` forgets the grace
+    "no-wait",  # a successor does not wait for the old primary's right to end
+    "no-right",  # a primary answers for as long as it believes to be one
+    "early-miss",  # an answer that shows a removal by a miss does not wait for the removal to be durable
+    "kept-state",  # a deposed primary goes on with what it had decided
+    "no-limbo",  # space of a removed object is free at once
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a world that is fixed at its beginning."""
+
+    nodes: int
+    hosts: int
+    writers: int
+    readers: int
+    keys: int
+    segment_blocks: int
+    roomy: bool  # the pool never fills: nothing may ever be evicted
+    faults_every_ms: int
+    ha: HaSettings
+    index: IndexSettings
+    drift: float
+    store_keeps_expiry: bool  # leases survive a restart of the store with their remaining time (embedded), or begin anew
+
+
+def plan_for(seed: int) -> Plan:
+    """The world of a seed; its own chance, so that later draws do not change it."""
+    chance = random.Random(f"plan-{seed}")
+    roomy = chance.random() < 0.5
+    policy = "expiry" if chance.random() < 0.3 else "pressure"
+    keys = chance.choice((6, 12, 24))
+    lease_ttl_ms = chance.choice((2_000, 4_000, 8_000))
+    ha = HaSettings(
+        durability="buffered" if chance.random() < 0.15 else "sync",
+        copies=chance.choice((1, 2, 2)),
+        snapshot_records=chance.choice((40, 120, 400)),
+        snapshot_ms=60_000,
+        snapshot_slices=chance.choice((16, 64, 256)),
+        store_timeout_ms=chance.choice((300, 1_000)),
+        verify_ms=10_000,
+        call_deadline_ms=6_000,
+        bulk_ttl_s=chance.choice((10, 60)),
+    )
+    index = IndexSettings(
+        lease_ttl_ms=lease_ttl_ms,
+        eviction_policy=policy,
+        client_ttl_ms=10_000,
+        put_discard_ms=3_000,
+        put_release_ms=10_000,
+        eviction_high_watermark=1.0 if roomy else 0.8,
+        eviction_ratio=0.2,
+    )
+    return Plan(
+        nodes=chance.choice((2, 3, 3)),
+        hosts=2,
+        writers=chance.choice((2, 3)),
+        readers=chance.choice((1, 2, 3)),
+        keys=keys,
+        segment_blocks=2_000 if roomy else keys + 6,
+        roomy=roomy,
+        faults_every_ms=chance.choice((1_500, 3_000, 6_000)),
+        ha=ha,
+        index=index,
+        drift=ha.drift,
+        store_keeps_expiry=chance.random() < 0.3,
+    )

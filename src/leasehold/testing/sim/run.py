@@ -1,0 +1,88 @@
+"""Run one seed: chaos first, then heal everything and demand that it converges."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.testing.sim.clockwork import Violation
+from leasehold.testing.sim.plan import plan_for
+from leasehold.testing.sim.world import World
+
+CONVERGE_MS = 90_000
+SETTLE_MS = 8_000
+
+
+@dataclass
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    broken: str = ""  # the promise, empty if all held
+    sentence: str = ""
+    events: int = 0
+    virtual_ms: int = 0
+    acknowledged: int = 0
+    reads_checked: int = 0
+    promotions: int = 0
+    records: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
+
+    def story(self, lines: int = 60) -> str:
+        """What happened, for people."""
+        head = f"seed {self.seed}: " + (f"{self.broken} broken: {self.sentence}" if self.broken else "all promises held")
+        return "\n".join([head, *self.lines[-lines:], f"  ==> {head}"] if self.broken else [head])
+
+
+def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset()) -> Outcome:
+    """Everything from the seed; the same seed gives the same story."""
+    outcome = Outcome(seed)
+    world = World(seed, plan_for(seed), bugs)
+    try:
+        _chaos(world, events)
+        _converge(world)
+    except Violation as found:
+        outcome.broken, outcome.sentence = found.promise, found.sentence
+    except LeaseholdError as error:
+        outcome.broken, outcome.sentence = "invariant", f"{type(error).__name__}: {error}"
+        outcome.lines.extend(traceback.format_exc().splitlines()[-12:])
+    outcome.lines = [*world.clock.lines, *outcome.lines]
+    outcome.events = world.clock.events
+    outcome.virtual_ms = world.clock.now_ms
+    outcome.acknowledged = world.oracle.acknowledged
+    outcome.reads_checked = world.oracle.reads_checked
+    outcome.promotions = world.promotions
+    outcome.records = world.oracle.truth.tail_n
+    return outcome
+
+
+def _chaos(world: World, events: int) -> None:
+    clock, check = world.clock, world.check
+    for _ in range(events):
+        if not clock.step():
+            return
+        check()
+
+
+def _converge(world: World) -> None:
+    """Clients go on for a while in the healed world, then everything must agree."""
+    world.heal()
+    clock = world.clock
+    settle_ms, limit_ms = clock.now_ms + SETTLE_MS, clock.now_ms + CONVERGE_MS
+    missing = "nothing has happened yet"
+    while clock.now_ms < limit_ms:
+        clock.step()
+        world.check()
+        if clock.now_ms < settle_ms:
+            continue
+        world.quiet = True
+        missing = world.converged()
+        if not missing:
+            world.final_check()
+            return
+    raise Violation("convergence", f"{CONVERGE_MS // 1000} s after everything was healed: {missing}")

@@ -1,0 +1,169 @@
+"""A simulated world: nodes, store, clients, faults and the oracle that watches them."""
+
+from __future__ import annotations
+
+from leasehold.ha.effects import Role
+from leasehold.ha.keys import Keys, LeaderValue, unpack
+from leasehold.ha.view import Leader
+from leasehold.mvcc.model import DeleteRange, Range, prefix_end
+from leasehold.testing.sim.buffer import SimBuffer
+from leasehold.testing.sim.bugs import plant
+from leasehold.testing.sim.clients import Host, Reader, Writer
+from leasehold.testing.sim.clockwork import Clockwork, Violation
+from leasehold.testing.sim.faults import Faults
+from leasehold.testing.sim.network import Network
+from leasehold.testing.sim.nodes import Run, SimNode
+from leasehold.testing.sim.oracle import Oracle
+from leasehold.testing.sim.plan import Plan
+from leasehold.testing.sim.storage import SimStore, unfenced
+
+LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is older than this
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, seed: int, plan: Plan, bugs: frozenset[str] = frozenset()) -> None:
+        self.plan, self.bugs = plan, bugs
+        self.cluster = "sim"
+        self.keys = Keys(self.cluster)
+        self.clock = Clockwork(seed)
+        self.network = Network(self.clock)
+        self.oracle = Oracle(self.clock, plan, self.keys)
+        self.store = SimStore(
+            self.clock,
+            self.network,
+            keeps_expiry=plan.store_keeps_expiry,
+            on_write=self.oracle.wrote,
+            rewrite=unfenced(self.keys.leader) if "no-fence" in bugs else None,
+        )
+        self.buffer = SimBuffer(self)
+        self.quiet = False  # clients do nothing new
+        self.think_ms = 300.0
+        self.wiped = False
+        self.promotions = 0
+        self.tails: list[tuple[int, int]] = []  # (true ms, tail n), once a second
+        chance = self.clock.random
+        self.nodes: list[SimNode] = []
+        self.nodes_by_name: dict[str, SimNode] = {}
+        for number in range(plan.nodes):
+            rate = 1 + chance.uniform(-plan.drift, plan.drift) / 2
+            node = SimNode(self, f"n{number + 1}", chance.randrange(10**9), rate)
+            self.nodes.append(node)
+            self.nodes_by_name[node.name] = node
+            self.clock.after_ms(chance.uniform(0, 500), node.start)
+        self.hosts = [Host(self, number, 0) for number in range(plan.hosts)]
+        self._incarnations = plan.hosts
+        self.callers = [Writer(self, number) for number in range(plan.writers)]
+        self.readers = [Reader(self, number) for number in range(plan.readers)]
+        self.faults = Faults(self)
+        self.clock.after_ms(1_000, self._sample)
+
+    def leader(self) -> Leader | None:
+        """Who holds the leader key, as the store has it."""
+        kvs = self.store.store.range(Range(self.keys.leader)).kvs
+        if not kvs:
+            return None
+        return Leader(kvs[0].create_revision, kvs[0].lease, unpack(LeaderValue, kvs[0].value, kvs[0].key))
+
+    def restart_host(self, number: int) -> None:
+        """A storage process dies and is back with the same address, new ids and empty memory."""
+        old = self.hosts[number]
+        old.alive = False
+        self.clock.tell(old.name, "dies and starts again, with empty memory")
+        self.oracle.host_gone(old.endpoint)
+        self._incarnations += 1
+        self.hosts[number] = Host(self, number, self._incarnations)
+
+    # --- what is checked all the time ---
+
+    def role_changed(self, run: Run, role: Role) -> None:
+        if role is Role.PRIMARY:
+            self.promotions += 1
+        plant(self.bugs, run, role)
+
+    def check_node(self, run: Run) -> None:
+        """After everything that happens to a node."""
+        truth, replica = self.oracle.truth, run.machine.ctx.replica
+        if run.machine.role is Role.STANDBY:
+            mark = replica.mark
+            if mark.n > truth.tail_n or truth.epochs[mark.n] != mark.epoch:
+                raise Violation("P7", f"{run.name} says ready and holds {mark}, which is not in the journal")
+            if mark.n < self._tail_before(LAG_MS_MAX):
+                raise Violation("P7", f"{run.name} says ready, at record {mark.n} of {truth.tail_n}")
+
+    def check(self) -> None:
+        """After everything that happens."""
+        serving = [node.name for node in self.nodes if node.run is not None and node.run.may_serve()]
+        if len(serving) > 1:
+            raise Violation("P4", f"{' and '.join(serving)} may both answer")
+
+    def _sample(self) -> None:
+        self.clock.after_ms(1_000, self._sample)
+        self.tails.append((self.clock.now_ms, self.oracle.truth.tail_n))
+        self._check_bounds()
+
+    def _tail_before(self, age_ms: int) -> int:
+        """The tail as it was that long ago."""
+        limit_ms = self.clock.now_ms - age_ms
+        for at_ms, tail_n in reversed(self.tails):
+            if at_ms <= limit_ms:
+                return tail_n
+        return 0
+
+    def _check_bounds(self) -> None:
+        """P6: what is kept in the store."""
+        store, keys = self.store.store, self.keys
+        bulk = store.range(Range(keys.bulk, prefix_end(keys.bulk), count_only=True)).count
+        bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
+        if bulk > bound:
+            raise Violation("P6", f"{bulk} bulk batches stand in the store, more than {bound}")
+
+    # --- the end ---
+
+    def heal(self) -> None:
+        """No more faults: everything comes back."""
+        self.clock.tell("world", "everything is healed")
+        self.faults.on = False
+        self.network.calm()
+        if not self.store.up:
+            self.store.start()
+        self.store.store.execute(DeleteRange(self.keys.pause))
+        for node in self.nodes:
+            node.resume()
+            node.start()
+
+    def converged(self) -> str:
+        """Empty if all is well again; else what is still missing."""
+        tail_n = self.oracle.truth.tail_n
+        leading = [node for node in self.nodes if node.run is not None and node.run.may_serve()]
+        if len(leading) != 1:
+            return f"{len(leading)} nodes serve"
+        for node in self.nodes:
+            if node.run is None:
+                return f"{node.name} is down"
+            machine = node.run.machine
+            if node is not leading[0] and machine.role is not Role.STANDBY:
+                return f"{node.name} is {machine.role.value}: {machine.sentence}"
+            if machine.ctx.replica.mark.n != tail_n:
+                return f"{node.name} is at record {machine.ctx.replica.mark.n} of {tail_n}"
+        return ""
+
+    def final_check(self) -> None:
+        """Everything acknowledged is there, on every node, and all nodes agree."""
+        truth = self.oracle.truth
+        serving = next(node.run for node in self.nodes if node.run is not None and node.run.may_serve())
+        now_ms = serving.machine.leader_ms(serving.node.now_ms())
+        if self.plan.roomy and self.plan.index.eviction_policy == "pressure":
+            for key, put_seq in truth.visible.items():
+                found = serving.machine.index.get(now_ms, b"default", key)
+                if found is None or found.put_seq != put_seq:
+                    held = "nothing" if found is None else f"put {found.put_seq}"
+                    raise Violation("P1", f"at the end {key!r} should be put {put_seq}, and {serving.name} has {held}")
+        digests = {}
+        for node in self.nodes:
+            if node.run is not None:
+                node.run.machine.index.check()
+                digests[node.name] = node.run.machine.index.digest()
+        if self.plan.roomy and self.plan.index.eviction_policy == "pressure" and len(set(digests.values())) > 1:
+            raise Violation("convergence", f"nodes at the same record differ: {digests}")
