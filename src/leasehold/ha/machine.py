@@ -50,13 +50,15 @@ from leasehold.ha.settings import HaSettings
 from leasehold.ha.snapshots import Snapshots
 from leasehold.ha.watcher import Watcher
 from leasehold.index.index import Index
+from leasehold.index.saving import BadSnapshot
 from leasehold.journal.batch import READS
 from leasehold.journal.snapshot import UnreadableSnapshot, load_snapshot
 
 __all__ = ["Identity", "NodeMachine"]
 
 PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
-REBUILD_PAUSE_MS = 1_000  # between two attempts to rebuild from a peer
+REBUILD_PAUSE_MS = 1_000  # between two attempts to rebuild
+REBUILD_SOON_MS = 10_000  # a rebuild so soon after another: what we have ourselves was of no use
 
 
 class NodeMachine:
@@ -83,6 +85,7 @@ class NodeMachine:
         self._read_peer = False  # the next snapshot must come from a peer
         self._patience_until_ms = -FAR_MS  # do not campaign before
         self._pin_n = -1
+        self._rebuilt_ms = -FAR_MS
         self.wake_at_ms = 0
         self.index = ctx.replica.index
         self.durable_n = 0  # the last record known durable
@@ -164,7 +167,7 @@ class NodeMachine:
                 pass
         self._tick(now_ms)
         self._decide(now_ms)
-        self._set_wake()
+        self._set_wake(now_ms)
         self._refresh()
         return self.ctx.desk.take()
 
@@ -188,13 +191,13 @@ class NodeMachine:
             self._snapshots.consider(now_ms)
             self._snapshots.tick(now_ms, self.durable_n)
 
-    def _set_wake(self) -> None:
+    def _set_wake(self, now_ms: int) -> None:
         parts = (self._campaign, self._promotion, self._leading, self._floor, self._publisher)
         wakes = [part.wake_at_ms for part in parts if part is not None]
         wakes += [self._watcher.wake_at_ms, self._registration.wake_at_ms, self._read_at_ms]
         if self.ready:
             wakes.append(self._snapshots.wake_at_ms)
-        if self.role is Role.STANDBY and self.ctx.view.leader is None:
+        if self.role is Role.STANDBY and self.ctx.view.leader is None and self._may_campaign_at_ms() > now_ms:
             wakes.append(self._may_campaign_at_ms())
         self.wake_at_ms = min(wakes)
 
@@ -391,12 +394,14 @@ class NodeMachine:
         if self._promotion is not None:
             self._promotion.close()
             self._not_promoted(now_ms, reason)
-        if self.ctx.replica.mark.n == 0 and not self.ctx.replica.set_aside:
-            self._read_peer = True  # the journal's beginning is gone, and our own snapshot was of no use
+        if now_ms < self._rebuilt_ms + REBUILD_SOON_MS and self.ctx.view.floor_n > 0:
+            self._read_peer = True  # what we have ourselves was of no use
+        soon = now_ms < self._rebuilt_ms + REBUILD_PAUSE_MS
+        self._rebuilt_ms = now_ms
         self._snapshots.abandon()
         self.ctx.replica.reset()
         self._become(Role.FOLLOWER, f"Rebuilding: {reason}.")
-        self._read_at_ms = now_ms if not self._read_peer else now_ms + REBUILD_PAUSE_MS
+        self._read_at_ms = now_ms + (REBUILD_PAUSE_MS if soon else 0)
 
     def _cure(self, now_ms: int, n: int) -> None:
         """A peer's snapshot whose end is past a record that cannot be applied replaces it."""
@@ -437,7 +442,8 @@ class NodeMachine:
                     mark = SnapshotMark(loaded.low.n, loaded.end.epoch, loaded.end.n)
                     self._snapshots.known(now_ms, mark)
                 self.ctx.desk.say(f"Loaded a snapshot from {event.source}: replay goes on after record {loaded.low.n}.")
-            except UnreadableSnapshot as error:
+            except (UnreadableSnapshot, BadSnapshot) as error:
+                self.ctx.replica.reset()
                 self.ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", grave=True)
         elif wanted_peer and self.ctx.view.floor_n > 0:
             self.ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")

@@ -23,6 +23,11 @@ class SimBuffer:
     def take(self, run: Run, effect: PushBuffer | ForgetBuffer | DrainBuffer) -> None:
         self._world.clock.after_ms(self._world.clock.random.uniform(0.1, 2), self._execute, run, effect)
 
+    def holds_to(self, epoch: int) -> int:
+        """The last record of an epoch that outlives its writer here."""
+        kept = self._kept.get(epoch)
+        return kept[-1][0] if kept else 0
+
     def _execute(self, run: Run, effect: PushBuffer | ForgetBuffer | DrainBuffer) -> None:
         if isinstance(effect, PushBuffer):
             if effect.epoch < self._sealed_before:

@@ -166,7 +166,8 @@ class Run:
             self.machine.right_until_ms = 1 << 62
         for (call, answer, epoch), verdict in self.gate.release(self.node.now_ms(), self.machine):
             if verdict is Verdict.SEND:
-                self.world.oracle.leaves(answer.after, epoch, call.what)
+                buffered_n = 0 if answer.hands_out_space else self.world.buffer.holds_to(epoch)
+                self.world.oracle.leaves(answer.after, epoch, call.what, buffered_n)
                 call.leaving(answer)
                 self.world.network.send(self.name, "clients", call.finish, answer.value)
 
@@ -267,7 +268,7 @@ class SimNode:
 
     def true_us(self, local_ms: int) -> int:
         """The true time at which this host's clock will say `local_ms`."""
-        return int((local_ms - self._offset_ms) * 1000 / self._rate)
+        return int((local_ms - self._offset_ms) * 1000 / self._rate) + 2  # never a rounding too early
 
     def start(self) -> None:
         if self.run is None:

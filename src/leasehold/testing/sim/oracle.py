@@ -64,7 +64,7 @@ class Truth:
         self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
         self.started: dict[int, PutStart] = {}
         self.where: dict[int, tuple[int, ...]] = {}  # put_seq -> incarnations
-        self.epoch = 0
+        self.dropped: dict[int, int] = {}  # record -> the version that it took away
 
     @property
     def tail_n(self) -> int:
@@ -100,8 +100,10 @@ class Truth:
             self._drop(key, n)
 
     def _drop(self, key: bytes, n: int) -> None:
-        if self.visible.pop(key, None) is not None:
+        put_seq = self.visible.pop(key, None)
+        if put_seq is not None:
             self.changed[key] = n
+            self.dropped[n] = put_seq
 
 
 class Oracle:
@@ -141,9 +143,15 @@ class Oracle:
 
     # --- answers, as they leave a node ---
 
-    def leaves(self, after: int, epoch: int, what: str) -> None:
-        """An answer leaves: what it shows must be durable, and have been decided by this epoch or an older one."""
+    def leaves(self, after: int, epoch: int, what: str, buffered_n: int) -> None:
+        """An answer leaves: what it shows must be durable, and have been decided by this epoch or an older one.
+
+        With a buffer, and where no space is handed out, what stands in the buffer is as good (`buffered_n`).
+        """
         truth = self.truth
+        if truth.tail_n < after <= buffered_n:
+            self.acknowledged += 1
+            return
         if after > truth.tail_n:
             raise Violation("P1", f"{what} was answered while record {after} is not durable (tail {truth.tail_n})")
         if truth.epochs[after] > epoch:
@@ -179,7 +187,8 @@ class Oracle:
     def removed(self, key: bytes, n: int, force: bool) -> None:
         """A remove is acknowledged."""
         if not force:
-            held = [grant for grant in self.live() if grant.key == key and grant.put_seq < n]
+            taken = self.truth.dropped.get(n)  # what a forced remove took before is not this one's doing
+            held = [grant for grant in self.live() if grant.key == key and grant.put_seq == taken]
             if held:
                 raise Violation(
                     "P2", f"{key!r} was removed at {n} while {held[0].reader} has a lease on put {held[0].put_seq}"
