@@ -53,9 +53,9 @@ class Leading(Activity):
         "_pushed",
         "_retry_at_ms",
         "_sent",
-        "_unbuffered_n",
         "_started_ms",
         "_stop_at_ms",
+        "_unbuffered_n",
         "base_ms",
         "bulk_written",
         "committer",
@@ -160,7 +160,9 @@ class Leading(Activity):
                 self._pushed = finished[0]
                 self._ctx.desk.do(PushBuffer(self.epoch, finished[0], finished[1]))
         undecided = committer.undecided
-        if undecided is None or (self._ctx.settings.durability == "buffered" and undecided[0] > max(self._buffered_n, self._unbuffered_n)):
+        if undecided is None or (
+            self._ctx.settings.durability == "buffered" and undecided[0] > max(self._buffered_n, self._unbuffered_n)
+        ):
             return
         txn = committer.writer.again(now_ms) if committer.writer.undecided else committer.send(now_ms)
         if txn is not None:

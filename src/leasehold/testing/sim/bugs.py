@@ -20,4 +20,4 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
         if "no-wait" in bugs:
             replica.last_write = LastWrite(0)
         if "no-grace" in bugs:
-            index.max_term_ms = 0  # type: ignore[misc] # the bug is to forget it
+            index.max_term_ms = 0

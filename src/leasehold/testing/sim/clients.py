@@ -178,11 +178,11 @@ class Writer(Caller):
             if code is not Code.OK or found is None:
                 return Answer((code, 0), after, hands_out_space=True)
             blocks = _blocks(found)
-            writing.append(Writing(key, found.put_seq, blocks, self.name))
+            writing.append(Writing(key, found.put_seq, blocks, self.name, _owner_lives(world, found)))
             return Answer((code, found.put_seq), 0 if "early-space" in world.bugs else after, hands_out_space=True)
 
         def leaving(answer: Answer) -> None:
-            if writing:
+            if writing and writing[0].active:
                 world.oracle.handed_out(writing[0])
                 # A writer must have given up by the release time, counted from here at the latest.
                 world.clock.after_ms(world.plan.index.put_release_ms * 0.95, self._give_up, writing[0])
@@ -305,7 +305,8 @@ class Reader(Caller):
                 code, after = index.miss(TENANT, key)
                 return Answer(code, 0 if "early-miss" in world.bugs else after)
             usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
-            grants.append(Grant(key, found.put_seq, _blocks(found), sent_us + usable_us, self.name))
+            until_us = sent_us + usable_us if _owner_lives(world, found) else 0
+            grants.append(Grant(key, found.put_seq, _blocks(found), until_us, self.name))
             return Answer(Code.OK, found.changed_n)
 
         def leaving(answer: Answer) -> None:
@@ -327,6 +328,12 @@ class Reader(Caller):
     def _look(self, grant: Grant) -> None:
         if self.world.clock.now_us < grant.until_us:
             self.world.oracle.read(grant)
+
+
+def _owner_lives(world: World, found: Object) -> bool:
+    """Whether the process that lends this memory is still the one at that address: else nothing is promised."""
+    alive = {host.spec.id for host in world.hosts}
+    return all(replica.segment.spec.id in alive for replica in found.replicas)
 
 
 def _blocks(found: Object) -> tuple[Block, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 STORY_LINES = 400
 
 
-class Violation(Exception):  # noqa: N818 - it is what was found, not what went wrong with the finder
+class Violation(Exception):
     """A promise was broken. `promise` names it (`P1` ... `P7`, or `convergence`)."""
 
     def __init__(self, promise: str, sentence: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
 from leasehold.index.records import (
     ClientGone,
@@ -23,7 +24,6 @@ from leasehold.index.records import (
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import slot_number
 from leasehold.mvcc.model import Op, Put, Txn, TxnResult
-from leasehold.ha.events import StoreResult
 from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.plan import BLOCK, Plan
 
@@ -164,9 +164,7 @@ class Oracle:
     def hit(self, key: bytes, put_seq: int, floor_n: int, grant: Grant) -> None:
         """A reader is told of a version, under a lease."""
         if put_seq < floor_n:
-            raise Violation(
-                "P5", f"{key!r} was read as put {put_seq} after record {floor_n} about it had been shown"
-            )
+            raise Violation("P5", f"{key!r} was read as put {put_seq} after record {floor_n} about it had been shown")
         self.show(key, put_seq)
         self.grants.append(grant)
         if len(self.grants) > 200:
@@ -230,9 +228,8 @@ class Oracle:
         for block in grant.blocks:
             tag = self.memory.get(block)
             if tag is not None and tag != (grant.key, grant.put_seq):
-                raise Violation(
-                    "P3", f"{grant.reader} read {tag[0]!r} (put {tag[1]}) where {grant.key!r} (put {grant.put_seq}) should be"
-                )
+                wanted = f"{grant.key!r} (put {grant.put_seq})"
+                raise Violation("P3", f"{grant.reader} read {tag[0]!r} (put {tag[1]}) where {wanted} should be")
 
     def host_gone(self, endpoint: str) -> None:
         """A memory's owner died: nobody is promised anything about it any more."""

@@ -39,7 +39,9 @@ class Plan:
     ha: HaSettings
     index: IndexSettings
     drift: float
-    store_keeps_expiry: bool  # leases survive a restart of the store with their remaining time (embedded), or begin anew
+    store_keeps_expiry: (
+        bool  # leases survive a restart of the store with their remaining time (embedded), or begin anew
+    )
 
 
 def plan_for(seed: int) -> Plan:

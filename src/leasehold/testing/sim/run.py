@@ -36,7 +36,9 @@ class Outcome:
 
     def story(self, lines: int = 60) -> str:
         """What happened, for people."""
-        head = f"seed {self.seed}: " + (f"{self.broken} broken: {self.sentence}" if self.broken else "all promises held")
+        head = f"seed {self.seed}: " + (
+            f"{self.broken} broken: {self.sentence}" if self.broken else "all promises held"
+        )
         return "\n".join([head, *self.lines[-lines:], f"  ==> {head}"] if self.broken else [head])
 
 

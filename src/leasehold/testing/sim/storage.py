@@ -73,9 +73,7 @@ class SimStore:
                 waiting[0] = False
                 party.hear(event)
 
-        self._clock.after_ms(
-            effect.timeout_ms, end, StoreAnswered(effect.request, failure=Failure.UNKNOWN)
-        )
+        self._clock.after_ms(effect.timeout_ms, end, StoreAnswered(effect.request, failure=Failure.UNKNOWN))
         self._network.send(party.name, NAME, self._execute, party, effect, end)
 
     def _execute(self, party: Party, effect: StoreRequest | GrantLease, end: Callable[[StoreAnswered], None]) -> None:
