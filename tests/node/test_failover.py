@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
 
 import pytest
 
 from leasehold.runtime.clock import BootClock
+from leasehold.testing.load import Burst
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.process import wait_until
 from leasehold.testing.waiting import until
@@ -21,40 +21,12 @@ def both(nodes: NodeGroup) -> str:
     return ",".join(nodes.addresses)
 
 
-class Burst:
-    """Writers at work inside the `async with`, each with a connection of its own; afterwards what they were told."""
-
-    def __init__(self, nodes: NodeGroup, writers: int = 4) -> None:
-        self.putters = [Putter(both(nodes), f"w{number}") for number in range(writers)]
-        self._stop = asyncio.Event()
-
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(putter.run(self._stop)) for putter in self.putters]
-        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stop.set()
-        await asyncio.gather(*self._tasks)
-        for putter in self.putters:
-            putter.close()
-
-    @property
-    def acknowledged(self) -> list[str]:
-        return sorted(set[str]().union(*(putter.told.acknowledged for putter in self.putters)))
-
-    @property
-    def failures(self) -> list[list[str]]:
-        return [putter.told.failures for putter in self.putters]
-
-
 @pytest.mark.alone
 async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(pair: NodeGroup) -> None:
     async with Lender(both(pair), size=8 << 30) as lender:
         first = Putter(both(pair), "before")
         await first.put_batch(10)
-        async with Burst(pair) as writers:
+        async with Burst(both(pair)) as writers:
             await asyncio.sleep(1.0)
             victim = pair.primary()
             victim.kill_worker()
@@ -64,7 +36,7 @@ async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(p
         assert pair.primary() is not victim
         assert len(writers.acknowledged) > 500
         assert await missing(both(pair), writers.acknowledged) == []
-        assert max(putter.gap_ms_max for putter in writers.putters) <= 1_000
+        assert writers.gap_ms_max <= 1_000
         assert all(len(failures) <= 1 for failures in writers.failures), writers.failures
         assert "-200" not in str(writers.failures), "there is space at once"
         assert lender.remounts == 0, "clients known from the journal need not mount again"

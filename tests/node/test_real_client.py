@@ -14,6 +14,7 @@ import pytest
 from leasehold.testing import mooncake
 from leasehold.testing.node import NodeGroup, NodeProcess
 
+THREADS = 8
 BURST = Path(__file__).parent / "clients" / "burst.py"
 
 
@@ -62,6 +63,9 @@ def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup
     outcome = run_burst(pair, pair.primary().rpc, mode, 4.0, NodeProcess.kill_worker, 1.5)
     assert outcome.acknowledged >= 4_000
     assert (outcome.lost, outcome.stale, outcome.back) == ([], [], [])
-    assert all(len(failed) <= 1 for failed in outcome.failed), outcome.failed
-    assert all(-200 not in failed for failed in outcome.failed), outcome.failed
+    # A call fails on each connection that died: one a thread, and those of the client's own ping and task loops, which
+    # the next caller may find in its pool.
+    failures = [code for failed in outcome.failed for code in failed]
+    assert len(failures) <= THREADS + 2, outcome.failed
+    assert -200 not in failures, "there is space at once"
     assert outcome.gap_s <= 1.5  # a batch of 500 takes its time; the figure of half a second is for single calls

@@ -26,7 +26,7 @@ class GuardianSettings:
     )
     start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the time until a new worker's first beat")
     stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="the time a worker has to hand over when stopped")
-    restart_min_ms: int = duration("50ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
+    restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
     restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
     hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="how long a connection waits for a primary")
     held_max: int = count(1024, low=1, high=100_000, help="connections that may wait for a primary; more are reset")
