@@ -30,7 +30,7 @@ async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(p
             await asyncio.sleep(1.0)
             victim = pair.primary()
             victim.kill_worker()
-            took_ms = await recovery_ms(both(pair), "before-0")
+            took_ms = await recovery_ms(both(pair), first.key(0))
             await asyncio.sleep(0.5)
         assert took_ms <= 500, f"next good answer after {took_ms} ms"
         assert pair.primary() is not victim
@@ -50,7 +50,7 @@ async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGr
         putter = Putter(victim.rpc, "k")
         await putter.put_batch(5)
         victim.kill_worker()
-        took_ms = await recovery_ms(victim.rpc, "k-0")
+        took_ms = await recovery_ms(victim.rpc, putter.key(0))
         assert took_ms <= 500
         await putter.put_batch(5)
         assert len(putter.told.acknowledged) == 10 or len(putter.told.failures) == 1
@@ -63,7 +63,7 @@ async def test_host_death_is_over_within_ttl_and_a_second(pair: NodeGroup) -> No
         putter = Putter(both(pair), "k")
         await putter.put_batch(5)
         pair.primary().kill_host()
-        took_ms = await recovery_ms(both(pair), "k-0")
+        took_ms = await recovery_ms(both(pair), putter.key(0))
         assert took_ms <= TTL_MS + 1_000
         putter.close()
 
@@ -74,7 +74,7 @@ async def test_a_frozen_worker_is_replaced_within_three_seconds(pair: NodeGroup)
         putter = Putter(both(pair), "k")
         await putter.put_batch(5)
         pair.primary().freeze_worker()
-        took_ms = await recovery_ms(both(pair), "k-0")
+        took_ms = await recovery_ms(both(pair), putter.key(0))
         assert took_ms <= 3_000
         putter.close()
 
@@ -88,7 +88,7 @@ async def test_the_worker_ends_when_its_guardian_is_killed(pair: NodeGroup) -> N
         worker = victim.worker_pid
         victim.kill_guardian()
         wait_until(lambda: not _alive(worker), "the worker has ended", 2)
-        assert await recovery_ms(both(pair), "k-0") <= TTL_MS + 2_000
+        assert await recovery_ms(both(pair), putter.key(0)) <= TTL_MS + 2_000
         putter.close()
 
 
@@ -110,17 +110,17 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         old.freeze_host()
         # These wait in the old primary's sockets, and must not be acted upon when it wakes up.
         late_put = asyncio.ensure_future(putter.put_batch(5))
-        await recovery_ms(new.rpc, "k-0")
+        await recovery_ms(new.rpc, putter.key(0))
         async with Client(new.rpc) as client:
-            await client.remove("k-0", force=True)
+            await client.remove(putter.key(0), force=True)
         old.thaw_host()
         await late_put
         assert (
-            not {f"k-{n}" for n in range(5, 10)} & putter.told.acknowledged
-            or await missing(new.rpc, sorted(putter.told.acknowledged - {"k-0"})) == []
+            not {putter.key(n) for n in range(5, 10)} & putter.told.acknowledged
+            or await missing(new.rpc, sorted(putter.told.acknowledged - {putter.key(0)})) == []
         )
         async with Client(old.rpc) as client:
-            assert not await client.exist_key("k-0"), "the old primary must not show what was removed"
+            assert not await client.exist_key(putter.key(0)), "the old primary must not show what was removed"
         await until(lambda: asyncio.to_thread(old.is_standby), "the old primary follows", 15)
         putter.close()
 
@@ -137,7 +137,7 @@ async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGrou
         await coord.delete(Keys(pair.cluster).leader)
         clock = BootClock()
         start_ms = clock.now_ms()
-        assert await recovery_ms(both(pair), "k-0") < 10_000
+        assert await recovery_ms(both(pair), putter.key(0)) < 10_000
         assert await missing(both(pair), sorted(putter.told.acknowledged)) == []
         assert clock.now_ms() - start_ms < 10_000
         putter.close()

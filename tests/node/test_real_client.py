@@ -29,12 +29,6 @@ class Outcome(msgspec.Struct):
     longest_call_s: float
 
 
-@pytest.fixture(autouse=True)
-def _wheel() -> None:
-    if (reason := mooncake.why_missing()) is not None:
-        pytest.skip(f"NOT RUN: {reason}")
-
-
 def run_burst(
     nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
 ) -> Outcome:
@@ -58,6 +52,7 @@ def run_burst(
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("wheel")
 @pytest.mark.parametrize("mode", ["put", "upsert"])
 def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup, mode: str) -> None:
     outcome = run_burst(pair, pair.primary().rpc, mode, 4.0, NodeProcess.kill_worker, 1.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -12,10 +12,12 @@ from leasehold.base.errors import LeaseholdError, SettingError
 from leasehold.ha.effects import DrainBuffer, ForgetBuffer, PushBuffer, ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import BufferDrained, BufferFailed, BufferPushed, NodeEvent
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.buffer.redis import RedisBuffer
 from leasehold.node.settings import NodeConfig
 from leasehold.node.snapshots import SnapshotFiles
 from leasehold.runtime.tasks import TaskSet
+
+if TYPE_CHECKING:
+    from leasehold.node.buffer.redis import RedisBuffer
 
 log = structlog.get_logger("leasehold.buffer")
 Tell = Callable[[NodeEvent], None]
@@ -37,6 +39,8 @@ class Keeping:
         if where == "disk":
             self._disk = DiskBuffer(folder / "buffer")
         elif where.startswith(("redis://", "rediss://", "unix://")):
+            from leasehold.node.buffer.redis import RedisBuffer  # only who uses it waits for its import
+
             self._redis = RedisBuffer(where, config.node.cluster)
         else:
             raise SettingError(f"buffer = {where!r}: `disk` or redis://HOST:PORT is wanted")

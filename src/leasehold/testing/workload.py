@@ -78,11 +78,15 @@ class Putter:
         self.client = Client(master, timeout_ms=timeout_ms)
         self.told = Told()
         self.gap_ms_max = 0
-        self._prefix = prefix
+        self._prefix = f"{prefix}-{secrets.token_hex(3)}"  # nobody else's keys, also on a cluster that others use
         self._size = size
         self._count = 0
         self._clock = BootClock()
         self._good_ms = self._clock.now_ms()
+
+    def key(self, number: int) -> str:
+        """The name of the `number`th key that this one puts."""
+        return f"{self._prefix}-{number}"
 
     def _succeeded(self) -> None:
         now_ms = self._clock.now_ms()
@@ -91,7 +95,7 @@ class Putter:
 
     async def put_batch(self, count: int) -> None:
         """One batch of new keys. What fails, or is not known, is remembered as such and not raised."""
-        keys = [f"{self._prefix}-{self._count + i}" for i in range(count)]
+        keys = [self.key(self._count + i) for i in range(count)]
         self._count += count
         try:
             started = await self.client.batch_put_start(keys, [self._size] * count)
