@@ -7,13 +7,13 @@ table, and the rest (protocol, endpoint, status) is encoded once for each segmen
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 from leasehold.base.invariants import ensure
 from leasehold.index.codes import ReplicaStatus
 from leasehold.index.model import Object, Replica, Segment
 from leasehold.wire import messages as m
-from leasehold.wire.schema import Record, Scalar, Variant, write_length
+from leasehold.wire.schema import Record, Scalar, Variant, counted
 
 COMPLETE = int(ReplicaStatus.COMPLETE)
 
@@ -62,12 +62,25 @@ class DescriptorWriter:
         tail = segment.memo.get(self._memo_names[replica.status, width]) or self._tail(segment, replica.status, width)
         return self._numbers.pack(replica.id, self._alternative, size, segment.spec.base + replica.offset) + tail
 
-    def vector(self, replicas: Iterable[Replica], size: int, width: int) -> bytes:
+    def complete_tail(self, width: int) -> str:
+        """The name in a segment's memo of what follows the numbers of a complete replica."""
+        return self._memo_names[COMPLETE, width]
+
+    @property
+    def numbers(self) -> Callable[[int, int, int, int], bytes]:
+        """Packs id, alternative, size and address: the numbers in front of the tail."""
+        return self._numbers.pack
+
+    @property
+    def alternative(self) -> int:
+        """Which of the variant's alternatives a memory replica is."""
+        return self._alternative
+
+    def vector(self, replicas: Sequence[Replica], size: int, width: int) -> bytes:
         """All of them, with their count in front."""
-        written = [self.one(replica, size, width) for replica in replicas]
-        out = bytearray()
-        write_length(out, len(written), width)
-        return bytes(out) + b"".join(written)
+        if len(replicas) == 1:
+            return counted(1, width) + self.one(replicas[0], size, width)
+        return counted(len(replicas), width) + b"".join([self.one(replica, size, width) for replica in replicas])
 
     def _tail(self, segment: Segment, status: int, width: int) -> bytes:
         out = bytearray()

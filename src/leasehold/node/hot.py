@@ -21,7 +21,7 @@ from leasehold.wire.body import head
 from leasehold.wire.compiler import argument_reader, body_reader, part_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import MAGIC, RESPONSE_HEAD
-from leasehold.wire.schema import I32, Expected, LengthOverflow, Record, Tuple, Type, Vector, write_length
+from leasehold.wire.schema import I32, Expected, LengthOverflow, Record, Tuple, Type, Vector, counted
 from leasehold.wire.tables.release import Release
 
 _CONFIGS_MAX: Final = 1024
@@ -64,12 +64,6 @@ def heads(type_: Type) -> dict[int, bytes]:
 def width_for(count: int) -> int:
     """The narrowest width that can tell `count`."""
     return 1 if count < 1 << 8 else 2 if count < 1 << 16 else 4
-
-
-def counted(count: int, width: int) -> bytes:
-    out = bytearray()
-    write_length(out, count, width)
-    return bytes(out)
 
 
 class HotPaths:
@@ -189,20 +183,41 @@ class HotPaths:
         return batch_get
 
     def _found_many(self, tenant: bytes, keys: Sequence[bytes], found: list[Object | None], width: int) -> bytes:
-        write, failures, miss = self._found, self._failures, self._index.miss
-        return b"".join(
-            [
-                write(each, width) if each is not None else failures[miss(tenant, key)[0]]
-                for key, each in zip(keys, found, strict=True)
-            ]
+        """Results of reads, one after the other. The usual object has one complete replica: that is written in line."""
+        tail_name, pack_numbers, place = (
+            self._writer.complete_tail(width),
+            self._writer.numbers,
+            self._writer.alternative,
         )
+        one = b"\x01" + counted(1, width)
+        lease = self._index.lease_ttl_ms.to_bytes(8, "little")
+        end = lease + b"\x00" if self._checksums else lease
+        parts: list[bytes] = []
+        append = parts.append
+        for number, each in enumerate(found):
+            if each is None:
+                append(self._failures[self._index.miss(tenant, keys[number])[0]])
+                continue
+            replicas = each.replicas
+            if len(replicas) == 1 and each.checksum is None:
+                replica = replicas[0]
+                segment = replica.segment
+                tail = segment.memo.get(tail_name)
+                if tail is not None and replica.status == COMPLETE and not segment.native:
+                    append(one)
+                    append(pack_numbers(replica.id, place, each.size, segment.spec.base + replica.offset))
+                    append(tail)
+                    append(end)
+                    continue
+            append(self._found(each, width))
+        return b"".join(parts)
 
     def _found(self, found: Object, width: int) -> bytes:
         """A good result of a read: replicas, how long they are promised, checksum."""
         replicas = found.replicas
         first = replicas[0]
         if len(replicas) == 1 and first.status == COMPLETE and not first.segment.native:
-            written = b"\x01" + b"\x01\x00\x00\x00"[:width] + self._writer.one(first, found.size, width)
+            written = b"\x01" + counted(1, width) + self._writer.one(first, found.size, width)
         else:
             usable = readable(found)
             if not usable:  # only in hosts that speak our protocol alone: for this caller there is nothing to read

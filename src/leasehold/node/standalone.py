@@ -38,17 +38,25 @@ class Standalone:
         self._clock = BootClock()
         self.index = Index(settings or IndexSettings(), random.Random().randrange)
         self.index.begin(self._clock.now_ms(), 1)
+        self._flushing = False
         self._flush()
         gate = OpenGate(self._clock)
         self.server = Server(gate)
         self._loop = asyncio.get_running_loop()
         for release, (host, port) in ports:
-            service = MasterService(self.index, gate, release, decided=self._flush)
+            service = MasterService(self.index, gate, release, decided=self._decided)
             self.server.serve(listen(host, port), service.handlers(), release)
         self._timer: asyncio.Handle = self._loop.call_soon(self._work)
 
+    def _decided(self) -> None:
+        """Once in a turn of the loop, as a journal would."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         """Nothing is kept: what was decided counts as durable."""
+        self._flushing = False
         self.index.take_outbox()
         self.index.durable(self.index.last_n)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 from leasehold.wire.errors import Malformed
@@ -12,17 +13,23 @@ _LITERAL_FOLLOWS = 0b100
 _WIDTHS = (1, 2, 4, 8)
 
 
+@lru_cache(maxsize=4096)
 def type_hash(literal: bytes) -> int:
     """The hash that names a type, with bit 0 clear: that bit says whether a meta byte follows."""
     return int.from_bytes(hashlib.md5(literal, usedforsecurity=False).digest()[:4], "big") & 0xFFFFFFFE
 
 
 def head(type_: Type, width: int = 1, *, literal: bool = True) -> bytes:
-    """Everything in front of the payload. It is constant for a type and a width, so hot paths keep it."""
-    plain = type_hash(type_.literal)
+    """Everything in front of the payload. It is constant for a type and a width."""
+    return _head(type_.literal, width, literal)
+
+
+@lru_cache(maxsize=4096)
+def _head(spelled: bytes, width: int, literal: bool) -> bytes:
+    plain = type_hash(spelled)
     meta = _WIDTHS.index(width) << 3
     if literal:
-        return (plain | 1).to_bytes(4, "little") + bytes([meta | _LITERAL_FOLLOWS]) + type_.literal + b"\x00"
+        return (plain | 1).to_bytes(4, "little") + bytes([meta | _LITERAL_FOLLOWS]) + spelled + b"\x00"
     if width > 1:
         return (plain | 1).to_bytes(4, "little") + bytes([meta])
     return plain.to_bytes(4, "little")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -290,6 +291,14 @@ def write_length(out: bytearray, length: int, width: int) -> None:
         out += length.to_bytes(width, "little")
     except OverflowError:
         raise LengthOverflow from None
+
+
+@lru_cache(maxsize=4096)
+def counted(length: int, width: int) -> bytes:
+    """A length field by itself."""
+    out = bytearray()
+    write_length(out, length, width)
+    return bytes(out)
 
 
 def read_length(data: Buffer, at: int, width: int) -> tuple[int, int]:
