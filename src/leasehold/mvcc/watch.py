@@ -137,5 +137,7 @@ class WatchHub:
         return revision - 1, tuple(events)
 
     def _event(self, watcher: Watcher, kv: KeyValue) -> Event:
-        previous = self._keys.at(kv.key, kv.mod_revision - 1) if watcher.prev_kv else None
+        # A creation has nothing before it, also where the same transaction has just deleted the key (as etcd tells it).
+        created = kv.version and kv.create_revision == kv.mod_revision
+        previous = self._keys.at(kv.key, kv.mod_revision - 1) if watcher.prev_kv and not created else None
         return Event(EventType.PUT if kv.version else EventType.DELETE, kv, previous)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 
 import grpc
 import grpc.aio
@@ -50,6 +51,7 @@ class Hub:
         self._options = options
         self._watches: dict[int, EtcdWatch] = {}
         self._live: set[int] = set()  # taken by the store on the stream of now
+        self._asked: deque[int] = deque()  # asked for on the stream of now, not yet answered
         self._next_id = 1
         self._outbox: asyncio.Queue[rpc_pb2.WatchRequest] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -139,6 +141,7 @@ class Hub:
         stream: _Stream = endpoint.streams["Watch"](metadata=metadata + REQUIRE_LEADER)
         self._outbox = asyncio.Queue()
         self._live.clear()
+        self._asked.clear()
         self._streaming = True
         for watch in self._watches.values():
             self._send(codec.watch_request(watch.request, watch.watch_id, watch.next_revision))
@@ -166,6 +169,8 @@ class Hub:
         while True:
             request = await self._outbox.get()
             try:
+                if request.HasField("create_request"):
+                    self._asked.append(request.create_request.watch_id)
                 await stream.write(request)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader has seen the end of the stream too, and with its reason
@@ -195,7 +200,7 @@ class Hub:
         if message.watch_id == BROADCAST and not message.canceled:
             self._progress_of_all(message, endpoint)
             return True
-        watch = self._watches.get(message.watch_id)
+        watch = self._watches.get(self._addressed(message))
         if watch is None:
             return True  # closed meanwhile
         if message.created and not message.canceled:
@@ -210,6 +215,15 @@ class Hub:
             if not watch.take(message):
                 self.remove(watch)
         return True
+
+    def _addressed(self, message: rpc_pb2.WatchResponse) -> int:
+        """The watch that a response is for. etcd refuses a watch without naming it; but it answers in order."""
+        if not message.created:
+            return message.watch_id
+        if message.watch_id in self._asked:
+            self._asked.remove(message.watch_id)
+            return message.watch_id
+        return self._asked.popleft() if message.watch_id == BROADCAST and self._asked else message.watch_id
 
     def _canceled(self, watch: EtcdWatch, message: rpc_pb2.WatchResponse, metadata: Metadata) -> bool:
         if message.compact_revision:

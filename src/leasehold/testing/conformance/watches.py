@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from leasehold.mvcc.errors import Code, Compacted
+from leasehold.mvcc.errors import Code, Compacted, StoreError
 from leasehold.mvcc.model import DeleteRange, EventType, Op, Put, Range, Txn, WatchFilter
 from leasehold.testing.conformance.kit import Kit, NotConforming, expect
 
@@ -176,3 +176,14 @@ async def compaction_forgets_the_past_only(kit: Kit) -> None:
     await kit.refuses(kit.coord.compact(last + 1_000_000), future, Code.OUT_OF_RANGE)
     await kit.put("c")
     await kit.coord.compact((await kit.one("c")).mod_revision, physical=True)
+
+
+async def a_watch_of_an_empty_range_is_refused(kit: Kit) -> None:
+    """At the call or at the first read: a client need not wait for its store to say so."""
+    try:
+        stream = kit.coord.watch(kit.key("b"), kit.key("a"))
+        await asyncio.wait_for(anext(aiter(stream)), 10)
+    except StoreError as error:
+        expect("mvcc: watcher range is empty" in error.message, True, f"told {error.message}")
+    else:
+        raise NotConforming("a watch of an empty range was taken")

@@ -49,6 +49,8 @@ class _Stream:
         self._engine = engine
         self._context = context
         self._served: dict[int, _Served] = {}
+        # Ended by compaction. Like etcd, the stream keeps their ids until they are cancelled as well.
+        self._compacted: set[int] = set()
         self._by_watcher: dict[Watcher, _Served] = {}
         self._next_id = 0
         self._control: deque[Message | None] = deque()  # answers to requests; None asks for progress
@@ -106,7 +108,7 @@ class _Stream:
         engine.enter()
         header = convert.header(engine.store.header())
         created = rpc_pb2.WatchResponse(header=header, watch_id=-1, created=True, canceled=True)
-        if m.watch_id and m.watch_id in self._served:
+        if m.watch_id and (m.watch_id in self._served or m.watch_id in self._compacted):
             created.cancel_reason = _DUPLICATE_ID
             self._control.append(created)
             return
@@ -128,16 +130,19 @@ class _Stream:
             self._schedule_progress()
 
     def _free_id(self) -> int:
-        while self._next_id in self._served:
+        while self._next_id in self._served or self._next_id in self._compacted:
             self._next_id += 1
         self._next_id += 1
         return self._next_id - 1
 
     def _cancel(self, watch_id: int) -> None:
         served = self._served.get(watch_id)
-        if served is None:
+        if served is not None:
+            self._end(served)
+        elif watch_id in self._compacted:
+            self._compacted.discard(watch_id)
+        else:
             return
-        self._end(served)
         header = convert.header(self._engine.store.header())
         self._control.append(rpc_pb2.WatchResponse(header=header, watch_id=watch_id, canceled=True))
 
@@ -196,6 +201,7 @@ class _Stream:
                 batch = self._engine.store.pull(served.watcher, upto_revision=self._engine.durable_revision)
             except Compacted as error:
                 self._end(served)
+                self._compacted.add(watch_id)
                 answers.append(self._gone(watch_id, error.compact_revision))
                 continue
             if served.watcher.idle:

@@ -1,0 +1,90 @@
+"""One of the two servers: calls with their answers or errors, and a watch stream that writes down what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from msgspec import Struct
+
+from leasehold.coord.etcd.endpoints import Endpoint
+from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.testing.differential.exempt import exempt, settle_ties
+from leasehold.testing.differential.generate import Step
+
+CALL_TIMEOUT_S = 20.0
+
+
+class Answer(Struct, frozen=True):
+    """What a call came to: a message, or a code with its text."""
+
+    message: Message | None = None
+    code: str = ""
+    details: str = ""
+
+    def __str__(self) -> str:
+        if self.message is None:
+            return f"{self.code}: {self.details}"
+        return f"{type(self.message).__name__} {str(self.message).strip()}"
+
+
+class WatchLog:
+    """What one watch was told: its events in order, and every response beside them."""
+
+    def __init__(self) -> None:
+        self.events: list[Message] = []
+        self.batches: list[tuple[int, int]] = []  # (header revision, number of events)
+        self.others: list[rpc_pb2.WatchResponse] = []
+
+
+class Side:
+    """A server of the etcd API."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self._endpoint = Endpoint(address, None)
+        self._stream = self._endpoint.streams["Watch"]()
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+        self.watches: dict[int, WatchLog] = {}
+        self._changed = asyncio.Event()
+
+    async def call(self, step: Step) -> Answer:
+        method = self._endpoint.unary[step.method]
+        try:
+            answer: Message = await method(step.request, timeout=CALL_TIMEOUT_S, metadata=())
+            settle_ties(step.request, answer)
+            return Answer(exempt(answer))
+        except grpc.aio.AioRpcError as error:
+            return Answer(code=error.code().name, details=error.details() or "")
+
+    async def send(self, request: rpc_pb2.WatchRequest) -> None:
+        await self._stream.write(request)
+
+    def log(self, watch_id: int) -> WatchLog:
+        return self.watches.setdefault(watch_id, WatchLog())
+
+    async def heard(self, timeout_s: float) -> None:
+        """Wait until the stream tells something, or for `timeout_s`."""
+        self._changed.clear()
+        await asyncio.wait({asyncio.ensure_future(self._changed.wait())}, timeout=timeout_s)
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        self._stream.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._endpoint.close()
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._stream.read()
+            if not isinstance(message, rpc_pb2.WatchResponse):
+                return
+            log = self.log(message.watch_id)
+            if message.events:
+                log.events += message.events
+                log.batches.append((message.header.revision, len(message.events)))
+            else:
+                log.others.append(exempt(message))
+            self._changed.set()
