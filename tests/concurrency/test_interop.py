@@ -1,0 +1,187 @@
+"""One real etcd, one name: Python, `etcdctl` and Go's own package exclude each other, in the order of their keys."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.concurrency.helpers import until
+
+from leasehold.concurrency import Election, Mutex, Session
+from leasehold.coord.api import Coord
+from leasehold.mvcc.model import EventType, prefix_end
+from leasehold.testing.etcd import EtcdCluster
+
+GO_SOURCE = Path(__file__).parent / "go"
+GO_BINARY = Path(__file__).parents[2] / ".cache" / "go-contender"
+ROUNDS_EACH = 20  # of five contenders of each kind
+
+
+def etcdctl(cluster: EtcdCluster) -> list[str]:
+    return [str(Path(cluster.binary.path).parent / "etcdctl"), f"--endpoints={','.join(cluster.endpoints)}"]
+
+
+def enter_alone(folder: Path, key: str) -> None:
+    """What every contender does when it has the lock: note its key, and notice if somebody else is inside."""
+    try:
+        (folder / "inside").mkdir()
+    except FileExistsError:
+        key = f"VIOLATION {key}"
+    with (folder / "log").open("a") as log:
+        log.write(key + "\n")
+
+
+def leave(folder: Path) -> None:
+    (folder / "inside").rmdir()
+
+
+ALONE_SH = """mkdir "$1/inside" || echo VIOLATION >> "$1/log"; echo "$ETCD_LOCK_KEY" >> "$1/log"; rmdir "$1/inside" """
+
+
+@asynccontextmanager
+async def creations(coord: Coord, name: str) -> AsyncIterator[dict[str, int]]:
+    """The create revision of every key that was ever made under `name`."""
+    prefix = name.encode() + b"/"
+    created: dict[str, int] = {}
+
+    async def follow() -> None:
+        async for batch in stream:
+            for event in batch.events:
+                if event.type is EventType.PUT:
+                    created[event.kv.key.decode()] = event.kv.create_revision
+
+    async with coord.watch(prefix, prefix_end(prefix)) as stream:
+        await stream.ready()
+        following = asyncio.create_task(follow())
+        yield created
+        await asyncio.sleep(0.2)
+        following.cancel()
+
+
+def check_story(folder: Path, created: dict[str, int], rounds: int) -> None:
+    keys = (folder / "log").read_text().split("\n")[:-1]
+    assert not [line for line in keys if "VIOLATION" in line]
+    assert len(keys) == rounds
+    revisions = [created[key] for key in keys]
+    assert revisions == sorted(revisions), "not in the order of the keys"
+
+
+async def python_locks(coord: Coord, name: str, folder: Path, rounds: int) -> None:
+    for _ in range(rounds):
+        async with Session.open(coord, ttl_s=20) as session, Mutex(session, name) as held:
+            enter_alone(folder, held.key.decode())
+            leave(folder)
+
+
+async def python_leads(coord: Coord, name: str, folder: Path, rounds: int) -> None:
+    for _ in range(rounds):
+        async with Session.open(coord, ttl_s=20) as session, Election(session, name).lead("python") as held:
+            enter_alone(folder, held.key.decode())
+            leave(folder)
+
+
+async def contend(
+    coord: Coord, name: str, folder: Path, ours: Callable[[], Awaitable[None]], theirs: Callable[[], Awaitable[None]]
+) -> dict[str, int]:
+    async with creations(coord, name) as created:
+        await asyncio.gather(*(ours() for _ in range(5)), *(theirs() for _ in range(5)))
+    return created
+
+
+@pytest.mark.timeout(300)
+async def test_etcdctl_lock_and_python_share_one_lock(
+    etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path
+) -> None:
+    """200 rounds, five contenders of each kind."""
+
+    async def theirs() -> None:
+        for _ in range(ROUNDS_EACH):
+            child = await asyncio.create_subprocess_exec(
+                *etcdctl(etcd), "lock", name, "--", "sh", "-c", ALONE_SH, "sh", str(tmp_path)
+            )
+            assert await child.wait() == 0
+
+    created = await contend(
+        etcd_coord, name, tmp_path, lambda: python_locks(etcd_coord, name, tmp_path, ROUNDS_EACH), theirs
+    )
+    check_story(tmp_path, created, 10 * ROUNDS_EACH)
+
+
+@pytest.mark.timeout(300)
+async def test_etcdctl_elect_and_python_share_one_election(
+    etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path
+) -> None:
+    """40 rounds: `etcdctl elect` says when it leads, and leads until it is told to stop."""
+    rounds = 4
+
+    async def theirs() -> None:
+        for _ in range(rounds):
+            child = await asyncio.create_subprocess_exec(
+                *etcdctl(etcd), "elect", name, "etcdctl", stdout=asyncio.subprocess.PIPE
+            )
+            assert child.stdout is not None
+            key = (await child.stdout.readline()).decode().strip()
+            enter_alone(tmp_path, key)
+            leave(tmp_path)
+            child.send_signal(signal.SIGINT)
+            await child.wait()
+
+    created = await contend(
+        etcd_coord, name, tmp_path, lambda: python_leads(etcd_coord, name, tmp_path, rounds), theirs
+    )
+    check_story(tmp_path, created, 10 * rounds)
+
+
+@pytest.fixture(scope="session")
+def go_contender() -> Path:
+    """The Go program, built once and kept in `.cache`."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip(
+            "no Go toolchain on PATH, so Go's own package cannot be built; etcdctl, which uses it, was tested"
+        )
+    if not GO_BINARY.exists() or GO_BINARY.stat().st_mtime < (GO_SOURCE / "main.go").stat().st_mtime:
+        GO_BINARY.parent.mkdir(exist_ok=True)
+        subprocess.run([go, "build", "-o", str(GO_BINARY), "."], cwd=GO_SOURCE, check=True)
+    return GO_BINARY
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["lock", "elect"])
+async def test_go_and_python_share(
+    etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path, go_contender: Path, kind: str
+) -> None:
+    """200 rounds with the real package, five contenders of each kind."""
+
+    async def theirs() -> None:
+        child = await asyncio.create_subprocess_exec(
+            str(go_contender), ",".join(etcd.endpoints), kind, name, str(tmp_path), str(ROUNDS_EACH)
+        )
+        assert await child.wait() == 0
+
+    ours = python_locks if kind == "lock" else python_leads
+    created = await contend(etcd_coord, name, tmp_path, lambda: ours(etcd_coord, name, tmp_path, ROUNDS_EACH), theirs)
+    check_story(tmp_path, created, 10 * ROUNDS_EACH)
+
+
+async def test_etcdctl_waits_for_a_python_holder(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> None:
+    """And the other way round: the key that `etcdctl` prints is in Python's way."""
+    async with Session.open(etcd_coord) as session:
+        async with Mutex(session, name):
+            child = await asyncio.create_subprocess_exec(*etcdctl(etcd), "lock", name, stdout=asyncio.subprocess.PIPE)
+            await until(lambda: child.returncode is None)
+        assert child.stdout is not None
+        key = (await asyncio.wait_for(child.stdout.readline(), 10)).strip()
+        assert key.startswith(f"{name}/".encode())
+        waiting = asyncio.create_task(Mutex(session, name).lock(timeout_s=20))
+        await asyncio.wait({waiting}, timeout=0.1)
+        assert not waiting.done()
+        child.send_signal(signal.SIGINT)
+        await waiting
+        await child.wait()
