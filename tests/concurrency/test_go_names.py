@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ LISTS = {
 }
 
 
+@cache
 def names_told() -> set[str]:
     """The words of the docstrings of all test functions here."""
     told: set[str] = set()

@@ -143,9 +143,7 @@ def go_contender() -> Path:
     """The Go program, built once and kept in `.cache`."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip(
-            "no Go toolchain on PATH, so Go's own package cannot be built; etcdctl, which uses it, was tested"
-        )
+        pytest.skip("no Go toolchain on PATH, so Go's own package cannot be built; etcdctl, which uses it, was tested")
     if not GO_BINARY.exists() or GO_BINARY.stat().st_mtime < (GO_SOURCE / "main.go").stat().st_mtime:
         GO_BINARY.parent.mkdir(exist_ok=True)
         subprocess.run([go, "build", "-o", str(GO_BINARY), "."], cwd=GO_SOURCE, check=True)
