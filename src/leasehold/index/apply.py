@@ -226,8 +226,11 @@ class Apply(Mounts):
             if self.slice_n is not None and n <= self.slice_n[number]:
                 continue
             for key, entry in list(shards[number].items()):
-                # Only what is older: in replay a slice may hold what was put after this record.
-                if entry.put_seq < n and entry.put_seq not in stays and (search is None or search(key)):
+                # Only what is older: in replay a slice may hold what was put after this record. The unfinished always
+                # stay, also one that in replay stands alone because its old version was void (H12).
+                if entry.put_seq >= n or entry.draft is not None or entry.put_seq in stays:
+                    continue
+                if search is None or search(key):
                     self._drop(entry, n, now, record.limbo_ms)
 
     def _apply_replica_clear(self, n: int, record: ReplicaClear) -> None:

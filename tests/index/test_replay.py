@@ -1,0 +1,33 @@
+"""Primary and standby over random schedules: records, bulk, fuzzy snapshots, failovers, hand-overs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.index.cluster import Cluster, assert_follows
+from tests.index.kit import settings
+
+_STEPS = 3_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("policy", ["pressure", "expiry"])
+def test_nothing_is_lost_back_or_given_twice(seed: int, policy: str) -> None:
+    ours = settings(
+        lease_ttl_ms=1_000,
+        put_discard_ms=1_500,
+        put_release_ms=6_000,
+        client_ttl_ms=600_000,
+        soft_pin_ttl_ms=2_000,
+        eviction_policy=policy,
+    )
+    cluster = Cluster(ours, seed)
+    for number in range(_STEPS):
+        cluster.step()
+        if number % 20 == 0:
+            cluster.leader.check()
+            cluster.standby.check()
+    cluster.commit()
+    cluster.deliver(everything=True)
+    if policy == "pressure":
+        assert_follows(cluster.leader, cluster.standby)
+    assert cluster.failovers + cluster.handovers > 3
