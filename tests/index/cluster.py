@@ -215,8 +215,12 @@ class Cluster:
 
     def _copying(self, key: bytes, job: CopyJob, after: int) -> None:
         replicas, who = job.replicas, f"copy of {key!r} ({after})"
+
         # A copy that is complete has no writer any more: judged when handed out, not protected further.
-        self.answer(after, lambda: self.ledger.handed_out(self.true_ms, replicas, job.size, who, 0) and None)
+        def told() -> None:
+            self.ledger.handed_out(self.true_ms, replicas, job.size, who, 0)
+
+        self.answer(after, told)
 
     def tick(self) -> None:
         self.true_ms += self.random.choice((1, 10, 100, 400))
@@ -248,7 +252,8 @@ class Cluster:
         self.bulk_lost = True
         self.deliver(everything=True)
         self.standby.check()
-        assert_follows(self.leader, self.standby) if self.log[-1][0] == self.leader.last_n else None
+        if self.log[-1][0] == self.leader.last_n:
+            assert_follows(self.leader, self.standby)
 
     # --- changes of leadership ---
 

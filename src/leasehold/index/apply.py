@@ -84,9 +84,12 @@ class Apply(Mounts):
         if self._covers_keyless(n):
             return
         if record.handover_ms == NEVER_MS:
-            # Beyond every end that anyone can have been promised before: then all of it is recognised as older.
-            self.offset = self.latest + self.max_term_ms + 1
-            now = self.older_than = self.offset + record.at_ms
+            # Beyond every end that can have been promised before: then all of it is recognised as older. This node may
+            # have heard more of the old epoch than the one that decided `shift_ms`.
+            beyond = self.latest + self.max_term_ms + 1
+            self.offset += record.shift_ms
+            now = self.offset + record.at_ms
+            self.older_than = max(now, beyond)
             self.floor = now + record.grace_ms
             self._lift_limbo(now, record.grace_ms)
         else:

@@ -42,11 +42,12 @@ class Index(Reads, Checking):
         """
         ensure(self.slice_n is None, "P1 an epoch begins only on a complete replay")
         ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
-        grace_ms = self.max_term_ms if handover_ms is None else 0
         max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
-        at_handover_ms = NEVER_MS if handover_ms is None else handover_ms
         self._housekept = -_HOUSEKEEPING_MS
-        return self._emit(Begin(now_ms, epoch, max_term_ms, grace_ms, at_handover_ms, drift_ms))
+        if handover_ms is not None:
+            return self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms))
+        shift_ms = self.latest + self.max_term_ms + 1 - self.offset
+        return self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms))
 
     def handover(self, now_ms: int, last_bulk: int) -> int:
         """Primary: the last record of this epoch. Nothing may be decided after it."""

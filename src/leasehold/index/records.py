@@ -43,6 +43,8 @@ class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
 
     With `handover_ms == NEVER_MS` every older lease end and everything in limbo is lifted to at least
     `at_ms + grace_ms` (limbo: or its own duration anew).
+    `shift_ms` is where on the old epoch's clock the new one starts, for what is not a promise (soft pins): the same on
+    every node, though not every node has heard of the same last moment.
     After a hand-over at leader time `handover_ms` of the epoch before, older ends
     are mapped to `end - handover_ms + drift_ms` instead.
     """
@@ -53,6 +55,7 @@ class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
     grace_ms: int
     handover_ms: int = NEVER_MS
     drift_ms: int = 0
+    shift_ms: int = 0
 
 
 class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):
