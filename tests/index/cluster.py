@@ -296,7 +296,7 @@ class Cluster:
         self.leader.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=5)
         self.waiting.clear()
         self.bulk.clear()
-        self.bulk_lost = False
+        self.bulk_lost = True  # the new standby has the log, but no bulk of any older epoch
         self.slices = []
         self.commit()
         for key, n in self.removed.items():

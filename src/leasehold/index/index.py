@@ -173,6 +173,9 @@ class Index(Reads, Checking):
         return self.evicted_count - before
 
     def gap_closed(self, leader_ms: int) -> None:
-        """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3)."""
+        """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3).
+
+        Whoever starts from a snapshot or from the log alone has missed bulk too, also that of older epochs.
+        """
         self.floor = max(self.floor, leader_ms + self.offset + self.max_term_ms)
         self.older_than = max(self.older_than, self.floor)
