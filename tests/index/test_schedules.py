@@ -24,8 +24,8 @@ from leasehold.index.state import Unappliable
 OTHER = b"another-client-1"
 
 
-def pair(**changes: object) -> tuple[Index, Index]:
-    leader, follower = primary(**changes), standby(**changes)
+def pair(eviction_policy: str = "pressure") -> tuple[Index, Index]:
+    leader, follower = primary(eviction_policy=eviction_policy), standby(eviction_policy=eviction_policy)
     follow(follower, leader)
     return leader, follower
 
