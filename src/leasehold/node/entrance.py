@@ -53,12 +53,17 @@ class Entrance:
         self._loop.add_reader(self._door.fileno(), self._accept_at_door)
         self.is_open = False
 
-    def open(self) -> None:
-        """Accept clients. The handlers are made anew: the index behind them may be another one than last time."""
-        self.is_open = True
+    def prepare(self) -> None:
+        """Have the handlers ready. They are over the index of now: a rebuilt one needs new ones."""
         for listener in self._by_table.values():
             assert listener.release is not None
             listener.handlers = self._make_handlers(listener.release)
+
+    def open(self) -> None:
+        """Accept clients."""
+        self.prepare()
+        self.is_open = True
+        for listener in self._by_table.values():
             self.server.resume(listener)
 
     def shut(self, reason: str) -> None:

@@ -209,6 +209,10 @@ class Guardian:
 
     def _on_leader(self, leader: LeaderValue | None) -> None:
         self._door.point(leader.door if leader is not None else "")
+        if leader is None:
+            log.info("nobody leads: connections are held")
+        elif leader.name != self._config.node.name:
+            log.info("connections are forwarded to the primary", primary=leader.name)
 
     async def _release(self, run: str, how: str) -> None:
         was_leader = False
