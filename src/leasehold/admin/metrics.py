@@ -46,6 +46,11 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
         ("applied_n", "the last journal record applied", status.applied_n),
         ("durable_n", "the last journal record known to be durable", status.durable_n),
         ("lag_records", "durable records not yet applied; -1 where the tail is not known", status.lag_records),
+        (
+            "behind_seconds",
+            "how long ago this standby saw the primary write",
+            status.behind_ms / 1000,
+        ),
         ("set_aside_records", "records that could not be applied", status.set_aside),
         ("paused", "1 while nobody may campaign", status.paused),
         ("connections", "open client connections", status.connections),

@@ -36,6 +36,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     applied_n: int = 0
     durable_n: int = 0
     lag_records: int = -1
+    behind_ms: int = -1  # how long ago a standby saw the primary write (it writes at least once a second)
     set_aside: int = 0
     paused: bool = False
     rpc: str = ""

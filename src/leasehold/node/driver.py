@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -49,6 +49,9 @@ from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.node")
+
+SAY_AGAIN_MS: Final = 5_000
+SAID_MAX: Final = 256
 
 
 class Keeper(Protocol):
@@ -92,6 +95,7 @@ class Driver:
         self._kept: dict[int, KeepAlive] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = -1
+        self._said: dict[str, tuple[int, int]] = {}  # sentence -> (when it was said, how often not since)
         self._deciding = False
         self._closed = False
 
@@ -143,7 +147,7 @@ class Driver:
             case StoreRequest():
                 self._tasks.start(self._ask(effect))
             case Say(sentence, grave):
-                (log.error if grave else log.info)(sentence)
+                self._say(sentence, grave)
             case ChangeRole():
                 log.info(effect.sentence, role=effect.role.value)
                 self._on_role(effect)
@@ -168,6 +172,19 @@ class Driver:
                 self._keeper.read_snapshot(effect)
             case WriteSnapshot():
                 self._keeper.write_snapshot(effect)
+
+    def _say(self, sentence: str, grave: bool) -> None:
+        """Into the log; what is said over and over only every few seconds, with how often it was."""
+        now_ms = self._clock.now_ms()
+        said_ms, unsaid = self._said.get(sentence, (-SAY_AGAIN_MS, 0))
+        if now_ms - said_ms < SAY_AGAIN_MS:
+            self._said[sentence] = (said_ms, unsaid + 1)
+            return
+        if len(self._said) >= SAID_MAX:
+            self._said.clear()
+        self._said[sentence] = (now_ms, 0)
+        fields = {"said_meanwhile": unsaid} if unsaid else {}
+        (log.error if grave else log.info)(sentence, **fields)
 
     def _failed(self, error: BaseException) -> None:
         if not self._closed:

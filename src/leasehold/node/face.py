@@ -29,7 +29,7 @@ class Face:
         node, machine = self._node, self._node.machine
         now_ms = node.clock.now_ms()
         serves = machine.may_serve(now_ms)
-        identity, view = machine.identity, machine.ctx.view
+        identity, view, seen = machine.identity, machine.ctx.view, machine.ctx.replica.last_write
         return NodeStatus(
             name=identity.name,
             run=identity.run,
@@ -44,6 +44,7 @@ class Face:
             applied_n=machine.index.last_n,
             durable_n=machine.durable_n,
             lag_records=machine.lag,
+            behind_ms=-1 if serves or not seen.live else now_ms - seen.seen_ms,
             set_aside=len(machine.ctx.replica.set_aside),
             paused=view.paused,
             rpc=identity.rpc,
