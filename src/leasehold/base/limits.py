@@ -40,3 +40,13 @@ journal_hints_max: Final = 2_000
 journal_pending_records_max: Final = 200_000
 journal_list_page_keys: Final = 16
 journal_trim_step_keys: Final = 32
+
+# --- the lease-coherent cache ---
+cache_key_bytes_max: Final = 4 * KIB
+cache_value_bytes_max: Final = 1 * MIB
+cache_keys_per_ask_max: Final = 1_000
+cache_term_ms_min: Final = 10
+cache_term_ms_max: Final = 86_400_000
+cache_writes_queued_per_key_max: Final = 1_000
+cache_subscriptions_max: Final = 10_000
+cache_frame_bytes_max: Final = 64 * MIB

@@ -23,7 +23,7 @@ State = TypeVar("State", bound=Hashable)
 class Operation(Struct, frozen=True):
     """One call: `what` is the kind, `argument` what went in, `result` what came out.
 
-    `returned` is None for a call whose outcome is unknown.
+    `returned` is None for a call whose outcome is unknown. `hint` is what the system itself claims about the order.
     """
 
     called: int
@@ -32,14 +32,19 @@ class Operation(Struct, frozen=True):
     argument: Any = None
     result: Any = None
     process: str = ""
+    hint: float = 0.0
 
 
 class Verdict(Struct, frozen=True):
-    """`stuck` is empty for a good history; else what could not be placed, at the furthest point of the search."""
+    """`stuck` is empty for a good history; else what could not be placed, at the furthest point of the search.
+
+    A verdict that is not `proven` is a search that was given up.
+    """
 
     linearizable: bool
     stuck: tuple[Operation, ...] = ()
     placed: int = 0
+    proven: bool = True
 
     def __bool__(self) -> bool:
         return self.linearizable
@@ -90,43 +95,80 @@ def _linked(history: Sequence[Operation]) -> _Entry:
     return head
 
 
-def check(history: Sequence[Operation], start: State, step: Callable[[State, Operation], State | None]) -> Verdict:
-    """Search for an order. `step` gives the state after an operation, or None if it could not answer like that."""
+class _Choice:
+    """A point of the search: the state there, what may come next, and what was taken to get there."""
+
+    __slots__ = ("came_by", "open", "state")
+
+    def __init__(self, state: Any, open_: list[_Entry], came_by: _Entry | None) -> None:
+        self.state = state
+        self.open = open_
+        self.came_by = came_by
+
+
+def check(
+    history: Sequence[Operation],
+    start: State,
+    step: Callable[[State, Operation], State | None],
+    *,
+    steps_max: int = 200_000,
+) -> Verdict:
+    """Search for an order. `step` gives the state after an operation, or None if it could not answer like that.
+
+    Two things keep the search short: a `read` that fits is placed at once (that never hurts), and where there is a
+    choice the operation with the lowest `hint` is tried first, so a history whose hints tell the truth needs no
+    second try. After `steps_max` it gives up, and says so.
+    """
     answered = sum(operation.returned is not None for operation in history)
     head = _linked(history)
-    state: State = start
-    placed_bits, placed_answered = 0, 0
-    tried: set[tuple[int, State]] = {(0, start)}
-    path: list[tuple[_Entry, State]] = []
+    bits = placed = steps = 0
     best = -1
     stuck: tuple[Operation, ...] = ()
-    entry = head.next
-    while placed_answered < answered:
-        current = entry
-        if current is not None and current.match is not None:
-            operation = history[current.index]
-            after = step(state, operation)
-            bits = placed_bits | 1 << current.index
-            if after is not None and (bits, after) not in tried:
-                tried.add((bits, after))
-                path.append((current, state))
-                state, placed_bits = after, bits
-                placed_answered += operation.returned is not None
-                current.lift()
-                entry = head.next
-            else:
-                entry = current.next
+    tried: set[tuple[int, State]] = set()
+    path = [_Choice(start, _candidates(head, history, start, step), None)]
+    while placed < answered:
+        steps += 1
+        here = path[-1]
+        if here.open and steps <= steps_max:
+            entry = here.open.pop()
+            after = step(here.state, history[entry.index])
+            if after is None:
+                continue
+            key = (bits | 1 << entry.index, after)
+            if key in tried:
+                continue
+            tried.add(key)
+            entry.lift()
+            bits, placed = key[0], placed + (history[entry.index].returned is not None)
+            path.append(_Choice(after, _candidates(head, history, after, step), entry))
             continue
-        if placed_answered > best:
-            best, stuck = placed_answered, _window(head, history)
-        if not path:
-            return Verdict(False, stuck, best)
-        last, state = path.pop()
-        placed_bits &= ~(1 << last.index)
-        placed_answered -= history[last.index].returned is not None
-        last.unlift()
-        entry = last.next
-    return Verdict(True, placed=placed_answered)
+        if placed > best:
+            best, stuck = placed, _window(head, history)
+        if here.came_by is None or steps > steps_max:
+            return Verdict(False, stuck, best, proven=steps <= steps_max)
+        path.pop()
+        bits &= ~(1 << here.came_by.index)
+        placed -= history[here.came_by.index].returned is not None
+        here.came_by.unlift()
+    return Verdict(True, placed=placed)
+
+
+def _candidates(
+    head: _Entry, history: Sequence[Operation], state: State, step: Callable[[State, Operation], State | None]
+) -> list[_Entry]:
+    """What may be placed next, best last: everything that was called before the first return."""
+    found: list[_Entry] = []
+    entry = head.next
+    while entry is not None and entry.match is not None:
+        operation = history[entry.index]
+        after = step(state, operation)
+        if after is not None:
+            if operation.what == "read":
+                return [entry]
+            found.append(entry)
+        entry = entry.next
+    found.sort(key=lambda entry: history[entry.index].hint, reverse=True)
+    return found
 
 
 def _window(head: _Entry, history: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -167,12 +209,15 @@ def register_step(state: Register, operation: Operation) -> Register | None:
     return state if state[0] != expected else None
 
 
-def check_register(history: Sequence[Operation], start: Hashable = None) -> Verdict:
-    """`check` for one register whose writes all have different values.
+def check_register(history: Sequence[Operation], start: Hashable = None, *, steps_max: int = 200_000) -> Verdict:
+    """`check` for one register whose writes have different values (None, a deletion, may be written again).
 
-    Writes of unknown outcome whose value nobody saw are left out first: that changes no verdict, and keeps the
-    search small.
+    First a quick look for two values that contradict each other; it finds most stale reads at once. Writes of unknown
+    outcome whose value nobody saw are left out: that changes no verdict, and keeps the search small.
     """
+    contradiction = _contradiction(history)
+    if contradiction:
+        return Verdict(False, contradiction)
     seen = {operation.result for operation in history if operation.what == "read"}
     seen |= {operation.argument[0] for operation in history if operation.what == "cas"}
     kept = [
@@ -182,4 +227,56 @@ def check_register(history: Sequence[Operation], start: Hashable = None) -> Verd
         or (operation.what == "write" and operation.argument in seen)
         or (operation.what == "cas" and operation.argument[1] in seen)
     ]
-    return check(kept, (start,), register_step)
+    return check(kept, (start,), register_step, steps_max=steps_max)
+
+
+class _Zone:
+    """When a value certainly stood: between the first return and the last call of all that wrote or read it."""
+
+    __slots__ = ("first", "first_return", "last", "last_call")
+
+    def __init__(self, operation: Operation) -> None:
+        self.first = self.last = operation
+        self.first_return = float("inf")
+        self.last_call = float("-inf")
+
+    def take(self, operation: Operation) -> None:
+        if operation.returned is not None and operation.returned < self.first_return:
+            self.first, self.first_return = operation, float(operation.returned)
+        if operation.called > self.last_call:
+            self.last, self.last_call = operation, float(operation.called)
+
+
+def _contradiction(history: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Two values of which each must have stood while the other did (after Gibbons and Korach); none if all is well."""
+    zones: dict[Hashable, _Zone] = {}
+    for operation in history:
+        value = _value_of(operation)
+        if value is not None:
+            zones.setdefault(value, _Zone(operation)).take(operation)
+    standing = [zone for zone in zones.values() if zone.first_return < zone.last_call]
+    for zone in standing:
+        for other in zones.values():
+            if other is zone:
+                continue
+            low, high = sorted((other.first_return, other.last_call))
+            forward = other.first_return < other.last_call
+            overlaps = max(low, zone.first_return) < min(high, zone.last_call)
+            inside = zone.first_return < low and high < zone.last_call
+            if overlaps if forward else inside:
+                return (zone.first, zone.last, other.first, other.last)
+    return ()
+
+
+def _value_of(operation: Operation) -> Hashable | None:
+    """The value that surely stood at some moment of the operation, if it is one that is written only once."""
+    if operation.what == "read":
+        value: Hashable | None = operation.result
+        return value
+    if operation.what == "write":
+        argument: Hashable | None = operation.argument
+        return argument if operation.returned is not None else None
+    if operation.returned is None or not operation.result:
+        return None
+    new: Hashable | None = operation.argument[1]
+    return new

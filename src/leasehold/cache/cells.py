@@ -1,0 +1,81 @@
+"""What the authority's machine keeps for one key, and for a request on its way. Plain mutable state."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from leasehold.base.invariants import ensure
+from leasehold.cache.model import ABSENT, Item, Version, Write
+from leasehold.leases.adaptive import Rates
+
+
+class Request:
+    """A client's write, and until when it wants to begin."""
+
+    __slots__ = ("client", "deadline_ms", "write")
+
+    def __init__(self, client: str, write: Write, deadline_ms: int) -> None:
+        self.client = client
+        self.write = write
+        self.deadline_ms = deadline_ms
+
+
+class Pending:
+    """The one write of a key that is under way.
+
+    `ends_ms` is fixed when it begins; `unproven` says that acknowledgements cannot suffice, because somebody holds
+    a lease who is not known by name. `token` is set while a store is in flight; `doubtful` once one was not answered.
+    """
+
+    __slots__ = ("attempts", "doubtful", "ends_ms", "request", "retry_ms", "ticket", "token", "unacked", "unproven")
+
+    def __init__(self, request: Request, ends_ms: int, ticket: Version, unacked: set[str], unproven: bool) -> None:
+        self.request = request
+        self.ends_ms = ends_ms
+        self.ticket = ticket
+        self.unacked = unacked
+        self.unproven = unproven
+        self.token: Version | None = None
+        self.doubtful = False
+        self.attempts = 0
+        self.retry_ms = 0
+
+
+class Gather:
+    """The answer to one request for several keys, complete when every key's value is known."""
+
+    __slots__ = ("_items", "client", "missing", "seq")
+
+    def __init__(self, client: str, seq: int, keys: int) -> None:
+        self.client = client
+        self.seq = seq
+        self.missing = keys
+        self._items: list[Item | None] = [None] * keys
+
+    def put(self, index: int, item: Item) -> None:
+        ensure(self._items[index] is None, "a key is answered once", item.key)
+        self._items[index] = item
+        self.missing -= 1
+
+    def items(self) -> tuple[Item, ...]:
+        return tuple(item for item in self._items if item is not None)
+
+
+class Cell:
+    """One key: its value if known, readers that wait for the load, the write under way, and those behind it."""
+
+    __slots__ = ("key", "known", "loading", "pending", "queue", "rates", "readers", "value", "version")
+
+    def __init__(self, key: bytes, rates: Rates) -> None:
+        self.key = key
+        self.known = False
+        self.value: bytes | None = None
+        self.version: Version = ABSENT
+        self.loading = False
+        self.readers: list[tuple[Gather, int]] = []
+        self.pending: Pending | None = None
+        self.queue: deque[Request] = deque()
+        self.rates = rates
+
+    def idle(self) -> bool:
+        return not self.loading and self.pending is None and not self.queue

@@ -1,0 +1,31 @@
+"""What is refused before it can change anything. The client checks first; the authority trusts nobody."""
+
+from __future__ import annotations
+
+from leasehold.base import limits
+from leasehold.cache.model import MODES, Ask, Code, Write
+
+
+def objection_to_key(key: bytes) -> str:
+    """Why this cannot be a key; empty if it can."""
+    if not 1 <= len(key) <= limits.cache_key_bytes_max:
+        return f"a key has 1 to {limits.cache_key_bytes_max} bytes, not {len(key)}"
+    return ""
+
+
+def objection_to_write(write: Write) -> str:
+    """Why this write can never be done; empty if it can."""
+    if write.value is not None and len(write.value) > limits.cache_value_bytes_max:
+        return f"a value has at most {limits.cache_value_bytes_max} bytes, not {len(write.value)}"
+    if write.mode not in MODES:
+        return f"unknown mode {write.mode!r}: choose one of {', '.join(MODES)}"
+    if not 0 < write.timeout_ms <= limits.cache_term_ms_max:
+        return f"a timeout of {write.timeout_ms} ms makes no sense"
+    return objection_to_key(write.key)
+
+
+def objection_to_ask(ask: Ask) -> Code | None:
+    """BAD_REQUEST for keys that cannot be, or too many of them."""
+    if not 1 <= len(ask.keys) <= limits.cache_keys_per_ask_max or any(map(objection_to_key, ask.keys)):
+        return Code.BAD_REQUEST
+    return None

@@ -1,0 +1,74 @@
+"""What a client keeps: values under a lease, bounded by number and bytes, least recently used dropped first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from leasehold.cache.model import Version
+
+_NS_PER_MS: Final = 1_000_000
+_OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key and value, about
+
+
+class Entry:
+    """A value (None: known to be absent) and until when it may be used, on the client's own clock.
+
+    The deadline is in nanoseconds because it is compared at every hit, with what the clock gives.
+    """
+
+    __slots__ = ("cost_bytes", "deadline_ns", "hits", "value", "version")
+
+    def __init__(self, value: bytes | None, version: Version, deadline_ms: int, cost_bytes: int) -> None:
+        self.value = value
+        self.version = version
+        self.deadline_ns = deadline_ms * _NS_PER_MS
+        self.cost_bytes = cost_bytes
+        self.hits = 0
+
+
+class Entries:
+    """`by_key` is open to the client's hit path, which is too hot for a call of a method."""
+
+    def __init__(self, entries_max: int, bytes_max: int) -> None:
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self.by_key: OrderedDict[bytes, Entry] = OrderedDict()
+        self.bytes = 0
+        self.hits_gone = 0  # hits of entries that are no longer there
+        self.dropped_for_space = 0
+
+    def valid(self, now_ms: int, key: bytes) -> Entry | None:
+        """The entry of `key` if its lease is valid now."""
+        entry = self.by_key.get(key)
+        return entry if entry is not None and now_ms * _NS_PER_MS < entry.deadline_ns else None
+
+    def keep(self, key: bytes, value: bytes | None, version: Version, deadline_ms: int) -> None:
+        self.drop(key)
+        cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
+        if cost_bytes > self._bytes_max:
+            return
+        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes)
+        self.bytes += cost_bytes
+        while len(self.by_key) > self._entries_max or self.bytes > self._bytes_max:
+            self.drop(next(iter(self.by_key)))
+            self.dropped_for_space += 1
+
+    def drop(self, key: bytes) -> int:
+        """Forget `key`; how often it was answered from memory."""
+        entry = self.by_key.pop(key, None)
+        if entry is None:
+            return 0
+        self.bytes -= entry.cost_bytes
+        self.hits_gone += entry.hits
+        return entry.hits
+
+    def clear(self) -> None:
+        for key in list(self.by_key):
+            self.drop(key)
+
+    def hits(self) -> int:
+        return self.hits_gone + sum(entry.hits for entry in self.by_key.values())
+
+    def __len__(self) -> int:
+        return len(self.by_key)

@@ -1,0 +1,115 @@
+"""Who holds what until when, as the grantor knows it. Pure.
+
+Holders of one key are tracked up to a bound. Beyond it a lease is still given, but only the latest end of such
+leases is remembered, and it is *sticky*: until it has passed nobody can say "all have answered".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_BUCKET_MS: Final = 1_000
+
+
+class Hold:
+    """One holder's lease on one key: until when, and which of the holder's requests asked for it."""
+
+    __slots__ = ("asked", "end_ms")
+
+    def __init__(self, end_ms: int, asked: int) -> None:
+        self.end_ms = end_ms
+        self.asked = asked
+
+
+class LeaseTable:
+    """Shared read leases on keys. Ends are on the grantor's clock; a lease is over once `now_ms >= end_ms`."""
+
+    def __init__(self, holders_per_key_max: int) -> None:
+        self._holders_per_key_max = holders_per_key_max
+        self._holds: dict[bytes, dict[str, Hold]] = {}
+        self._untracked_end_ms: dict[bytes, int] = {}
+        self._keys_of: dict[str, set[bytes]] = {}
+        # By the second in which a lease ends: what to look at when that second has passed.
+        self._due: dict[int, set[bytes]] = {}
+
+    def grant(self, key: bytes, holder: str, end_ms: int, asked: int) -> None:
+        """Note a lease until `end_ms`. A holder's leases on one key add up: the latest end and request count."""
+        holds = self._holds.get(key)
+        if holds is None:
+            holds = self._holds[key] = {}
+        self._due.setdefault(end_ms // _BUCKET_MS, set()).add(key)
+        hold = holds.get(holder)
+        if hold is not None:
+            hold.end_ms = max(hold.end_ms, end_ms)
+            hold.asked = max(hold.asked, asked)
+        elif len(holds) < self._holders_per_key_max:
+            holds[holder] = Hold(end_ms, asked)
+            self._keys_of.setdefault(holder, set()).add(key)
+        else:
+            self._untracked_end_ms[key] = max(self._untracked_end_ms.get(key, 0), end_ms)
+
+    def latest_end_ms(self, key: bytes) -> int:
+        """The latest end ever given out on `key` and not released; 0 if none."""
+        tracked = max((hold.end_ms for hold in self._holds.get(key, {}).values()), default=0)
+        return max(tracked, self._untracked_end_ms.get(key, 0))
+
+    def live_holders(self, key: bytes, now_ms: int) -> list[str]:
+        """The tracked holders of `key` whose leases may be valid."""
+        return [name for name, hold in self._holds.get(key, {}).items() if now_ms < hold.end_ms]
+
+    def has_untracked(self, key: bytes, now_ms: int) -> bool:
+        return now_ms < self._untracked_end_ms.get(key, 0)
+
+    def release(self, key: bytes, holder: str) -> None:
+        """The holder has said that it dropped `key`."""
+        holds = self._holds.get(key)
+        if holds is not None and holds.pop(holder, None) is not None:
+            self._forget_link(key, holder)
+            if not holds:
+                del self._holds[key]
+
+    def release_asked_before(self, key: bytes, holder: str, asked: int) -> None:
+        """The holder keeps nothing of `key` that it asked for before its request number `asked`."""
+        hold = self._holds.get(key, {}).get(holder)
+        if hold is not None and hold.asked < asked:
+            self.release(key, holder)
+
+    def release_holder(self, holder: str) -> None:
+        """The holder has dropped everything."""
+        for key in list(self._keys_of.get(holder, ())):
+            self.release(key, holder)
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget what is over; costs only what has become due since the last sweep."""
+        for second in [second for second in self._due if (second + 1) * _BUCKET_MS <= now_ms]:
+            for key in self._due.pop(second):
+                self._prune(key, now_ms)
+
+    def live_until_ms(self) -> int:
+        """The latest end of all: after it no lease can be valid."""
+        return max((self.latest_end_ms(key) for key in self.keys()), default=0)
+
+    def keys(self) -> Iterator[bytes]:
+        yield from self._holds.keys() | self._untracked_end_ms.keys()
+
+    def holders(self) -> list[str]:
+        return list(self._keys_of)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._keys_of.values()))
+
+    def _prune(self, key: bytes, now_ms: int) -> None:
+        for holder, hold in list(self._holds.get(key, {}).items()):
+            if hold.end_ms <= now_ms:
+                self.release(key, holder)
+        if self._untracked_end_ms.get(key, now_ms + 1) <= now_ms:
+            del self._untracked_end_ms[key]
+        if key in self._holds and not self._holds[key]:
+            del self._holds[key]
+
+    def _forget_link(self, key: bytes, holder: str) -> None:
+        keys = self._keys_of[holder]
+        keys.discard(key)
+        if not keys:
+            del self._keys_of[holder]

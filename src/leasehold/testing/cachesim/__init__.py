@@ -1,0 +1,1 @@
+"""A seeded world for the cache: real machines, simulated clocks, network, crashes and store."""

@@ -1,0 +1,58 @@
+"""What a seed decides: how bad the network, the clocks, the processes and the store behind are."""
+
+from __future__ import annotations
+
+import random
+
+from msgspec import Struct
+
+
+class Weather(Struct, frozen=True):
+    """Everything about a run besides the workload's own choices. Times in real milliseconds."""
+
+    term_ms: int
+    drift_ppm: int
+    loss: float
+    delay_ms: tuple[int, int]
+    long_delay: float
+    long_delay_ms: tuple[int, int]
+    pause_every_ms: int
+    pause_ms: tuple[int, int]
+    client_crash_every_ms: int
+    authority_crash_every_ms: int
+    authority_down_ms: tuple[int, int]
+    failover: bool
+    office_ttl_ms: int
+    store_unknown: float
+    store_late_ms: tuple[int, int]
+    holders_per_key_max: int
+    write_share: float
+    modes: tuple[str, ...]
+
+
+def weather_for(seed: int) -> Weather:
+    """Each seed has a few things that are bad; none has everything, or nothing would ever be cached."""
+    chance = random.Random(seed * 7919 + 17)
+    never = 10**9
+    term_ms = chance.choice([300, 600, 1_000])
+    crashes = chance.random() < 0.5
+    return Weather(
+        term_ms=term_ms,
+        drift_ppm=chance.choice([0, 100_000, 200_000]),
+        loss=chance.choice([0.0, 0.0, 0.01, 0.05]),
+        delay_ms=chance.choice([(1, 3), (1, 10), (5, 40)]),
+        long_delay=chance.choice([0.0, 0.02, 0.05]),
+        long_delay_ms=(term_ms // 4, 2 * term_ms),
+        pause_every_ms=chance.choice([never, 8_000, 3_000]),
+        pause_ms=(term_ms // 4, 2 * term_ms),
+        client_crash_every_ms=chance.choice([never, 10_000]),
+        authority_crash_every_ms=chance.choice([900, 2_000]) if crashes else never,
+        authority_down_ms=(5, 200),
+        failover=chance.random() < 0.3,
+        office_ttl_ms=chance.choice([200, 400]),
+        store_unknown=chance.choice([0.0, 0.05, 0.15]),
+        store_late_ms=(100, 1_500),
+        holders_per_key_max=chance.choice([2, 100, 100]),
+        write_share=chance.choice([0.05, 0.15, 0.3]),
+        modes=chance.choice([("callback",), ("wait",), ("callback", "wait", "fail"), ("callback", "wait")]),
+    )

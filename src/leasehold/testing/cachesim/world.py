@@ -1,0 +1,121 @@
+"""A world for the cache's machines: real time, clocks that tick apart, a lossy network, processes that stop.
+
+Real time is in microseconds and belongs to the simulation alone; a process sees only its own clock. Everything
+comes from one seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from leasehold.cache.model import ABSENT, Version
+from leasehold.testing.cachesim.weather import Weather
+
+US_PER_MS = 1_000
+
+
+class World:
+    """The queue of what will happen, in order of real time."""
+
+    def __init__(self, seed: int, weather: Weather) -> None:
+        self.chance = random.Random(seed)
+        self.weather = weather
+        self.now_us = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+
+    def at(self, when_us: int, action: Callable[[], None]) -> None:
+        self._number += 1
+        heappush(self._queue, (when_us, self._number, action))
+
+    def after_ms(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self.at(self.now_us + round(delay_ms * US_PER_MS), action)
+
+    def run(self, until_ms: int) -> None:
+        while self._queue and self._queue[0][0] <= until_ms * US_PER_MS:
+            self.now_us, _, action = heappop(self._queue)
+            action()
+
+    def between_ms(self, span_ms: tuple[int, int]) -> float:
+        return self.chance.uniform(*span_ms)
+
+    def every_about_ms(self, mean_ms: float) -> float:
+        return self.chance.expovariate(1 / mean_ms)
+
+    def network_delay_ms(self) -> float | None:
+        """How long a message takes; None if it is lost."""
+        if self.chance.random() < self.weather.loss:
+            return None
+        if self.chance.random() < self.weather.long_delay:
+            return self.between_ms(self.weather.long_delay_ms)
+        return self.between_ms(self.weather.delay_ms)
+
+
+class Process:
+    """Something with a clock of its own that can be stopped, continued and killed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        half = world.weather.drift_ppm / 2_000_000
+        self._rate = world.chance.choice([1 - half, 1 + half, 1 + world.chance.uniform(-half, half)])
+        self._offset_ms = world.chance.randrange(10**6)
+        self._paused_until_us = 0
+        self.incarnation = 0
+
+    def now_ms(self) -> int:
+        return int(self.world.now_us * self._rate / US_PER_MS) + self._offset_ms
+
+    def real_us(self, local_ms: int) -> int:
+        """The real time at which this process's clock shows `local_ms`."""
+        return int((local_ms - self._offset_ms) * US_PER_MS / self._rate) + 1
+
+    def pause(self, duration_ms: float) -> None:
+        self._paused_until_us = self.world.now_us + round(duration_ms * US_PER_MS)
+
+    def run_at(self, when_us: int, action: Callable[[], None]) -> None:
+        """Do it then, or when the process goes on; not at all if it was killed meanwhile."""
+        born = self.incarnation
+
+        def go() -> None:
+            if self.incarnation != born:
+                return
+            if self.world.now_us < self._paused_until_us:
+                self.world.at(self._paused_until_us, go)
+            else:
+                action()
+
+        self.world.at(when_us, go)
+
+    def run_after_ms(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self.run_at(self.world.now_us + round(delay_ms * US_PER_MS), action)
+
+
+class SimStore:
+    """The store behind: durable, atomic, and not always heard of again."""
+
+    def __init__(self, world: World, *, checks_tokens: bool = True) -> None:
+        self._world = world
+        self._checks_tokens = checks_tokens
+        self._values: dict[bytes, tuple[bytes | None, Version]] = {}
+        self.epoch = 0
+        self.term_ms = 0
+
+    def open(self, term_ms: int) -> tuple[int, int]:
+        """A new epoch, and the longest term that any before it may have given."""
+        before_ms, self.term_ms = self.term_ms, max(self.term_ms, term_ms)
+        self.epoch += 1
+        return self.epoch, before_ms
+
+    def load(self, key: bytes) -> tuple[bytes | None, Version]:
+        value, token = self._values.get(key, (None, ABSENT))
+        return value, ABSENT if value is None else token
+
+    def store(self, key: bytes, value: bytes | None, token: Version) -> bool:
+        """Whether it was taken: older epochs and older tokens are refused."""
+        standing = self._values.get(key, (None, ABSENT))[1]
+        if self._checks_tokens and (token.epoch < self.epoch or token < standing):
+            return False
+        self._values[key] = (value, token)
+        return True
