@@ -46,6 +46,10 @@ def test_compare_and_set() -> None:
     assert not check_register([w(0, 1, 7), refused])
 
 
+def test_a_refused_compare_and_set_may_have_seen_what_nobody_read() -> None:
+    assert check_register([w(0, 1, 1), w(2, None, 2), Operation(3, 4, "cas", (1, 3), False)])
+
+
 def test_histories_made_from_a_real_order_always_pass() -> None:
     """Operations that did happen at one moment each, with random slack around it."""
     for seed in range(50):

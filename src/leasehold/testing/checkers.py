@@ -213,17 +213,20 @@ def check_register(history: Sequence[Operation], start: Hashable = None, *, step
     """`check` for one register whose writes have different values (None, a deletion, may be written again).
 
     First a quick look for two values that contradict each other; it finds most stale reads at once. Writes of unknown
-    outcome whose value nobody saw are left out: that changes no verdict, and keeps the search small.
+    outcome whose value nobody saw are left out: that keeps the search small, and changes no verdict (unless a `cas`
+    failed, which may have seen one of them: then they stay).
     """
     contradiction = _contradiction(history)
     if contradiction:
         return Verdict(False, contradiction)
     seen = {operation.result for operation in history if operation.what == "read"}
     seen |= {operation.argument[0] for operation in history if operation.what == "cas"}
+    refused = any(operation.what == "cas" and operation.result is False for operation in history)
     kept = [
         operation
         for operation in history
         if operation.returned is not None
+        or refused
         or (operation.what == "write" and operation.argument in seen)
         or (operation.what == "cas" and operation.argument[1] in seen)
     ]

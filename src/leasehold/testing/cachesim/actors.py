@@ -272,16 +272,17 @@ class ClientProcess(Process):
                 self._end(waiter, value)
             case c.Done(waiter, version):
                 self._end(waiter, True, version)
-            case c.Fail(waiter, code, _, _):
-                self._failed(waiter, code)
+            case c.Fail(waiter, code, _, version):
+                self._failed(waiter, code, version)
 
-    def _failed(self, waiter: int, code: Code) -> None:
+    def _failed(self, waiter: int, code: Code, version: Version) -> None:
         if code is Code.NOT_SERVING:
             self._target = (self._target + 1) % self._sim.authorities_count
-        if code is Code.CONFLICT:
-            self._end(waiter, False)
-            return
         key, what, argument, called_us = self._calls.pop(waiter)
+        if code is Code.CONFLICT:  # the version that stood was named: as good as a read of its value
+            stood = None if version == ABSENT else self._sim.store.written[version]
+            self._sim.record(key, Operation(called_us, self.world.now_us, "read", None, stood, self.identity))
+            return
         if code is Code.UNKNOWN and what != "read":
             self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))
         self._sim.failed[code] = self._sim.failed.get(code, 0) + 1
@@ -310,9 +311,11 @@ class Simulation:
         self.clients: dict[str, ClientProcess] = {}
         self._values = 0
         self._hints: dict[bytes, float] = {}
-        store, office = SimStore(world, checks_tokens=rules.tokens), Office()
+        self.store, office = SimStore(world, checks_tokens=rules.tokens), Office()
         self.authorities_count = 2 if world.weather.failover else 1
-        self._authorities = [AuthorityProcess(world, i, store, office, self) for i in range(self.authorities_count)]
+        self._authorities = [
+            AuthorityProcess(world, i, self.store, office, self) for i in range(self.authorities_count)
+        ]
         self._processes = [ClientProcess(world, f"c{i}", self) for i in range(CLIENTS)]
         self._trouble(world.weather.pause_every_ms / CLIENTS, self._pause_one)
         self._trouble(

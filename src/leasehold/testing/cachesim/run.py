@@ -10,7 +10,7 @@ from leasehold.testing.cachesim.weather import Weather, weather_for
 from leasehold.testing.cachesim.world import World
 from leasehold.testing.checkers import Operation, by_key, check_register
 
-RUN_MS = 4_000
+RUN_MS = 2_000
 
 
 class Finding(Struct, frozen=True):

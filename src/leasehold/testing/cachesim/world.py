@@ -99,6 +99,7 @@ class SimStore:
         self._world = world
         self._checks_tokens = checks_tokens
         self._values: dict[bytes, tuple[bytes | None, Version]] = {}
+        self.written: dict[Version, bytes | None] = {}
         self.epoch = 0
         self.term_ms = 0
 
@@ -118,4 +119,5 @@ class SimStore:
         if self._checks_tokens and (token.epoch < self.epoch or token < standing):
             return False
         self._values[key] = (value, token)
+        self.written[token] = value
         return True
