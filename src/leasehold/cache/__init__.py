@@ -1,1 +1,50 @@
-"""Caches that are never stale: every cached value is under a lease."""
+"""Caches that are never stale: every cached value is under a lease, and a write waits for, or calls back, the holders.
+
+`Authority` owns the truth and decides; `Client` keeps values in its own memory. After Gray and Cheriton (1989).
+"""
+
+from leasehold.cache.authority import Authority
+from leasehold.cache.client import Client, Statistics, Value
+from leasehold.cache.errors import Busy, Conflict, Expired, NotServing, TokenRefused
+from leasehold.cache.failover import run_in_office
+from leasehold.cache.model import ABSENT, MODES, Version
+from leasehold.cache.settings import AuthoritySettings, ClientSettings
+from leasehold.cache.stores.api import BackingStore, Kept, Opened
+from leasehold.cache.stores.coord import CoordStore
+from leasehold.cache.stores.hooks import HookStore
+from leasehold.cache.stores.memory import MemoryStore
+from leasehold.cache.stores.redis import RedisStore
+from leasehold.cache.stores.sqlite import SqliteStore
+from leasehold.cache.subscription import Change, Subscription
+from leasehold.cache.sync import SyncClient
+from leasehold.cache.transport import CacheServer
+
+__all__ = [
+    "ABSENT",
+    "MODES",
+    "Authority",
+    "AuthoritySettings",
+    "BackingStore",
+    "Busy",
+    "CacheServer",
+    "Change",
+    "Client",
+    "ClientSettings",
+    "Conflict",
+    "CoordStore",
+    "Expired",
+    "HookStore",
+    "Kept",
+    "MemoryStore",
+    "NotServing",
+    "Opened",
+    "RedisStore",
+    "SqliteStore",
+    "Statistics",
+    "Subscription",
+    "SyncClient",
+    "TokenRefused",
+    "Value",
+    "Version",
+    "run_in_office",
+]

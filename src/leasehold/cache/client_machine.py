@@ -198,9 +198,11 @@ class ClientMachine:
 
     def next_wake_ms(self) -> int | None:
         """When a `Tick` is due, or None while nothing is in flight."""
-        asked = [flight.sent_ms + self.settings.attempt_timeout_ms for flight in self._flights.values()]
-        written = [writing.deadline_ms for writing in self._writings.values()]
-        return min(asked + written, default=None)
+        due = [writing.deadline_ms for writing in self._writings.values()]
+        oldest = next(iter(self._flights.values()), None)  # all wait equally long, so the first is due first
+        if oldest is not None:
+            due.append(oldest.sent_ms + self.settings.attempt_timeout_ms)
+        return min(due, default=None)
 
     # --- reads ---
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "status": "leasehold.cli.status:status",
     "switchover": "leasehold.cli.switchover:switchover",
     "up": "leasehold.cli.up:up",
+    "cache": "leasehold.cli.cache:cache",
     "plan": "leasehold.cli.plan:plan_command",
     "store": "leasehold.cli.store:store",
     "version": "leasehold.cli.version:version",

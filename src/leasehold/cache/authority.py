@@ -1,0 +1,227 @@
+"""The authority as a running thing: the machine on a clock and a loop, with a store behind. One term of office.
+
+async with await Authority.open(SqliteStore("cache.db"), AuthoritySettings(term_ms=5_000)) as authority:
+    ...                              # serve it with `CacheServer`, or use `Client(authority)` in this process
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import structlog
+
+from leasehold.base.clock import Clock
+from leasehold.base.errors import CallerError
+from leasehold.cache import events as e
+from leasehold.cache.authority_base import FOREVER_MS
+from leasehold.cache.authority_machine import AuthorityMachine
+from leasehold.cache.errors import TokenRefused
+from leasehold.cache.model import ABSENT, FromAuthority, FromClient
+from leasehold.cache.settings import AuthoritySettings
+from leasehold.cache.stores.api import BackingStore
+from leasehold.leases import Plan, plan
+from leasehold.runtime.clock import BootClock
+
+log = structlog.get_logger("leasehold.cache")
+Sink = Callable[[FromAuthority], None]
+
+
+class RightToServe(Protocol):
+    """Until when this authority is in office for certain, on its own clock (`None`: always)."""
+
+    def __call__(self) -> int: ...
+
+
+def plan_for(settings: AuthoritySettings) -> Plan:
+    """The planner's view of these settings: a write waits at most one term for a holder that died."""
+    return plan(lease_ms=settings.term_ms, renew_ms=0, drift_ppm=settings.drift_ppm, retry_ms=0, round_trip_ms=1)
+
+
+class Authority:
+    """See the module. Made by `Authority.open`; it ends with `close()`, or when it is deposed."""
+
+    def __init__(
+        self,
+        machine: AuthorityMachine,
+        store: BackingStore,
+        clock: Clock,
+        right: RightToServe | None,
+    ) -> None:
+        self.machine = machine
+        self.deposed = asyncio.Event()
+        self._store = store
+        self._clock = clock
+        self._right = right
+        self._loop = asyncio.get_running_loop()
+        self._sinks: dict[str, Sink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = FOREVER_MS
+        self._drained = asyncio.Event()
+        self._closed = False
+        self._feed(e.Tick())
+
+    @classmethod
+    async def open(
+        cls,
+        store: BackingStore,
+        settings: AuthoritySettings | None = None,
+        *,
+        clock: Clock | None = None,
+        right: RightToServe | None = None,
+    ) -> Self:
+        """Take office: fence predecessors off in the store, then serve reads at once and writes after their leases."""
+        settings = settings or AuthoritySettings()
+        clock = clock or BootClock()
+        broken = plan_for(settings).broken
+        if broken:
+            raise CallerError(f"these lease times cannot work: {broken[0].why}")
+        opened = await store.open(settings.term_ms)
+        now_ms = clock.now_ms()
+        machine = AuthorityMachine(
+            now_ms,
+            settings,
+            opened.epoch,
+            term_before_ms=opened.term_before_ms,
+            keeps_all=store.is_memory,
+            right_until_ms=right() if right is not None else FOREVER_MS,
+        )
+        wait_ms = max(0, machine.writes_from_ms - now_ms)
+        log.info("cache authority is in office", epoch=opened.epoch, writes_wait_ms=wait_ms, term_ms=settings.term_ms)
+        return cls(machine, store, clock, right)
+
+    # --- for links ---
+
+    def attach(self, client: str, sink: Sink) -> None:
+        """A client is reachable through `sink`; a newer connection of the same client replaces an older one."""
+        self._sinks[client] = sink
+
+    def detach(self, client: str, sink: Sink) -> None:
+        if self._sinks.get(client) is sink:
+            del self._sinks[client]
+            self._feed(e.Disconnected(client))
+
+    def receive(self, client: str, message: FromClient) -> None:
+        """A message from a client; answers go to its sink, now or later."""
+        self._feed(e.Received(client, message))
+
+    # --- the end ---
+
+    async def close(self, *, drain_s: float = 1.0) -> bool:
+        """Stop: everybody is told to drop. Whether no lease was left, so that the next start need not wait."""
+        if self._closed:
+            return False
+        self._feed(e.Stop())
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._drained.wait()
+        except TimeoutError:
+            log.warning("cache authority stops with leases out: the next one waits a whole term before it writes")
+        clean = self._drained.is_set()
+        self._end()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if clean:
+            await self._store.mark_clean()
+        await self._store.close()
+        return clean
+
+    def kill(self) -> None:
+        """Stop at once, as a crash would: for tests, and for an office that was lost."""
+        self._end()
+        for task in self._tasks:
+            task.cancel()
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- inside ---
+
+    def _feed(self, event: e.Event) -> None:
+        if self._closed:
+            return
+        now_ms = self._clock.now_ms()
+        if self._right is not None:
+            self.machine.handle(now_ms, e.Right(self._right()))
+        for effect in self.machine.handle(now_ms, event):
+            self._do(effect)
+        self._schedule(now_ms)
+
+    def _schedule(self, now_ms: int) -> None:
+        wake_ms = self.machine.next_wake_ms()
+        if wake_ms >= self._timer_ms and self._timer is not None:
+            return  # an earlier one is set; it will look again
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = wake_ms
+        self._timer = self._loop.call_later(max(0, wake_ms - now_ms) / 1_000, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_ms = None, FOREVER_MS
+        self._feed(e.Tick())
+
+    def _do(self, effect: e.Effect) -> None:
+        match effect:
+            case e.Send(client, message):
+                sink = self._sinks.get(client)
+                if sink is not None:
+                    sink(message)
+            case e.Load(key) if self._store.is_memory:
+                self._feed(e.Loaded(key, None, ABSENT))
+            case e.Store(key, _, token) if self._store.is_memory:
+                self._feed(e.Stored(key, token))
+            case e.Load(key):
+                self._spawn(self._load(key))
+            case e.Store():
+                self._spawn(self._keep(effect))
+            case e.SettleTerm():
+                self._spawn(self._settle())
+            case e.MarkClean():
+                self._drained.set()
+            case e.Deposed(reason):
+                log.error("cache authority is deposed", reason=reason)
+                self.deposed.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load(self, key: bytes) -> None:
+        try:
+            kept = await self._store.load(key)
+        except Exception as error:
+            log.warning("the store behind could not be read", key=key, error=str(error))
+            self._feed(e.LoadFailed(key, str(error)))
+            return
+        self._feed(e.Loaded(key, None, ABSENT) if kept is None else e.Loaded(key, kept.value, kept.version))
+
+    async def _keep(self, effect: e.Store) -> None:
+        try:
+            await self._store.store(effect.key, effect.value, effect.token)
+        except TokenRefused:
+            self._feed(e.StoreRefused(effect.key, effect.token))
+        except Exception as error:
+            log.warning("a write to the store behind has an unknown outcome", key=effect.key, error=str(error))
+            self._feed(e.StoreUnknown(effect.key, effect.token, str(error)))
+        else:
+            self._feed(e.Stored(effect.key, effect.token))
+
+    async def _settle(self) -> None:
+        try:
+            await self._store.settle_term(self.machine.settings.term_ms)
+        except Exception as error:  # it only makes the next start wait longer than it must
+            log.warning("the maximum term could not be lowered in the store behind", error=str(error))

@@ -1,0 +1,377 @@
+"""A caching client: values in its own memory, never stale.
+
+async with Client("127.0.0.1:7400") as cache:
+    value = await cache.get(b"limits")          # from memory while its lease is valid
+    await cache.put(b"limits", b"100")          # takes effect when nobody can hold the old value any more
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from msgspec import Struct
+
+from leasehold.base.errors import CallerError, InvalidArgument, LeaseholdError, Unavailable
+from leasehold.cache import client_machine as c
+from leasehold.cache.authority import Authority
+from leasehold.cache.checks import objection_to_key, objection_to_write
+from leasehold.cache.client_machine import ClientMachine
+from leasehold.cache.errors import NotServing, error_of
+from leasehold.cache.links import Dialer, Link, LocalDialer, WireDialer
+from leasehold.cache.model import ABSENT, FromAuthority, FromClient, Release, Version, Write
+from leasehold.cache.settings import ClientSettings
+from leasehold.cache.subscription import Subscription
+
+_NS_PER_MS: Final = 1_000_000
+_REDIAL_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_clock_ns = time.clock_gettime_ns
+_BOOTTIME: Final = time.CLOCK_BOOTTIME
+
+
+class Value(Struct, frozen=True):
+    """A value (None: absent) with the version by which `expect` knows it."""
+
+    value: bytes | None
+    version: Version
+
+
+class Statistics(Struct, frozen=True):
+    hits: int
+    misses: int
+    callbacks: int
+    entries: int
+    bytes: int
+    dropped_for_space: int
+
+
+class Client:
+    """See the module. `where` is an address, several of them (failover), or an `Authority` in this process."""
+
+    def __init__(self, where: str | Sequence[str] | Authority, settings: ClientSettings | None = None) -> None:
+        self.settings = settings or ClientSettings()
+        self._where = where
+        self._closed = False
+        self._reset()
+        _clients.add(self)
+
+    def _reset(self) -> None:
+        """Begin anew: nothing kept, nothing in flight, nobody's identity."""
+        self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+        self.machine = ClientMachine(self.settings)
+        self._find = self.machine.entries.by_key.get
+        self._touch = self.machine.entries.by_key.move_to_end
+        self._dialer: Dialer = (
+            LocalDialer(self._where)
+            if isinstance(self._where, Authority)
+            else WireDialer([self._where] if isinstance(self._where, str) else self._where)
+        )
+        self._link: Link | None = None
+        self._link_number = 0
+        self._dialing: asyncio.Task[None] | None = None
+        self._outgoing: list[FromClient] = []
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._gathers: dict[int, tuple[int, dict[bytes, Value]]] = {}  # reads of several keys, not yet complete
+        self._waiter = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._subscriptions: list[Subscription] = []
+
+    # --- reading ---
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The value, or None if the key is absent: from memory while the lease is valid, else asked for."""
+        entry = self._find(key)
+        if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
+            entry.hits += 1
+            self._touch(key)
+            return entry.value
+        return (await self._ask((key,)))[key].value
+
+    def get_local(self, key: bytes) -> Value | None:
+        """What is in memory under a valid lease; None if it would have to be asked for. Never waits."""
+        entry = self._find(key)
+        if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
+            entry.hits += 1
+            return Value(entry.value, entry.version)
+        return None
+
+    async def get_versioned(self, key: bytes) -> Value:
+        """The value and its version, for a later compare-and-set."""
+        return self.get_local(key) or (await self._ask((key,)))[key]
+
+    async def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        """Several values, those that are missing asked for in one request. Each is true by itself, not as one cut."""
+        wanted = tuple(dict.fromkeys(keys))
+        found = await self._ask(wanted) if wanted else {}
+        return {key: found[key].value for key in wanted}
+
+    # --- writing ---
+
+    async def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        expect: Version | None = None,
+        mode: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Version:
+        """Write, and return once it has taken effect: no cache anywhere can give the old value any more.
+
+        With `expect` only if that version stands (`ABSENT`: only if the key is not there), else `Conflict`.
+        """
+        return await self._write(key, value, expect, mode, timeout_s)
+
+    async def delete(
+        self, key: bytes, *, expect: Version | None = None, mode: str | None = None, timeout_s: float | None = None
+    ) -> Version:
+        """Delete, under the same rules as `put`."""
+        return await self._write(key, None, expect, mode, timeout_s)
+
+    async def _write(
+        self, key: bytes, value: bytes | None, expect: Version | None, mode: str | None, timeout_s: float | None
+    ) -> Version:
+        mode = mode or self.settings.mode
+        timeout_ms = self.settings.timeout_ms if timeout_s is None else round(timeout_s * 1_000)
+        objection = objection_to_write(Write(0, key, value, mode, expect, timeout_ms))
+        if objection:
+            raise InvalidArgument(objection)
+        deadline_ms = self._now_ms() + timeout_ms
+        while True:
+            await self._linked(deadline_ms)
+            left_ms = max(1, deadline_ms - self._now_ms())
+            waiter, future = self._promise()
+            self._feed(c.Put(key, value, waiter, mode, left_ms, expect))
+            try:
+                version: Version = await self._result(waiter, future)
+            except NotServing:  # nothing was done: ask the next one
+                await self._elsewhere(deadline_ms)
+            else:
+                return version
+
+    # --- hearing of changes ---
+
+    def subscribe(self, prefix: bytes) -> Subscription:
+        """`async with client.subscribe(b"conf/") as changes: async for change in changes: ...`
+
+        It notifies, it does not deliver: read the key. `missed` says that there may have been more.
+        """
+        return Subscription(self, prefix)
+
+    async def follow(self, subscription: Subscription, *, on: bool) -> None:
+        """For `Subscription`: begin or end to hear of its prefix."""
+        if on:
+            self._subscriptions.append(subscription)
+        elif subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+        others = [other for other in self._subscriptions if other.prefix == subscription.prefix]
+        if len(others) == int(on):
+            await self._linked(self._now_ms() + self.settings.timeout_ms)
+            waiter, future = self._promise()
+            self._feed(c.Follow(subscription.prefix, waiter, on))
+            async with asyncio.timeout(self.settings.timeout_ms / 1_000):
+                await self._result(waiter, future)
+
+    # --- the rest ---
+
+    def statistics(self) -> Statistics:
+        machine, entries = self.machine, self.machine.entries
+        hits = entries.hits()
+        return Statistics(
+            hits, machine.misses, machine.callbacks, len(entries), entries.bytes, entries.dropped_for_space
+        )
+
+    async def close(self) -> None:
+        """Drop everything and say so, so that no write waits for this client."""
+        if self._closed:
+            return
+        self._closed = True
+        self.machine.entries.clear()
+        if self._dialing is not None:
+            self._dialing.cancel()
+        if self._link is not None:
+            self._link.send([*self._outgoing, Release()])
+            self._outgoing = []
+            await asyncio.sleep(0.001)  # one turn for the parcel to leave
+        self._cut()
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(CallerError("the cache client was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- asking ---
+
+    async def _ask(self, keys: tuple[bytes, ...]) -> dict[bytes, Value]:
+        for key in keys:
+            objection = objection_to_key(key) if isinstance(key, bytes) else "a key is bytes"
+            if objection:
+                raise InvalidArgument(objection)
+        deadline_ms = self._now_ms() + self.settings.timeout_ms
+        while True:
+            await self._linked(deadline_ms)
+            waiter, future = self._promise(len(keys))
+            self._feed(c.Get(keys, waiter, deadline_ms))
+            try:
+                found: dict[bytes, Value] = await self._result(waiter, future)
+            except NotServing:
+                await self._elsewhere(deadline_ms)
+            else:
+                return found
+
+    def _promise(self, keys: int = 0) -> tuple[int, asyncio.Future[Any]]:
+        self._waiter += 1
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._futures[self._waiter] = future
+        if keys:
+            self._gathers[self._waiter] = (keys, {})
+        return self._waiter, future
+
+    async def _result(self, waiter: int, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        finally:
+            self._futures.pop(waiter, None)
+            self._gathers.pop(waiter, None)
+
+    # --- the machine on the loop ---
+
+    def _now_ms(self) -> int:
+        return _clock_ns(_BOOTTIME) // _NS_PER_MS
+
+    def _feed(self, event: c.ClientEvent) -> None:
+        now_ms = self._now_ms()
+        for effect in self.machine.handle(now_ms, event):
+            self._do(effect)
+        self._schedule(now_ms)
+
+    def _do(self, effect: c.ClientEffect) -> None:
+        match effect:
+            case c.Deliver(waiter, key, value, version):
+                gather = self._gathers.get(waiter)
+                if gather is not None:
+                    gather[1][key] = Value(value, version)
+                    if len(gather[1]) == gather[0]:
+                        self._settle(waiter, gather[1])
+            case c.Transmit(message):
+                if not self._outgoing:
+                    asyncio.get_running_loop().call_soon(self._flush)
+                self._outgoing.append(message)
+            case c.Done(waiter, version):
+                self._settle(waiter, version)
+            case c.Fail(waiter, code, message, version):
+                future = self._futures.get(waiter)
+                if future is not None and not future.done():
+                    future.set_exception(error_of(code, message, version))
+            case c.Notify(changes, missed):
+                for subscription in self._subscriptions:
+                    subscription.take(changes, missed)
+
+    def _settle(self, waiter: int, result: object) -> None:
+        future = self._futures.get(waiter)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def _schedule(self, now_ms: int) -> None:
+        wake_ms = self.machine.next_wake_ms()
+        if wake_ms is None or self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(1, wake_ms - now_ms) / 1_000, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._feed(c.Tick())
+
+    # --- the link ---
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self._link is not None and outgoing:
+            self._link.send(outgoing)
+
+    def _on_messages(self, messages: list[FromAuthority]) -> None:
+        for message in messages:
+            self._feed(c.FromServer(message))
+
+    async def _linked(self, deadline_ms: int) -> None:
+        """Wait until there is a link; `Unavailable` when there is none in time."""
+        if self._link is not None:
+            return
+        if self._closed:
+            raise CallerError("the cache client is closed: make a new one")
+        if self._dialing is None or self._dialing.done():
+            self._dialing = asyncio.get_running_loop().create_task(self._dial())
+        try:
+            async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
+                await asyncio.shield(self._dialing)
+        except TimeoutError:
+            raise Unavailable(f"no cache authority could be reached at {self._where}") from None
+
+    async def _dial(self) -> None:
+        for attempt in range(10**9):
+            self._link_number += 1
+            lost = partial(self._lost, self._link_number)
+            try:
+                link = await self._dialer.dial(self.identity, self._on_messages, lost)
+            except LeaseholdError:
+                await asyncio.sleep(_REDIAL_S[min(attempt, len(_REDIAL_S) - 1)])
+                continue
+            self._link = link
+            if isinstance(self._dialer, WireDialer):
+                self._dialer.prefer_last()
+            self._feed(c.Connected())
+            return
+
+    def _lost(self, number: int) -> None:
+        """Leases stand: they end by time, and the authority knows that it cannot reach us. Come back at once."""
+        if self._link is None or self._link_number != number:
+            return
+        self._link = None
+        if self._closed:
+            return
+        self._feed(c.Lost())
+        self._dialing = asyncio.get_running_loop().create_task(self._dial())
+
+    async def _elsewhere(self, deadline_ms: int) -> None:
+        """The authority here is not in office: leave it, and go on with the next address."""
+        if self._now_ms() >= deadline_ms:
+            raise NotServing(f"no cache authority is in office at {self._where}")
+        self._cut()
+        if isinstance(self._dialer, WireDialer):
+            self._dialer.skip()
+        await asyncio.sleep(_REDIAL_S[1])
+
+    def _cut(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+            if not self._closed:
+                self._feed(c.Lost())
+
+
+def _after_fork() -> None:
+    """The child shares nothing with its parent: neither the identity that is called back, nor what it was given."""
+    for client in list(_clients):
+        client._reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+__all__ = ["ABSENT", "Client", "Statistics", "Value", "Version"]

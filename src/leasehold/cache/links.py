@@ -1,0 +1,131 @@
+"""How a client reaches its authority: over the wire, or directly in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from leasehold.base.errors import InvalidArgument, LeaseholdError
+from leasehold.cache.authority import Authority
+from leasehold.cache.model import FromAuthority, FromClient, Hello
+from leasehold.cache.transport import TELL, Parcel, decode_from_authority, encode
+from leasehold.wire.channel import Channel, open_channel
+
+OnMessages = Callable[[list[FromAuthority]], None]
+_CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
+
+
+class Link(Protocol):
+    """An open way to the authority. What is sent on one that is gone is lost, and `on_lost` is called once."""
+
+    def send(self, messages: list[FromClient]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Dialer(Protocol):
+    """Opens links; each call may try another address."""
+
+    async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link: ...
+
+
+class WireLink:
+    """Over one connection; several parcels may be in flight."""
+
+    def __init__(self, channel: Channel, on_messages: OnMessages, on_lost: Callable[[], None]) -> None:
+        self._channel = channel
+        self._on_messages = on_messages
+        self._tasks: set[asyncio.Task[None]] = set()
+        channel.on_push(TELL, self._pushed)
+        channel.on_close.append(on_lost)
+
+    def send(self, messages: list[FromClient]) -> None:
+        task = asyncio.get_running_loop().create_task(self._tell(Parcel(encode(messages))))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        self._channel.on_close.clear()
+        self._channel.close()
+
+    async def _tell(self, parcel: Parcel) -> None:
+        try:
+            answer = await self._channel.call(TELL, parcel, timeout_ms=_CALL_TIMEOUT_MS)
+        except LeaseholdError:
+            self._channel.close()  # the machine asks again on the next link
+            return
+        self._on_messages(decode_from_authority(answer.messages))
+
+    def _pushed(self, parcel: Parcel, _attachment: bytes) -> None:
+        self._on_messages(decode_from_authority(parcel.messages))
+
+
+class WireDialer:
+    """Tries the addresses in turn, beginning with the one that worked last."""
+
+    def __init__(self, addresses: Sequence[str], timeout_ms: int = 1_000) -> None:
+        self._addresses = [_host_and_port(address) for address in addresses]
+        if not self._addresses:
+            raise InvalidArgument("a cache client needs at least one address, such as 127.0.0.1:7400")
+        self._next = 0
+        self._timeout_ms = timeout_ms
+
+    async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link:
+        host, port = self._addresses[self._next % len(self._addresses)]
+        self._next += 1
+        channel = await open_channel(host, port, timeout_ms=self._timeout_ms)
+        link = WireLink(channel, on_messages, on_lost)
+        link.send([Hello(identity)])
+        return link
+
+    def skip(self) -> None:
+        """The one that was reached is not in office: take the next."""
+        self._next += 1
+
+    def prefer_last(self) -> None:
+        """The address dialled last answers: come back to it first."""
+        self._next -= 1
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise InvalidArgument(f"{address!r} is not an address: write host:port")
+    return host, int(port)
+
+
+class LocalLink:
+    """To an authority in this process, on this loop."""
+
+    def __init__(self, authority: Authority, identity: str, on_messages: OnMessages) -> None:
+        self._authority = authority
+        self._identity = identity
+        self._on_messages = on_messages
+        self._incoming: list[FromAuthority] = []
+        self._sink = self._take
+        authority.attach(identity, self._sink)
+
+    def send(self, messages: list[FromClient]) -> None:
+        for message in messages:
+            self._authority.receive(self._identity, message)
+
+    def close(self) -> None:
+        self._authority.detach(self._identity, self._sink)
+
+    def _take(self, message: FromAuthority) -> None:
+        if not self._incoming:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._incoming.append(message)
+
+    def _hand_over(self) -> None:
+        incoming, self._incoming = self._incoming, []
+        self._on_messages(incoming)
+
+
+class LocalDialer:
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link:
+        return LocalLink(self._authority, identity, on_messages)

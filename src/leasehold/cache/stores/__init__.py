@@ -1,0 +1,1 @@
+"""Stores behind the authority: where the truth is kept. Each takes tokens and refuses older ones."""

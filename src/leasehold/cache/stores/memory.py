@@ -1,0 +1,31 @@
+"""No store at all: values live in the authority's memory, and nothing is promised over a restart."""
+
+from __future__ import annotations
+
+from leasehold.cache.model import Version
+from leasehold.cache.stores.api import Kept, Opened
+from leasehold.runtime.clock import wall_us
+
+
+class MemoryStore:
+    """Every start is a new world. Its epoch is the time of the start, so that versions are not used twice."""
+
+    is_memory = True
+
+    async def open(self, term_ms: int) -> Opened:
+        return Opened(wall_us(), 0)
+
+    async def load(self, key: bytes) -> Kept | None:
+        return None
+
+    async def store(self, key: bytes, value: bytes | None, token: Version) -> None:
+        return None
+
+    async def settle_term(self, term_ms: int) -> None:
+        return None
+
+    async def mark_clean(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

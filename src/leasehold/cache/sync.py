@@ -1,0 +1,75 @@
+"""The client for synchronous code: hits are answered in the calling thread, the rest on a loop of its own thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from leasehold.cache.client import Client, Statistics, Value
+from leasehold.cache.model import Version
+from leasehold.cache.settings import ClientSettings
+from leasehold.runtime.portal import Portal
+
+_clock_ns = time.clock_gettime_ns
+_BOOTTIME = time.CLOCK_BOOTTIME
+
+
+class SyncClient:
+    """`Client`, without `await`; any number of threads may share one."""
+
+    def __init__(self, where: str | Sequence[str], settings: ClientSettings | None = None) -> None:
+        self._client = Client(where, settings)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None if the key is absent."""
+        by_key = self._client.machine.entries.by_key
+        entry = by_key.get(key)
+        if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
+            entry.hits += 1
+            with suppress(KeyError):  # dropped by the loop's thread just now; it was valid when we looked
+                by_key.move_to_end(key)
+            return entry.value
+        return self._portal().call(self._client.get, key)
+
+    def get_versioned(self, key: bytes) -> Value:
+        return self._portal().call(self._client.get_versioned, key)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        return self._portal().call(self._client.get_many, list(keys))
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        expect: Version | None = None,
+        mode: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Version:
+        """Write, and return once it has taken effect."""
+        return self._portal().call(self._client.put, key, value, expect=expect, mode=mode, timeout_s=timeout_s)
+
+    def delete(
+        self, key: bytes, *, expect: Version | None = None, mode: str | None = None, timeout_s: float | None = None
+    ) -> Version:
+        return self._portal().call(self._client.delete, key, expect=expect, mode=mode, timeout_s=timeout_s)
+
+    def statistics(self) -> Statistics:
+        return self._client.statistics()
+
+    def close(self) -> None:
+        self._portal().call(self._client.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _portal(self) -> Portal:
+        return Portal.shared()  # made anew in a forked child

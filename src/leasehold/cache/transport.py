@@ -1,0 +1,141 @@
+"""The cache on the wire: one function of our own whose parcels carry our messages both ways.
+
+A client's parcel is answered with what its messages have led to at once; what comes later (answers after a load,
+outcomes, callbacks, notices) is pushed. Callbacks of one turn of the loop travel together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.cache.authority import Authority
+from leasehold.cache.model import Answer, Changed, Drop, FromAuthority, FromClient, Hello, Outcome
+from leasehold.wire.connection import Connection
+from leasehold.wire.rpc import implement, method, push
+from leasehold.wire.server import Server, listen
+
+log = structlog.get_logger("leasehold.cache")
+
+
+class Parcel(Struct, frozen=True):
+    """Messages, packed by msgspec."""
+
+    messages: bytes
+
+
+TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
+encode = msgspec.msgpack.Encoder().encode
+decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
+decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
+
+
+def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:
+    """The same with all callbacks in one message, and all notices in one, in front: they are the urgent ones."""
+    drops = [message for message in messages if isinstance(message, Drop) and message.keys]
+    notices = [message for message in messages if isinstance(message, Changed)]
+    rest: list[FromAuthority] = [
+        message for message in messages if isinstance(message, Answer | Outcome) or message == Drop(())
+    ]
+    if len(drops) + len(notices) < 2:
+        return messages
+    merged: list[FromAuthority] = []
+    if drops:
+        merged.append(Drop(tuple(pair for drop in drops for pair in drop.keys)))
+    if notices:
+        changes = {pair[0]: pair for notice in notices for pair in notice.changes}
+        merged.append(Changed(tuple(changes.values()), any(notice.missed for notice in notices)))
+    return merged + rest
+
+
+class _Peer:
+    """One client's connection: what waits to be sent to it in this turn."""
+
+    def __init__(self, authority: Authority, connection: Connection, client: str) -> None:
+        self.client = client
+        self._authority = authority
+        self._connection = connection
+        self._outgoing: list[FromAuthority] = []
+        self._pushing = False
+        self._sink = self._take
+        authority.attach(client, self._sink)
+        connection.on_close.append(self.gone)
+
+    def gone(self) -> None:
+        self._authority.detach(self.client, self._sink)
+
+    def _take(self, message: FromAuthority) -> None:
+        if not self._pushing:
+            self._pushing = True
+            asyncio.get_running_loop().call_soon(self._push)
+        self._outgoing.append(message)
+
+    def take_outgoing(self) -> list[FromAuthority]:
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def _push(self) -> None:
+        self._pushing = False
+        outgoing = self.take_outgoing()
+        if outgoing and not self._connection.closed:
+            push(self._connection, TELL, Parcel(encode(coalesced(outgoing))))
+
+
+class CacheServer:
+    """Serves one authority after the other on one address; between two of them clients are refused and retry."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None) -> None:
+        self._server = Server()
+        self._peers: dict[Connection, _Peer] = {}
+        self._authority: Authority | None = None
+        self._listener = self._server.serve(sock or listen(host, port), implement(TELL, self._told))
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.address
+        return f"{host}:{port}"
+
+    def install(self, authority: Authority | None) -> None:
+        """Serve this one from now on; everybody connected to the one before is cut off and comes again."""
+        self._authority = authority
+        for connection in list(self._peers):
+            connection.abort("the authority has changed")
+        self._peers.clear()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
+        authority = self._authority
+        if authority is None:
+            connection.abort("no authority is in office here")
+            return Parcel(encode([]))
+        peer = self._peers.get(connection)
+        for message in _unpacked(parcel):
+            if peer is None:
+                peer = self._greet(authority, connection, message)
+            authority.receive(peer.client, message)
+        return Parcel(encode(coalesced(peer.take_outgoing()) if peer is not None else []))
+
+    def _greet(self, authority: Authority, connection: Connection, message: FromClient) -> _Peer:
+        if not isinstance(message, Hello) or not 1 <= len(message.client) <= 200:
+            raise InvalidArgument("a connection begins with Hello and the client's identity")
+        peer = self._peers[connection] = _Peer(authority, connection, message.client)
+        connection.on_close.append(lambda: self._forget(connection))
+        return peer
+
+    def _forget(self, connection: Connection) -> None:
+        self._peers.pop(connection, None)
+
+
+def _unpacked(parcel: Parcel) -> list[FromClient]:
+    try:
+        return decode_from_client(parcel.messages)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"not messages of the cache: {error}") from None

@@ -1,0 +1,192 @@
+"""`leasehold cache`: serve a lease-coherent cache, and talk to one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from leasehold.base.settings import duration, text
+from leasehold.cache.authority import Authority, plan_for
+from leasehold.cache.client import Client
+from leasehold.cache.failover import run_in_office
+from leasehold.cache.model import ABSENT, MODES, Version
+from leasehold.cache.settings import AuthoritySettings
+from leasehold.cache.stores.api import BackingStore
+from leasehold.cache.stores.coord import CoordStore
+from leasehold.cache.stores.memory import MemoryStore
+from leasehold.cache.stores.redis import RedisStore
+from leasehold.cache.stores.sqlite import SqliteStore
+from leasehold.cache.transport import CacheServer
+from leasehold.cli.settings import resolve_options, settings_options
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+
+_ADDRESS = "127.0.0.1:7400"
+
+
+@dataclass(frozen=True)
+class CacheSettings(AuthoritySettings):
+    """What `leasehold cache serve` goes by."""
+
+    listen: str = text(_ADDRESS, help="host:port to serve on; port 0 takes a free one")
+    store: str = text(
+        "memory://", help="where the truth is kept: memory://, sqlite:///FILE, redis://..., etcd://..., embedded:///DIR"
+    )
+    prefix: str = text("leasehold/cache/", help="what the keys in the store behind begin with")
+    elect: str = text("", help="a coordination store (etcd://...) over which one of several authorities is elected")
+    elect_ttl_ms: int = duration("5s", low="1s", high="1h", help="how long a dead authority stays in office")
+
+
+@click.group()
+def cache() -> None:
+    """A cache that is never stale: serve one, read and write."""
+
+
+@cache.command()
+@settings_options(CacheSettings, "cache")
+def serve(**options: Any) -> None:
+    """Serve the authority of a cache."""
+    settings = resolve_options(CacheSettings, "cache", options).values
+    found = plan_for(settings)
+    for law in (*found.broken, *found.risky):
+        click.echo(f"leasehold: {law.name}: {law.why}", err=True)
+    if found.broken:
+        raise SystemExit(1)
+    click.echo(f"a write waits at most {found.outage_holder_death_s:g} s for a holder that died", err=True)
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: CacheSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    host, _, port = settings.listen.rpartition(":")
+    server = CacheServer(host, int(port))
+    click.echo(f"serving on {server.address}")
+    clients: list[Coord] = []
+    try:
+        opener = await _opener(settings, clients)
+        if settings.elect:
+            await _serve_elected(settings, server, opener, stop, clients)
+        else:
+            authority = await Authority.open(opener(), settings)
+            server.install(authority)
+            await _first(stop.wait(), authority.deposed.wait())
+            await authority.close()
+    finally:
+        server.close()
+        for client in clients:
+            await client.close()
+
+
+async def _serve_elected(
+    settings: CacheSettings, server: CacheServer, opener: Any, stop: asyncio.Event, clients: list[Coord]
+) -> None:
+    coord = await connect(settings.elect)
+    clients.append(coord)
+    name = f"{socket.gethostname()}/{server.address}"
+    ttl_s = max(1, settings.elect_ttl_ms // 1_000)
+    office = asyncio.ensure_future(
+        run_in_office(
+            coord, opener, settings, server.install, name=name, prefix=settings.prefix + "office", ttl_s=ttl_s
+        )
+    )
+    await _first(stop.wait(), asyncio.shield(office))
+    office.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await office
+
+
+async def _first(*waiting: Any) -> None:
+    tasks = [asyncio.ensure_future(each) for each in waiting]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _opener(settings: CacheSettings, clients: list[Coord]) -> Any:
+    """A function that gives the store behind, for one term of office each."""
+    url, prefix = settings.store, settings.prefix.encode()
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return MemoryStore
+    if scheme == "sqlite":
+        return lambda: SqliteStore(rest)
+    if scheme in ("redis", "rediss"):
+        return lambda: RedisStore(url, prefix)
+    coord = await connect(url)
+    clients.append(coord)
+
+    def on_coord() -> BackingStore:
+        return CoordStore(coord, prefix)
+
+    return on_coord
+
+
+_addresses = click.option("--server", "servers", multiple=True, default=(_ADDRESS,), help="host:port; may be repeated.")
+
+
+@cache.command()
+@click.argument("keys", nargs=-1, required=True)
+@_addresses
+def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
+    """Print the values of keys, one a line; exit code 1 if one is absent."""
+
+    async def run() -> dict[bytes, bytes | None]:
+        async with Client(servers) as client:
+            return await client.get_many([key.encode() for key in keys])
+
+    found = asyncio.run(run())
+    for value in found.values():
+        click.echo(value if value is not None else b"")
+    if any(value is None for value in found.values()):
+        raise SystemExit(1)
+
+
+@cache.command()
+@click.argument("key")
+@click.argument("value")
+@click.option("--mode", type=click.Choice(MODES), default="callback", show_default=True)
+@click.option("--expect", help="EPOCH.N: only if this version stands; 0.0: only if the key is absent.")
+@_addresses
+def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str, ...]) -> None:
+    """Write a value; prints its version once no cache can give the old one any more."""
+    version = _version(expect)
+
+    async def run() -> Version:
+        async with Client(servers) as client:
+            return await client.put(key.encode(), value.encode(), mode=mode, expect=version)
+
+    click.echo(str(asyncio.run(run())))
+
+
+@cache.command()
+@click.argument("key")
+@click.option("--mode", type=click.Choice(MODES), default="callback", show_default=True)
+@_addresses
+def delete(key: str, mode: str, servers: tuple[str, ...]) -> None:
+    """Delete a key, under the same rules."""
+
+    async def run() -> Version:
+        async with Client(servers) as client:
+            return await client.delete(key.encode(), mode=mode)
+
+    click.echo(str(asyncio.run(run())))
+
+
+def _version(text: str | None) -> Version | None:
+    if text is None:
+        return None
+    epoch, _, n = text.partition(".")
+    if not (epoch.isdigit() and n.isdigit()):
+        raise click.BadParameter(f"{text!r} is not a version: write EPOCH.N, or {ABSENT} for an absent key")
+    return Version(int(epoch), int(n))
