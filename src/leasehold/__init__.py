@@ -12,13 +12,17 @@ from leasehold.base.errors import (
     UnknownOutcome,
 )
 from leasehold.coord.connect import connect
+from leasehold.wire.client import Client
+from leasehold.wire.errors import MasterError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CallerError",
+    "Client",
     "InvalidArgument",
     "LeaseholdError",
+    "MasterError",
     "NotHeld",
     "PeerError",
     "SessionLost",

@@ -33,8 +33,9 @@ from leasehold.mvcc.model import (
     WatchBatch,
 )
 from leasehold.runtime.portal import Portal
+from leasehold.wire.sync import SyncClient as Client
 
-__all__ = ["SyncCoord", "SyncWatch", "connect"]
+__all__ = ["Client", "SyncCoord", "SyncWatch", "connect"]
 
 
 def connect(url: str, *, portal: Portal | None = None, **options: Any) -> SyncCoord:

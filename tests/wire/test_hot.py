@@ -1,0 +1,201 @@
+"""The hot paths answer what the reference codec would have written: each answer decodes, and encodes to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leasehold.base.clock import ManualClock
+from leasehold.index.index import Index
+from leasehold.index.settings import IndexSettings
+from leasehold.node.service import MasterService
+from leasehold.wire import messages as m
+from leasehold.wire.body import pack, unpack
+from leasehold.wire.frame import ResponseReader, request
+from leasehold.wire.gate import OpenGate
+from leasehold.wire.schema import Failed
+from leasehold.wire.server import Server, listen
+from leasehold.wire.tables import RELEASES, Release
+
+CLIENT = b"c" * 16
+T = m.DEFAULT_TENANT
+Call = Callable[..., Any]
+
+
+class Bench:
+    """A service over an index, called below the socket; every answer is checked against the reference codec."""
+
+    def __init__(self, release: Release, gate: OpenGate | None = None) -> None:
+        self.release = release
+        self.index = Index(IndexSettings(), random.Random(1).randrange)
+        self.index.begin(0, 1)
+        self.gate = gate or OpenGate(ManualClock(1000))
+        self.handlers = MasterService(self.index, self.gate, release).handlers()
+        self.seq = 0
+
+    def __call__(self, name: str, *arguments: Any, literal: bool = True) -> Any:
+        function = self.release.functions[name]
+        assert function.request is not None
+        self.seq += 1
+        value = arguments if len(arguments) > 1 else arguments[0]
+        body = pack(function.request, value, literal=literal)
+        frame = self.handlers[function.id](_NO_CONNECTION, self.seq, body)
+        self.index.take_outbox()
+        self.index.durable(self.index.last_n)
+        assert frame is not None
+        (answer,) = ResponseReader(1 << 30).feed(frame)
+        assert (answer.seq, answer.err) == (self.seq, 0)
+        result = unpack(function.returns, answer.body)
+        again = pack(function.returns, result, literal=False)
+        if len(again) == len(answer.body):
+            assert again == answer.body
+        else:  # lengths may be written wider than they must be, where a count or an endpoint is long
+            assert answer.body[4] & 0b11000 > (again[4] & 0b11000 if again[0] & 1 else 0)
+        return result
+
+    def meta(self, key: bytes, checksum: int | None = None) -> Any:
+        return m.ObjectMeta(key, checksum) if self.release.object_meta else key
+
+    def config(self, **changes: Any) -> Any:
+        kind = m.ReplicateConfig if self.release.object_meta else m.ReplicateConfig0312
+        return kind(**changes)
+
+
+class _Nobody:
+    peer = "127.0.0.1:1"
+
+
+_NO_CONNECTION: Any = _Nobody()
+
+
+@pytest.fixture(params=list(RELEASES))
+def bench(request: pytest.FixtureRequest) -> Bench:
+    made = Bench(RELEASES[request.param])
+    for number, endpoint in enumerate(("127.0.0.1:1", "host:2", "long" * 100)):
+        spec = m.Segment(bytes([number]) * 16, f"seg{number}", 1 << 40, 1 << 26, endpoint, "tcp")
+        assert made("MountSegment", spec, CLIENT) is None
+    return made
+
+
+def put(bench: Bench, key: bytes, checksum: int | None = None, **config: Any) -> list[m.ReplicaDescriptor]:
+    started: list[m.ReplicaDescriptor] = bench("PutStart", CLIENT, key, 64, bench.config(**config), T)
+    assert bench("PutEnd", CLIENT, bench.meta(key, checksum), 4, T) is None
+    return started
+
+
+@pytest.mark.parametrize("literal", [True, False])
+def test_one_object(bench: Bench, literal: bool) -> None:
+    for name, config in {"seg0": {}, "seg2": {}, "two": {"replica_num": 2}, "three": {"replica_num": 3}}.items():
+        key = name.encode()
+        preferred = [name] if name.startswith("seg") else []
+        started = put(bench, key, 77, preferred_segments=preferred, **config)
+        found = bench("GetReplicaList", key, T, literal=literal)
+        assert [each.place for each in found.replicas] == [each.place for each in started]
+        assert found.lease_ttl_ms == 10_000
+        assert found.checksum == (77 if bench.release.object_meta else None)
+        assert bench("ExistKey", key, T, literal=literal) is True
+    assert bench("ExistKey", b"no", T) is False
+    assert bench("GetReplicaList", b"no", T) == Failed(-704)
+    assert bench("PutStart", CLIENT, b"two", 64, bench.config(), T) == Failed(-705)
+    assert bench("PutEnd", CLIENT, bench.meta(b"no"), 4, T) == Failed(-704)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 255, 256, 300])
+@pytest.mark.parametrize("verb", ["Put", "Upsert"])
+def test_many_objects(bench: Bench, count: int, verb: str) -> None:
+    keys = [b"%s-%d" % (verb.encode(), number) for number in range(count)]
+    sizes = [number + 1 for number in range(count)]
+    started = bench(f"Batch{verb}Start", CLIENT, keys, sizes, bench.config(replica_num=2), T)
+    assert [[each.place.buffer.size for each in replicas] for replicas in started] == [[size] * 2 for size in sizes]
+    kind = () if verb == "Upsert" else (4,)
+    assert bench(f"Batch{verb}End", CLIENT, [bench.meta(key) for key in keys], *kind, T) == [None] * count
+    assert bench("BatchExistKey", [*keys, b"no"], T) == [True] * count + [False]
+    found = bench("BatchGetReplicaList", [b"no", *keys], T)
+    assert found[0] == Failed(-704)
+    assert [len(each.replicas) for each in found[1:]] == [2] * count
+
+
+def test_random_mixtures_of_hits_and_misses(bench: Bench) -> None:
+    chance = random.Random(2)
+    keys = [b"k%d" % number for number in range(60)]
+    for key in keys[::2]:
+        preferred = ["seg0"] if chance.random() < 0.8 else []
+        put(bench, key, chance.choice((None, 5)), replica_num=chance.choice((1, 1, 2)), preferred_segments=preferred)
+    for _ in range(100):
+        asked = chance.choices(keys, k=chance.choice((1, 9, 300)))
+        found = bench("BatchGetReplicaList", asked, T)
+        assert [not isinstance(each, Failed) for each in found] == bench("BatchExistKey", asked, T)
+        single = [bench("GetReplicaList", key, T) for key in asked[:9]]
+        assert found[:9] == single
+
+
+def test_every_function_has_a_handler(bench: Bench) -> None:
+    assert {function.id for function in bench.release.functions.values()} <= set(bench.handlers)
+
+
+class Tide(OpenGate):
+    """Nothing is durable until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock(1000))
+        self.level_n = 0
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+
+    durable_n = acked_n = property(lambda self: self.level_n)
+
+    def when_durable(
+        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
+    ) -> None:
+        self.waiting.append((n, then))
+
+    def rise(self, n: int) -> None:
+        self.level_n = n
+        ready, self.waiting = [w for w in self.waiting if w[0] <= n], [w for w in self.waiting if w[0] > n]
+        for _, then in ready:
+            then()
+
+
+async def test_no_answer_leaves_before_what_it_shows_is_durable() -> None:
+    """P1 on a real socket: puts, hits, misses, counts wait for their record; what shows nothing new does not."""
+    release, tide = RELEASES["0.3.13"], Tide()
+    bench = Bench(release, tide)
+    server = Server(tide)
+    listener = server.serve(listen("127.0.0.1", 0), bench.handlers, release)
+    reader, writer = await asyncio.open_connection(*listener.address)
+    cutter = ResponseReader(1 << 20)
+    got: list[int] = []
+
+    def ask(seq: int, name: str, *arguments: Any) -> None:
+        function = release.functions[name]
+        assert function.request is not None
+        writer.write(request(seq, function.id, pack(function.request, arguments)))
+
+    async def answered(count: int) -> list[int]:
+        async with asyncio.timeout(5):
+            while len(got) < count:
+                got.extend(item.seq for item in cutter.feed(await reader.read(1 << 16)))
+        return got
+
+    n = bench.index.last_n
+    tide.rise(n)
+    ask(1, "MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
+    ask(2, "PutStart", CLIENT, b"k", 10, m.ReplicateConfig(), T)
+    ask(3, "PutEnd", CLIENT, m.ObjectMeta(b"k"), 4, T)
+    ask(4, "ExistKey", b"k", T)
+    ask(5, "ExistKey", b"never was", T)
+    ask(6, "Remove", b"k", True, T)
+    ask(7, "ExistKey", b"k", T)
+    ask(8, "RemoveAll", False, T)
+    assert await answered(1) == [5]
+    tide.rise(n + 2)
+    assert await answered(3) == [5, 1, 2]
+    tide.rise(n + 3)
+    assert await answered(5) == [5, 1, 2, 3, 4]
+    tide.rise(bench.index.last_n)
+    assert sorted(await answered(8)) == list(range(1, 9))
+    writer.close()
+    server.close()
