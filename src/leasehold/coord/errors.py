@@ -57,5 +57,5 @@ class ClientClosed(CallerError):
 class ForkedClient(ClientClosed):
     """The process was forked after the client was opened; its connections belong to the parent."""
 
-    def __init__(self) -> None:
-        super().__init__("the client was opened before a fork: open a new one in the child with connect()")
+    def __init__(self, message: str = "the client was opened before a fork: open one in the child instead") -> None:
+        super().__init__(message)

@@ -59,6 +59,7 @@ class Caller:
         `safe` says that it may be repeated; with `guard`, an answer older than what was seen before is not taken;
         `local` that a member can answer it without a leader.
         """
+        self.check_usable()
         task = _Task(self, name, safe, local, self._timeout_s if timeout_s is None else timeout_s)
         floor = self._highest_revision
         while True:
@@ -117,7 +118,8 @@ class _Task:
     async def attempt(self, request: Any) -> Any:
         """The answer of the endpoint in use, or None if another attempt is to be made."""
         caller = self._caller
-        caller.check_usable()
+        if caller.closed:
+            raise ClientClosed
         left_s = self._end_s - self._loop.time()
         if left_s <= 0:
             raise self._last or Unavailable(f"{self._name}: the time given was over before anything was sent")

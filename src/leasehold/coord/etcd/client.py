@@ -11,6 +11,7 @@ from leasehold.coord.etcd import codec
 from leasehold.coord.etcd.auth import Authenticator
 from leasehold.coord.etcd.calls import Caller
 from leasehold.coord.etcd.endpoints import Endpoints
+from leasehold.coord.etcd.forks import check_grpc_usable
 from leasehold.coord.etcd.hub import Hub
 from leasehold.coord.etcd.keepalive import KeepAliveEngine
 from leasehold.coord.etcd.leases import LeaseCalls
@@ -40,6 +41,7 @@ from leasehold.runtime.clock import BootClock
 
 async def open_etcd(url: CoordUrl, options: ConnectOptions) -> Coord:
     """Open a client; no endpoint is contacted before there is something to ask."""
+    check_grpc_usable()
     return EtcdCoord(url.endpoints, options, secure=url.scheme == "etcds")
 
 
@@ -121,6 +123,15 @@ class EtcdCoord(CoordFace):
         """Watch a key, or the range up to `range_end`, from `start_revision` or from now on."""
         self._caller.check_usable()
         return self._hub.add(Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters)))
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use."""
+        return self._endpoints.current.address
+
+    def saw_revision(self, revision: int) -> None:
+        """Something of `revision` was seen elsewhere: no later read of this client shows an older state."""
+        self._caller.saw(revision)
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
         """What the endpoint in use says of itself."""

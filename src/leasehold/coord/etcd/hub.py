@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from leasehold.coord.errors import ClientClosed
+from leasehold.coord.errors import ClientClosed, PermissionDenied
 from leasehold.coord.etcd import codec
 from leasehold.coord.etcd.auth import REQUIRE_LEADER, Authenticator, Metadata
 from leasehold.coord.etcd.calls import Caller
@@ -232,10 +232,15 @@ class Hub:
             match = _STATUS_TEXT.fullmatch(message.cancel_reason)
             name, text = (match[1], match[2]) if match else ("unknown", message.cancel_reason)
             failure = classify(_STATUS_NAMES.get(name.lower(), grpc.StatusCode.UNKNOWN), text)
-            if failure.verdict is Verdict.TOKEN and self._authenticator.enabled:
+            error = failure.to_error()
+            stale = failure.verdict is Verdict.TOKEN
+            if isinstance(error, PermissionDenied) and not watch.denied:
+                # etcd 3.5 says this also of a stream whose token has expired: believed with a new token only.
+                watch.denied = stale = True
+            if stale and self._authenticator.enabled:
                 self._authenticator.forget(metadata)
                 return False
-            watch.end(failure.to_error())
+            watch.end(error)
         self._watches.pop(watch.watch_id, None)
         self._live.discard(watch.watch_id)
         return True

@@ -24,6 +24,7 @@ class EtcdWatch:
         self.request = request
         self.next_revision = request.start_revision  # 0 until the store has said what "now" is
         self.wants_progress = False
+        self.denied = False  # once, maybe because of an old token
         self._hub = hub
         self._queue: deque[WatchBatch] = deque()
         self._queued_events = 0

@@ -1,0 +1,289 @@
+"""The client on real etcd: users, TLS, namespaces, slow readers, busy threads, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import leasehold
+import leasehold.sync
+from leasehold.base.errors import InvalidArgument, Unavailable
+from leasehold.coord.errors import AuthenticationFailed, ClientClosed, PermissionDenied, SlowConsumer
+from leasehold.coord.etcd.client import EtcdCoord
+from leasehold.coord.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.coord.follow import Snapshot, follow
+from leasehold.coord.url import parse_url
+from leasehold.mvcc.model import prefix_end
+from leasehold.testing.certificates import CertificateAuthority
+from leasehold.testing.etcd import EtcdBinary, EtcdCluster, etcd_binaries
+
+TOKEN_TTL_S = 2
+
+
+async def enable_auth(endpoint: str) -> None:
+    """A root user, and `alice`, who may use keys that start with /alice/."""
+    import grpc.aio
+
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        auth = rpc_pb2_grpc.AuthStub(channel)  # type: ignore[no-untyped-call]  # generated
+        await auth.RoleAdd(rpc_pb2.AuthRoleAddRequest(name="root"))
+        await auth.UserAdd(rpc_pb2.AuthUserAddRequest(name="root", password="secret"))
+        await auth.UserGrantRole(rpc_pb2.AuthUserGrantRoleRequest(user="root", role="root"))
+        await auth.RoleAdd(rpc_pb2.AuthRoleAddRequest(name="alice"))
+        permission = rpc_pb2.AuthRoleGrantPermissionRequest(name="alice")
+        permission.perm.permType = 2  # type: ignore[assignment]  # READWRITE; protobuf takes the number
+        permission.perm.key, permission.perm.range_end = b"/alice/", prefix_end(b"/alice/")
+        await auth.RoleGrantPermission(permission)
+        await auth.UserAdd(rpc_pb2.AuthUserAddRequest(name="alice", password="pw"))
+        await auth.UserGrantRole(rpc_pb2.AuthUserGrantRoleRequest(user="alice", role="alice"))
+        await auth.AuthEnable(rpc_pb2.AuthEnableRequest())
+
+
+@pytest.mark.parametrize("binary", etcd_binaries(), ids=str)
+async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -> None:
+    """Calls, a watch started later on the old stream, and the renewal of a lease."""
+    arguments = ["--auth-token-ttl", str(TOKEN_TTL_S)] if binary.version >= (3, 5, 0) else []
+    async with EtcdCluster(1, binary=binary, arguments=arguments) as cluster:
+        await enable_auth(cluster.endpoints[0])
+        async with await leasehold.connect(cluster.url, user="alice", password="pw") as client:
+            await client.put(b"/alice/a", b"1")
+            with pytest.raises(PermissionDenied):
+                await client.put(b"/bob/a", b"1")
+            sent_ms = client.now_ms()
+            lease = await client.lease_grant(3)
+            await client.put(b"/alice/held", lease=lease.id)
+            keeper = client.keep_alive(lease.id, lease.ttl_s, sent_ms)
+            early = client.watch(b"/alice/a")
+            await early.ready()
+            await asyncio.sleep(TOKEN_TTL_S + 1.5 if arguments else 1.0)
+            late = client.watch(b"/alice/b")
+            await late.ready(10)
+            await client.put(b"/alice/a", b"2")
+            await client.put(b"/alice/b", b"2")
+            assert (await asyncio.wait_for(anext(aiter(early)), 10)).events[0].kv.value == b"2"
+            assert (await asyncio.wait_for(anext(aiter(late)), 10)).events[0].kv.value == b"2"
+            forbidden = client.watch(b"/bob/a")
+            with pytest.raises(PermissionDenied):
+                await asyncio.wait_for(anext(aiter(forbidden)), 10)
+            assert await client.get_one(b"/alice/held") is not None
+            assert not keeper.lost
+            keeper.close()
+        async with await leasehold.connect(cluster.url, user="alice", password="wrong") as client:
+            with pytest.raises(AuthenticationFailed):
+                await client.get(b"/alice/a")
+        async with await leasehold.connect(cluster.url) as client:
+            with pytest.raises(AuthenticationFailed):
+                await client.put(b"/alice/a")
+
+
+async def test_tls_and_mutual_tls() -> None:
+    authority = CertificateAuthority()
+    certificate, key = authority.client("alice")
+    async with EtcdCluster(1, authority=authority, client_certificates=True) as cluster:
+        trusted = await leasehold.connect(cluster.url, ca=authority.ca_pem, cert=certificate, key=key)
+        async with trusted as client:
+            await client.put(b"a", b"over TLS")
+            sent_ms = client.now_ms()
+            lease = await client.lease_grant(2)
+            keeper = client.keep_alive(lease.id, lease.ttl_s, sent_ms)
+            await asyncio.sleep(1.5)
+            assert keeper.deadline_ms > sent_ms + lease.ttl_s * 1000
+            keeper.close()
+        async with await leasehold.connect(cluster.url, ca=authority.ca_pem, timeout_s=1) as nobody:
+            with pytest.raises(Unavailable):
+                await nobody.get(b"a")
+        stranger = CertificateAuthority("another authority")
+        async with await leasehold.connect(cluster.url, ca=stranger.ca_pem, timeout_s=1) as distrustful:
+            with pytest.raises(Unavailable):
+                await distrustful.get(b"a")
+
+
+async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    async with EtcdCluster(1, authority=authority) as cluster:
+        ca = authority.ca_file(tmp_path)
+        async with await leasehold.connect(f"{cluster.url}?ca={ca}") as client:
+            await client.put(b"a", b"1")
+
+
+async def test_a_namespace_sees_only_itself(etcd: EtcdCluster, prefix: bytes) -> None:
+    space = prefix.decode()
+    async with await leasehold.connect(etcd.url) as whole, await leasehold.connect(etcd.url, namespace=space) as part:
+        stream = part.watch(b"a", b"\0")
+        await stream.ready()
+        await whole.put(prefix + b"b", b"1")
+        await whole.put(prefix[:-1] + b"0", b"outside")
+        await part.put(b"c", b"2")
+        found = await part.get(b"\0", b"\0")
+        assert [kv.key for kv in found.kvs] == [b"b", b"c"]
+        first = (await asyncio.wait_for(anext(aiter(stream)), 10)).events[0]
+        assert first.kv.key == b"b"
+        assert (await part.delete(b"\0", b"\0")).deleted == 2
+        assert await whole.get_one(prefix[:-1] + b"0") is not None
+
+
+async def test_a_slow_reader_is_told_and_can_go_on(etcd: EtcdCluster, prefix: bytes) -> None:
+    async with await leasehold.connect(etcd.url, watch_queue_events_max=10) as client:
+        stream = client.watch(prefix, prefix_end(prefix))
+        await stream.ready()
+        for number in range(40):
+            await client.put(prefix + b"%02d" % number)
+        seen = []
+        resume_revision = 0
+        try:
+            async for batch in stream:
+                seen += [event.kv.key for event in batch.events]
+        except SlowConsumer as told:
+            resume_revision = told.resume_revision
+        assert resume_revision
+        assert 0 < len(seen) <= 10
+        async with client.watch(prefix, prefix_end(prefix), start_revision=resume_revision) as again:
+            async with asyncio.timeout(10):
+                async for batch in again:
+                    seen += [event.kv.key for event in batch.events]
+                    if len(seen) >= 40:
+                        break
+        assert seen == [prefix + b"%02d" % number for number in range(40)]
+
+
+async def test_follow_lists_again_after_compaction(prefix: bytes) -> None:
+    async with EtcdCluster(1) as cluster, await leasehold.connect(cluster.url) as client:
+        await client.put(prefix + b"a", b"1")
+        views = follow(client, prefix, prefix_end(prefix), page_keys=1)
+        first = await anext(views)
+        assert isinstance(first, Snapshot)
+        assert [kv.value for kv in first.kvs] == [b"1"]
+        node = cluster.nodes[0]
+        await asyncio.to_thread(node.stop)  # the watch is not there when history is made and forgotten
+        await asyncio.to_thread(node.start)
+        async with await leasehold.connect(cluster.url) as other:
+            for number in range(30):
+                await other.put(prefix + b"b", b"%d" % number)
+            last = (await other.put(prefix + b"a", b"2")).header.revision
+            await other.compact(last)
+        state: dict[bytes, bytes] = {}
+        async with asyncio.timeout(20):
+            while state.get(prefix + b"a") != b"2":
+                view = await anext(views)
+                kvs = view.kvs if isinstance(view, Snapshot) else [event.kv for event in view.events]
+                state.update({kv.key: kv.value for kv in kvs})
+        assert state[prefix + b"b"] == b"29"
+        with contextlib.suppress(RuntimeError):
+            await views.aclose()  # type: ignore[attr-defined]  # it is an async generator
+
+
+@pytest.mark.alone
+async def test_a_busy_main_thread_does_not_delay_renewals(etcd: EtcdCluster) -> None:
+    async with await leasehold.connect(etcd.url) as client:
+        sent_ms = client.now_ms()
+        lease = await client.lease_grant(3)
+        keeper = client.keep_alive(lease.id, lease.ttl_s, sent_ms)
+        end = time.monotonic() + 7
+        while time.monotonic() < end:  # the loop is blocked, and the interpreter is busy
+            sum(range(1000))
+        assert keeper.deadline_ms > client.now_ms()
+        assert (await client.lease_time_to_live(lease.id)).ttl_s > 0
+        keeper.close()
+
+
+async def test_answers_never_go_back_in_revision(etcd: EtcdCluster, prefix: bytes) -> None:
+    """A member that is behind is not believed; here the only one there is, so that it ends in an error that says so."""
+    async with await leasehold.connect(etcd.url, timeout_s=1) as client:
+        revision = (await client.put(prefix, b"1")).header.revision
+        assert isinstance(client, EtcdCoord)
+        client.saw_revision(revision + 1_000)
+        with pytest.raises(Unavailable, match="has been seen"):
+            await client.get(prefix, serializable=True)
+
+
+async def test_a_closed_client_says_so(etcd: EtcdCluster) -> None:
+    client = await leasehold.connect(etcd.url)
+    stream = client.watch(b"a")
+    await stream.ready()
+    reading = asyncio.ensure_future(anext(aiter(stream)))
+    await asyncio.sleep(0)
+    await client.close()
+    await client.close()
+    with pytest.raises(ClientClosed):
+        await reading
+    with pytest.raises(ClientClosed):
+        await client.get(b"a")
+    with pytest.raises(ClientClosed):
+        client.watch(b"a")
+
+
+def test_a_client_from_before_a_fork_says_so(etcd: EtcdCluster) -> None:
+    """In a process of its own: a child of this one would take pytest along."""
+    script = f"""
+import asyncio, os, sys
+import leasehold, leasehold.sync
+from leasehold.coord.errors import ForkedClient
+async def open_and_use():
+    client = await leasehold.connect({etcd.url!r})
+    await client.get(b"a")
+    return client
+loop = asyncio.new_event_loop()
+client = loop.run_until_complete(open_and_use())
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        coroutine = client.get(b"a")
+        try:
+            coroutine.send(None)
+        except ForkedClient:
+            code = 0
+        try:
+            leasehold.sync.connect({etcd.url!r}).get(b"a")
+            code = 2
+        except ForkedClient as error:
+            assert "spawn" in str(error)
+    finally:
+        os._exit(code)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+loop.run_until_complete(client.get(b"a"))
+loop.run_until_complete(client.close())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=dict(os.environ))
+
+
+def test_the_synchronous_face(etcd: EtcdCluster, prefix: bytes) -> None:
+    with leasehold.sync.connect(etcd.url, namespace=prefix) as store:
+        store.put(b"a", b"1")
+        assert [kv.value for kv in store.get(b"a").kvs] == [b"1"]
+        with store.watch(b"a") as events:
+            start = events.ready()
+            assert store.put(b"a", b"2").header.revision == start
+            assert next(iter(events)).events[0].kv.value == b"2"
+        sent_ms = store.now_ms()
+        lease = store.lease_grant(30)
+        keeper = store.keep_alive(lease.id, lease.ttl_s, sent_ms)
+        assert store.lease_time_to_live(lease.id).granted_ttl_s == 30
+        keeper.close()
+        store.lease_revoke(lease.id)
+        assert store.delete(b"a").deleted == 1
+        assert store.get_one(b"a") is None
+        assert store.txn((), ()).succeeded
+        assert store.status().version
+    with pytest.raises(ClientClosed):
+        store.get(b"a")
+
+
+def test_addresses_that_mean_nothing_are_refused() -> None:
+    for url in ("http://h:1", "etcd://", "etcd://h:port", "etcd://h/path", "embedded://", "etcd://h?x=1", "nonsense"):
+        with pytest.raises(InvalidArgument):
+            parse_url(url)
+
+
+def test_addresses_are_taken_apart() -> None:
+    url, options = parse_url("etcds://me:p%40ss@h1,[::1]:99,h3:7?namespace=/a/&timeout=3s&ca=/x.pem")
+    assert url.endpoints == ("h1:2379", "[::1]:99", "h3:7")
+    assert (options.user, options.password) == ("me", "p@ss")
+    assert (options.namespace, options.timeout_s, options.ca) == (b"/a/", 3.0, "/x.pem")
