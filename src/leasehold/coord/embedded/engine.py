@@ -1,17 +1,21 @@
 """One running store: the pure `Store` with a clock, a disk, and everybody who waits for it.
 
 Calls come from any thread and any event loop, and change the store at once, under one lock. What they saw or did
-is answered only when it is on the disk (`settled`): one thread, the *keeper*, writes all records that have come
-together with one `fdatasync` (group commit), and moves the durable mark on. Reads wait for the mark as well: an
-answer must not show what a crash could still undo. Watchers are told nothing beyond it for the same reason.
+is answered only when it is on the disk (`settled`): all records that have come together are written with one
+`fdatasync` (group commit), which moves the durable mark on. Reads wait for the mark as well: an answer must not show
+what a crash could still undo. Watchers are told nothing beyond it for the same reason.
 
-The keeper also ends leases when their time has come, and renews those that somebody in this process keeps alive.
+Who writes depends on the disk. While it is prompt, the event loop of the first that waits does, at the end of its
+turn: handing the group to a thread and back takes longer than such a write. While it is slow, a thread of the store
+does, the *keeper*, so that no loop stands still for long. The keeper also ends leases when their time has come, and
+renews those that somebody in this process keeps alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -30,7 +34,23 @@ from leasehold.mvcc.records import Clocked, Record
 CLOCK_MARK_INTERVAL_MS = 500
 COMPACT_STEP_REVISIONS = 1_000
 HISTORY_REVISIONS_MIN = 100  # kept even when they are too large: watchers must have the time to be told
+# A disk that takes less than this on average is written by event loops themselves.
+PROMPT_WRITE_S = 0.005
 _FOREVER_MS = 1 << 62
+
+Waiters = dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]
+
+
+class Group:
+    """Records that are written together, and who waits for them."""
+
+    __slots__ = ("records", "revision", "sync", "waiters")
+
+    def __init__(self, records: list[Record], sync: bool, revision: int, waiters: Waiters) -> None:
+        self.records = records
+        self.sync = sync  # a mark of the time alone need not be on the disk for anybody's sake
+        self.revision = revision
+        self.waiters = waiters
 
 
 class Log(Protocol):
@@ -68,8 +88,11 @@ class Engine:
         self._log = log
         self._pending: list[Record] = pending if pending is not None else []
         self._settled = 0  # groups on the disk
-        self._group = 0  # groups taken by the keeper
-        self._waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        self._group = 0  # groups that were taken to be written
+        self._writing = False  # one is under way
+        self._write_s = 0.0  # how long they take, on average
+        self._waiters: Waiters = {}
+        self._committing: set[asyncio.AbstractEventLoop] = set()  # loops that will write at the end of their turn
         self._woken: list[Callable[[], None]] = []
         self._afterwards: list[Callable[[], None]] = []
         self._wakeup = threading.Condition(self.lock)
@@ -105,33 +128,28 @@ class Engine:
         return now_ms
 
     def leave(self) -> None:
-        """End a call that may have changed something, lock held: tell the keeper, or the watchers."""
+        """End a call that may have changed something, lock held: tell the watchers, or have it written."""
         if self._log is None:
             self.durable_revision = self.store.revision
             self._compact()
             if self._woken:
                 self._tell()
-            expiry_ms = self.store.next_expiry_ms
-            if self._keeper is None or (expiry_ms is not None and expiry_ms < self._asleep_until_ms):
-                self._rouse(expiry_ms)
-        elif self._pending and self._asleep_until_ms:
+        self._rouse(self._pending and not self._prompt)
+
+    def _rouse(self, now: object = False) -> None:
+        """Wake the keeper (start it, if need be) if it sleeps beyond what it has to do next; lock held."""
+        if self._keeper is None:
+            if self.store.next_expiry_ms is not None or self.timers.next_ms() is not None:
+                self._start_keeper()
+        elif self._asleep_until_ms and (now or self._next_due_ms() < self._asleep_until_ms):
             self._asleep_until_ms = 0
             self._wakeup.notify()
-
-    def _rouse(self, when_ms: int | None) -> None:
-        """Have the keeper look at its timers again; start it if there is something to wait for."""
-        if when_ms is None and self.timers.next_ms() is None:
-            return
-        if self._keeper is None:
-            self._start_keeper()
-        self._asleep_until_ms = 0
-        self._wakeup.notify()
 
     def schedule(self, when_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
         """Have the keeper call at `when_ms` (store time, lock held); returns how to take it back."""
         with self.lock:
             timer = self.timers.at(when_ms, call)
-            self._rouse(when_ms)
+            self._rouse()
         return timer.cancel
 
     def wake(self, tell: Callable[[], None]) -> None:
@@ -155,6 +173,9 @@ class Engine:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.setdefault(loop, []).append(future)
+            if self._prompt and not self._writing and loop not in self._committing:
+                self._committing.add(loop)
+                loop.call_soon(self._commit_here, loop)
         if timeout_s is None:
             await future
             return
@@ -181,42 +202,30 @@ class Engine:
         while True:
             with self.lock:
                 self._sleep()
-                if self.closed and not self._pending:
+                if self._failure is not None or (self.closed and not self._pending):
                     return
                 now_ms = self.now_ms()
                 self._run_timers(now_ms)
-                self._compact()
-                group, sync = self._take(now_ms)
-                waiters, self._waiters = self._waiters, {}
-                revision = self.store.revision
-            if group:
-                try:
-                    assert self._log is not None
-                    self._log.append(group, sync=sync)
-                except OSError as error:
-                    self._fail(error, waiters)
-                    return
+                group = self._take(now_ms)
+            if not self._write(group):
+                return
             with self.lock:
-                self._settled = self._group
-                self.durable_revision = revision if self._log is not None else self.store.revision
-                self._tell()
                 afterwards, self._afterwards = self._afterwards, []
-            _release(waiters, None)
             for call in afterwards:
                 call()
 
     def _sleep(self) -> None:
         """Until there is something to write, to time, or to end; lock held, given up meanwhile."""
-        while not self._pending and not self._waiters and not self.closed:
+        while self._writing or not (self._pending or self._waiters or self.closed or self._failure):
             now_ms = self.now_ms()
-            due_ms = self._next_due_ms(now_ms)
+            due_ms = _FOREVER_MS if self._writing else self._next_due_ms()
             if due_ms <= now_ms:
                 return
             self._asleep_until_ms = due_ms
             self._wakeup.wait(min((due_ms - now_ms) / 1000, 3600.0))
             self._asleep_until_ms = 0
 
-    def _next_due_ms(self, now_ms: int) -> int:
+    def _next_due_ms(self) -> int:
         due_ms = _FOREVER_MS
         expiry_ms = self.store.next_expiry_ms
         if expiry_ms is not None:
@@ -232,19 +241,58 @@ class Engine:
         if expiry_ms is not None and expiry_ms <= now_ms:
             self.store.tick(now_ms)
 
-    def _take(self, now_ms: int) -> tuple[list[Record], bool]:
-        """The records to write next, the time in front of them now and then; whether they must be synced."""
+    # --- group commit ---
+
+    @property
+    def _prompt(self) -> bool:
+        return self._write_s < PROMPT_WRITE_S
+
+    def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what has come together, in the loop of one that waits for it."""
+        with self.lock:
+            self._committing.discard(loop)
+            if self._writing or self._failure is not None or not self._waiters:
+                return  # whoever writes now rouses the keeper for the rest
+            group = self._take(self.now_ms())
+        self._write(group)
+
+    def _take(self, now_ms: int) -> Group:
+        """The records to write next, the time in front of them now and then; lock held."""
+        self._compact()
         sync = bool(self._pending)
         if sync:
             self._group += 1  # before the records leave `_pending`: `unsettled` is asked without the lock
-        group = self._pending[:]
+        records = self._pending[:]
         self._pending.clear()
         if self._log is not None and now_ms >= self._marked_ms + CLOCK_MARK_INTERVAL_MS:
             self._marked_ms = now_ms
-            group.insert(0, Clocked(now_ms))
-        if self._log is not None and group:
+            records.insert(0, Clocked(now_ms))
+        if self._log is not None and records:
             self._log.prepare(self)
-        return group, sync
+        self._writing = True
+        waiters, self._waiters = self._waiters, {}
+        return Group(records, sync, self.store.revision, waiters)
+
+    def _write(self, group: Group) -> bool:
+        """Make a group durable, then tell everybody; False when the disk failed. Without the lock."""
+        begun = time.perf_counter()
+        if group.records and self._log is not None:
+            try:
+                self._log.append(group.records, sync=group.sync)
+            except OSError as error:
+                self._fail(error, group.waiters)
+                return False
+        with self.lock:
+            if group.sync:
+                self._write_s += (time.perf_counter() - begun - self._write_s) / 8
+            self._writing = False
+            self._settled = self._group
+            self.durable_revision = group.revision if self._log is not None else self.store.revision
+            self._tell()
+            if self._asleep_until_ms and (self._waiters or self.closed):
+                self._wakeup.notify()
+        _release(group.waiters, None)
+        return True
 
     def _compact(self) -> None:
         """Keep the history within its bounds, in small steps so that nobody waits long; lock held."""
@@ -260,12 +308,16 @@ class Engine:
         for tell in woken:
             tell()
 
-    def _fail(self, error: OSError, waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]) -> None:
+    def _fail(self, error: OSError, waiters: Waiters) -> None:
         with self.lock:
             self._failure = error
+            self._writing = False
+            later, self._waiters = self._waiters, {}
             self._tell()
+            self._wakeup.notify_all()
         unknown = UnknownOutcome(f"the disk failed while this was written ({error}): read before you repeat")
         _release(waiters, unknown)
+        _release(later, unknown)
 
     # --- the end ---
 
@@ -285,8 +337,11 @@ class Engine:
             self._log.close()
 
 
-def _release(waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]], error: BaseException | None) -> None:
+def _release(waiters: Waiters, error: BaseException | None) -> None:
     for loop, futures in waiters.items():
+        if asyncio._get_running_loop() is loop:
+            _resolve(futures, error)
+            continue
         with suppress(RuntimeError):  # that loop has ended, and its waiters with it
             loop.call_soon_threadsafe(_resolve, futures, error)
 
