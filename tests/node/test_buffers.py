@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from leasehold.base.errors import Unavailable
 from leasehold.node.buffer.disk import BufferFull, DiskBuffer
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import MissingServer, ServerProcess
+from leasehold.testing.redis import RedisProcess
 
 
 def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_path: Path) -> None:
@@ -44,37 +43,13 @@ def test_what_is_in_the_store_leaves_the_disk_buffer_and_it_is_bounded(tmp_path:
     assert list(buffer.read(7)) == [(2, b"x" * 60)]
 
 
-class RedisServer(ServerProcess):
-    def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            raise MissingServer("no redis-server: run scripts/system-deps as root")
-        self.port = free_ports(1)[0]
-        command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-        super().__init__("redis", command, log_path=folder / "redis.log", probe=self._answers)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
-
-    def _answers(self) -> bool:
-        import redis
-
-        try:
-            return bool(redis.Redis(port=self.port).ping())
-        except redis.exceptions.RedisError:
-            return False
-
-
 @pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
-async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server: RedisServer) -> None:
+async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server: RedisProcess) -> None:
     """Schedule 21: a deposed leader that still reaches Redis cannot push behind its successor's back."""
     old, new = RedisBuffer(redis_server.url, "seal"), RedisBuffer(redis_server.url, "seal")
     await old.push(5, 1, b"one")
@@ -91,7 +66,7 @@ async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server
     await new.close()
 
 
-async def test_what_is_in_the_store_leaves_redis(redis_server: RedisServer) -> None:
+async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(redis_server.url, "forget")
     for n in (2, 4, 6):
         await buffer.push(5, n, b"%d" % n)
@@ -100,7 +75,7 @@ async def test_what_is_in_the_store_leaves_redis(redis_server: RedisServer) -> N
     await buffer.close()
 
 
-async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisServer) -> None:
+async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(f"redis://127.0.0.1:{free_ports(1)[0]}", "away")
     with pytest.raises(Unavailable):
         await buffer.drain(before_epoch=3)

@@ -24,10 +24,13 @@ BASE = 0x7F00_0000_0000
 class Lender:
     """Mounts segments (of which nobody checks the memory) and pings: a storage client as the master sees it."""
 
-    def __init__(self, master: str, *, size: int = 1 << 30, segments: int = 1, protocol: str = "tcp") -> None:
+    def __init__(
+        self, master: str, *, size: int = 1 << 30, segments: int = 1, protocol: str = "tcp", like: Lender | None = None
+    ) -> None:
+        """`like`: at the endpoints of another one, under new ids, as after a restart of its process."""
         self.client = Client(master, timeout_ms=20_000)
-        name = secrets.token_hex(4)
-        self.segments = [
+        name = like.segments[0].name.rpartition("-")[0] if like is not None else secrets.token_hex(4)
+        self.segments: list[Segment] = [
             Segment(
                 secrets.token_bytes(16), f"{name}-{i}", BASE + i * (size + (1 << 30)), size, f"{name}-{i}:1", protocol
             )
@@ -58,6 +61,10 @@ class Lender:
             self._pinging.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pinging
+        with contextlib.suppress(LeaseholdError, TimeoutError):
+            async with asyncio.timeout(2):  # the next test has its own segments
+                for segment in self.segments:
+                    await self.client.unmount_segment(segment.id)
         self.client.close()
 
 

@@ -1,0 +1,131 @@
+"""More bad days of real nodes: what befalls standbys, leases, segments and the buffer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.load import Burst
+from leasehold.testing.node import NodeGroup
+from leasehold.testing.process import wait_until
+from leasehold.testing.redis import RedisProcess
+from leasehold.testing.waiting import until
+from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
+from leasehold.wire.client import Client
+from leasehold.wire.errors import MasterError
+
+
+async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) -> None:
+    """P2, H2: each `begin` lifts older ends; the second failover must not forget the first one's grace."""
+    master = ",".join(pair.addresses)
+    async with Lender(master):
+        putter = Putter(master, "leased")
+        await putter.put_batch(1)
+        async with Client(master) as client:
+            assert await client.exist_key(putter.key(0))  # from here a lease of 10 s
+        for _ in range(2):
+            pair.primary().kill_worker()
+            async with Client(master) as client:
+                await client.service_ready()
+                with pytest.raises(MasterError) as refused:
+                    await client.remove(putter.key(0))
+                assert refused.value.code == -706
+            await asyncio.to_thread(pair.settle)
+        putter.close()
+
+
+async def test_a_storage_host_restarted_on_the_same_endpoint_supersedes_itself(pair: NodeGroup) -> None:
+    """Schedule 11: new ids, same address. Nothing may still be read from the segment that is gone."""
+    master = ",".join(pair.addresses)
+    async with Lender(master, size=1 << 26) as first:
+        putter = Putter(master, "old")
+        await putter.put_batch(3)
+        async with Lender(master, size=1 << 26, like=first):
+            assert len(await missing(master, sorted(putter.told.acknowledged))) == 3
+            again = Putter(master, "new")
+            await again.put_batch(3)
+            pair.primary().kill_worker()
+            await recovery_ms(master, again.key(0))
+            assert await missing(master, sorted(again.told.acknowledged)) == []
+            assert len(await missing(master, sorted(putter.told.acknowledged))) == 3
+            again.close()
+        putter.close()
+
+
+async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_is_behind(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
+    arguments = ["--snapshot-records", "3000", "--snapshot", "1s"]
+    nodes = NodeGroup(etcd.url, 3, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments)
+    first, second, third = nodes.nodes
+    try:
+        first.start()
+        second.start()
+        nodes.settle()
+        master = f"{first.rpc},{second.rpc}"
+        async with Lender(master, size=4 << 30):
+            async with Burst(master, writers=2) as writers:
+                await until(lambda: len(writers.acknowledged) > 3_000, "there is something to catch up with", 30)
+                await asyncio.to_thread(third.start)
+                await asyncio.to_thread(wait_until, third.is_standby, "it has caught up under load", 20)
+                third.freeze_host()  # now it falls behind
+                await asyncio.sleep(1.0)
+                nodes.primary().kill_worker()
+                await recovery_ms(master, writers.putters[0].key(0))
+                third.thaw_host()
+                await asyncio.sleep(0.5)
+            assert await missing(master, writers.acknowledged) == []
+            await asyncio.to_thread(nodes.settle)
+            for node in (first, second):
+                node.kill_host()
+            await asyncio.to_thread(wait_until, third.is_primary, "the third leads", 20)
+            assert await missing(third.rpc, writers.acknowledged) == []
+    finally:
+        for node in nodes.nodes:
+            node.kill()
+
+
+async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guardian(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
+    arguments = ["--durability", "buffered"]
+    with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:
+        master = ",".join(nodes.addresses)
+        async with Lender(master, size=4 << 30):
+            for _ in range(2):
+                async with Burst(master, writers=4, batch=200) as writers:
+                    await asyncio.sleep(0.5)
+                    nodes.primary().kill_worker()
+                    await recovery_ms(master, writers.putters[0].key(0))
+                assert await missing(master, writers.acknowledged) == []
+                await asyncio.to_thread(nodes.settle)
+
+
+async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: EtcdCluster, tmp_path: Path) -> None:
+    with RedisProcess(tmp_path / "redis") as redis:
+        arguments = ["--durability", "buffered", "--buffer", redis.url]
+        with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:
+            master = ",".join(nodes.addresses)
+            async with Lender(master, size=4 << 30):
+                async with Burst(master, writers=2, batch=200) as writers:
+                    await asyncio.sleep(0.3)
+                    nodes.primary().kill_worker()
+                    await recovery_ms(master, writers.putters[0].key(0))
+                assert await missing(master, writers.acknowledged) == []
+                await asyncio.to_thread(nodes.settle)
+                putter = Putter(master, "last")
+                await putter.put_batch(5)
+                redis.kill()
+                victim = nodes.primary()
+                victim.kill_host()
+                other = next(node for node in nodes.nodes if node is not victim)
+                await until(lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word", 15)
+                assert not other.is_primary()
+                assert other.http("/api/force", body=b"{}")[0] == 200
+                await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word", 20)
+                assert await missing(other.rpc, sorted(putter.told.acknowledged)) == []
+                putter.close()
