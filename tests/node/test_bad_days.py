@@ -123,7 +123,9 @@ async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: Etc
                 victim = nodes.primary()
                 victim.kill_host()
                 other = next(node for node in nodes.nodes if node is not victim)
-                await until(lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word", 15)
+                await until(
+                    lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word", 15
+                )
                 assert not other.is_primary()
                 assert other.http("/api/force", body=b"{}")[0] == 200
                 await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word", 20)

@@ -141,3 +141,23 @@ async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGrou
         assert await missing(both(pair), sorted(putter.told.acknowledged)) == []
         assert clock.now_ms() - start_ms < 10_000
         putter.close()
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("what", "limit_ms"), [("kill_worker", 500), ("freeze_worker", 3_000), ("kill_host", TTL_MS + 1_000)]
+)
+async def test_ten_times(pair: NodeGroup, what: str, limit_ms: int) -> None:
+    """Must-show 2, the figures: median and worst of ten, for our own client."""
+    took: list[int] = []
+    async with Lender(both(pair)):
+        for _ in range(10):
+            await asyncio.to_thread(pair.revive)
+            putter = Putter(both(pair), "k")
+            await putter.put_batch(5)
+            getattr(pair.primary(), what)()
+            took.append(await recovery_ms(both(pair), putter.key(0)))
+            putter.close()
+    print(f"{what}, ten times: median {sorted(took)[5]} ms, worst {max(took)} ms")
+    assert max(took) <= limit_ms

@@ -1,6 +1,6 @@
 """Runs inside the wheel's own environment: eight threads of a real client through a failover, and what came of it.
 
-    python burst.py MASTER put|upsert SECONDS
+    python burst.py MASTER put|upsert|exist SECONDS
 
 Prints `ready` when all threads are at work (kill something then), and at the end one line of JSON: how many keys were
 acknowledged, how many of them are lost, stale or back, how many calls failed per thread, how long the gap was.
@@ -47,6 +47,30 @@ class Writer(threading.Thread):
         self.longest_call_s = 0.0
 
     def run(self):
+        if self.mode == "exist":
+            self.ask()
+        else:
+            self.write()
+
+    def ask(self):
+        """Single calls about a key that is there: anything but yes is a failure, a no is a false miss."""
+        key = f"t{self.number}"
+        if self.store.put(key, b"x" * 64) == 0:
+            self.acknowledged[key] = 1
+        good_s = time.monotonic()
+        while time.monotonic() < self.end_s:
+            start_s = time.monotonic()
+            answer = self.store.is_exist(key)
+            now_s = time.monotonic()
+            self.longest_call_s = max(self.longest_call_s, now_s - start_s)
+            if answer == 1:
+                self.gap_s = max(self.gap_s, now_s - good_s)
+                good_s = now_s
+            else:
+                self.failed.append(answer)
+            time.sleep(0.002)
+
+    def write(self):
         good_s = time.monotonic()
         version = 0
         while time.monotonic() < self.end_s:
