@@ -11,6 +11,7 @@ from leasehold.cli.child import cancelled_by_signal, until_told
 from leasehold.cli.store_flags import store_options, store_url
 from leasehold.concurrency import Election, Session
 from leasehold.coord.connect import connect
+from leasehold.runtime.log import configure
 
 
 @click.command()
@@ -36,6 +37,7 @@ def elect(
     """
     if listen == (value is not None):
         raise click.UsageError("give either a VALUE to stand for election with, or --listen")
+    configure()
     url = store_url(coord_url, endpoints)
     work = _listen(url, name, ttl_s) if value is None else _lead(url, name, value, ttl_s, timeout_s)
     sys.exit(asyncio.run(cancelled_by_signal(work)))

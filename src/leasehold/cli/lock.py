@@ -12,6 +12,7 @@ from leasehold.cli.store_flags import store_options, store_url
 from leasehold.concurrency import Held, Mutex, Session
 from leasehold.concurrency.deadline import margin_for
 from leasehold.coord.connect import connect
+from leasehold.runtime.log import configure
 
 
 @click.command()
@@ -29,6 +30,7 @@ def lock(
     COMMAND, print the key and hold the lock until a signal comes. Shares locks with `etcdctl lock` and Go's
     concurrency.Mutex.
     """
+    configure()
     work = _lock(store_url(coord_url, endpoints), name, command, ttl_s, timeout_s)
     sys.exit(asyncio.run(cancelled_by_signal(work)))
 

@@ -1,0 +1,212 @@
+"""Better than the original, 9 and 10: frozen servers, frozen clients, forks, blocked loops, forgotten sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import pytest
+from tests.concurrency.helpers import keys_under, until, waiters
+
+from leasehold.concurrency import Mutex, Session, SessionLost, SessionState
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.testing.etcd import EtcdCluster
+
+on_servers = pytest.mark.parametrize("url", ["served", "etcd"], indirect=True)
+
+
+async def script(text: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Run `text` as a Python program."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def said(child: asyncio.subprocess.Process) -> str:
+    assert child.stdout is not None
+    assert child.stderr is not None
+    line = (await asyncio.wait_for(child.stdout.readline(), 20)).decode()
+    assert line, (await child.stderr.read()).decode()
+    return line.strip()
+
+
+@pytest.mark.alone
+async def test_a_frozen_raft_leader_holds_up_nobody(name: str) -> None:
+    """9: the leader freezes; the holder still holds, unlocks, and the waiter has the lock within 1.5 s."""
+    with EtcdCluster(3, arguments=["--heartbeat-interval=50", "--election-timeout=500"]) as cluster:
+        async with (
+            await connect(cluster.url) as c1,
+            await connect(cluster.url) as c2,
+            Session.open(c1, ttl_s=10) as s1,
+            Session.open(c2, ttl_s=10) as s2,
+        ):
+            mutex = Mutex(s1, name)
+            held = await mutex.lock()
+            waiting = asyncio.create_task(Mutex(s2, name).lock())
+            await waiters(c1, name, 2)
+            leader = cluster.leader()
+            leader.freeze()
+            frozen_at = time.monotonic()
+            await mutex.unlock()
+            await asyncio.wait_for(waiting, 10)
+            gone_on_s = time.monotonic() - frozen_at
+            held_on = s1.state, s2.state
+            leader.thaw()
+        assert gone_on_s <= 1.5
+        assert SessionState.LOST not in held_on
+        assert held.released
+
+
+async def test_a_blocked_event_loop_does_not_lose_the_session(coord: Coord, name: str) -> None:
+    """10: renewals come from a thread; a loop that is blocked for longer than the TTL loses nothing."""
+    async with Session.open(coord, ttl_s=2) as session, Mutex(session, name) as held:
+        time.sleep(2.5)
+        held.check()
+        await asyncio.sleep(0)
+        held.check()
+        assert len(await keys_under(coord, name)) == 1
+
+
+FORKING = """
+import asyncio, os, sys
+from leasehold.concurrency import Session, Mutex, SessionLost, SessionState
+from leasehold.coord.connect import connect
+async def main():
+    coord = await connect(sys.argv[1])
+    async with Session.open(coord, ttl_s=5) as session, Mutex(session, sys.argv[2]) as held:
+        child = os.fork()
+        if child == 0:
+            try:
+                held.check()
+            except SessionLost as error:
+                os._exit(3 if session.state is SessionState.LOST and "fork" in str(error) else 4)
+            os._exit(5)
+        _, status = os.waitpid(child, 0)
+        held.check()
+        print(os.waitstatus_to_exitcode(status), flush=True)
+asyncio.run(main())
+"""
+
+
+@on_servers
+async def test_fork(url: str, coord: Coord, name: str) -> None:
+    """10: in a forked child the session is lost, in the parent it lives on, and the child's end revokes nothing."""
+    child = await script(FORKING, url, name)
+    assert await said(child) == "3"
+    assert await child.wait() == 0
+    assert await keys_under(coord, name) == []
+
+
+FORGETFUL_ASYNC = """
+import asyncio, sys
+from leasehold.concurrency import Session, Mutex
+from leasehold.coord.connect import connect
+async def main():
+    coord = await connect(sys.argv[1])
+    session = await Session.open(coord, ttl_s=60)
+    await Mutex(session, sys.argv[2]).lock()
+    print("held", flush=True)
+asyncio.run(main())
+"""
+
+FORGETFUL_SYNC = """
+import sys
+import leasehold.sync
+from leasehold.concurrency.sync import Session, Mutex
+store = leasehold.sync.connect(sys.argv[1])
+session = Session.open(store, ttl_s=60)
+Mutex(session, sys.argv[2]).lock()
+print("held", flush=True)
+"""
+
+
+@on_servers
+@pytest.mark.parametrize("program", [FORGETFUL_ASYNC, FORGETFUL_SYNC], ids=["async", "sync"])
+async def test_interpreter_exit_frees_what_was_forgotten(url: str, coord: Coord, name: str, program: str) -> None:
+    """10: nobody closed the session; its lease is revoked on the way out, and no thread hangs."""
+    child = await script(program, url, name)
+    assert await said(child) == "held"
+    assert await asyncio.wait_for(child.wait(), 10) == 0
+    assert await keys_under(coord, name) == []
+
+
+FROZEN = """
+import asyncio, sys, time
+from leasehold.runtime import log
+from leasehold.concurrency import Session, Mutex, SessionLost
+from leasehold.coord.connect import connect
+async def main():
+    log.configure()
+    coord = await connect(sys.argv[1])
+    session = await Session.open(coord, ttl_s=2)
+    try:
+        async with Mutex(session, sys.argv[2]) as held:
+            print("held", flush=True)
+            before = time.monotonic()
+            while True:
+                time.sleep(0.01)
+                held.check()
+                now = time.monotonic()
+                if now - before > 1.5:
+                    print("believes", flush=True)
+                before = now
+    except SessionLost:
+        print("lost", flush=True)
+asyncio.run(main())
+"""
+
+
+@on_servers
+async def test_a_client_frozen_past_its_ttl_knows_when_it_wakes(url: str, coord: Coord, name: str) -> None:
+    """10: the next holder has the lock; the first one says "lost" before it does anything else."""
+    child = await script(FROZEN, url, name)
+    assert await said(child) == "held"
+    child.send_signal(signal.SIGSTOP)
+    async with Session.open(coord) as session:
+        await asyncio.wait_for(Mutex(session, name).lock(), 10)
+        child.send_signal(signal.SIGCONT)
+        assert await said(child) == "lost"
+        await child.wait()
+
+
+async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
+    """The server is gone for good: the body is cancelled and the waiter ends, both before the lease can."""
+    with EtcdCluster(1) as cluster:
+        async with await connect(cluster.url) as coord:
+            s1, s2 = await Session.open(coord, ttl_s=2), await Session.open(coord, ttl_s=2)
+
+            async def hold() -> None:
+                async with Mutex(s1, name):
+                    await asyncio.sleep(60)
+
+            holding = asyncio.create_task(hold())
+            await waiters(coord, name, 1)
+            waiting = asyncio.create_task(Mutex(s2, name).lock())
+            await waiters(coord, name, 2)
+            killed_at = time.monotonic()
+            os.kill(cluster.nodes[0].pid, signal.SIGKILL)
+            for task in (holding, waiting):
+                with pytest.raises(SessionLost):
+                    await asyncio.wait_for(task, 4)
+            assert time.monotonic() - killed_at < 2.1
+            await asyncio.gather(s1.close(timeout_s=0.1), s2.close(timeout_s=0.1))
+
+
+async def test_suspended_and_healthy_again(name: str) -> None:
+    """Renewals that are not answered for a while suspend the session; what is held stays held."""
+    with EtcdCluster(1) as cluster:
+        async with (
+            await connect(cluster.url) as coord,
+            Session.open(coord, ttl_s=6) as session,
+            Mutex(session, name) as held,
+        ):
+            cluster.nodes[0].freeze()
+            await until(lambda: session.state is SessionState.SUSPENDED)
+            held.check()
+            cluster.nodes[0].thaw()
+            await until(lambda: session.state is SessionState.HEALTHY)
+            held.check()

@@ -1,0 +1,163 @@
+"""The recipes for synchronous code, from threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import leasehold.sync
+from leasehold.concurrency import Locked, NoLeader, SessionLost, SessionState, WaitTimeout
+from leasehold.concurrency.sync import (
+    Barrier,
+    DoubleBarrier,
+    Election,
+    Mutex,
+    PriorityQueue,
+    Queue,
+    RWLock,
+    Semaphore,
+    Session,
+    Stm,
+    stm,
+)
+from leasehold.sync import SyncCoord
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SyncCoord]:
+    with leasehold.sync.connect(url) as client:
+        yield client
+
+
+def test_threads_exclude_each_other(store: SyncCoord, name: str) -> None:
+    counter = 0
+
+    def work(session: Session) -> None:
+        nonlocal counter
+        for _ in range(5):
+            with Mutex(session, name) as held:
+                held.check()
+                before = counter
+                time.sleep(0.001)
+                counter = before + 1
+
+    with Session.open(store) as s1, Session.open(store) as s2:
+        threads = [threading.Thread(target=work, args=(session,)) for session in (s1, s1, s2, s2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counter == 20
+
+
+def test_one_thread_may_lock_again_another_may_not(store: SyncCoord, name: str) -> None:
+    with Session.open(store) as session:
+        mutex = Mutex(session, name)
+        refused: list[bool] = []
+
+        def other() -> None:
+            try:
+                mutex.try_lock()
+            except Locked:
+                refused.append(True)
+
+        with mutex as outer:
+            with mutex.hold() as inner:
+                assert inner.token == outer.token
+            outer.check()
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        assert refused == [True]
+        assert not store.txn([outer.is_owner()], []).succeeded
+
+
+def test_a_body_is_never_entered_without_the_lock(store: SyncCoord, name: str) -> None:
+    with (
+        Session.open(store) as s1,
+        Session.open(store) as s2,
+        Mutex(s1, name),
+        pytest.raises(WaitTimeout),
+        Mutex(s2, name).hold(timeout_s=0.1),
+    ):
+        raise AssertionError("entered")
+
+
+def test_a_lost_session_is_told(store: SyncCoord, name: str) -> None:
+    session = Session.open(store, ttl_s=2)
+    told = threading.Event()
+    session.on_lost(lambda _: told.set())
+
+    def body() -> None:
+        with Mutex(session, name):
+            store.lease_revoke(session.lease_id)
+            assert told.wait(5)
+
+    with pytest.raises(SessionLost):
+        body()
+    assert session.state is SessionState.LOST
+    assert session.wait_lost(1) is not None
+
+
+def test_election(store: SyncCoord, name: str) -> None:
+    with Session.open(store) as session:
+        election = Election(session, name)
+        with pytest.raises(NoLeader):
+            election.leader()
+        with election.lead("me") as held:
+            assert election.rev == held.token
+            observing = election.observe()
+            assert next(observing).value == b"me"
+            election.proclaim("again")
+            assert next(observing).value == b"again"
+            assert Election.resume(session, name, election.key, election.rev).leader().value == b"again"
+        with pytest.raises(NoLeader):
+            election.leader()
+
+
+def test_recipes(store: SyncCoord, name: str) -> None:
+    with Session.open(store) as session:
+        lock = RWLock(session, f"{name}.rw")
+        with lock.read(), lock.read():
+            pass
+        with lock.write() as held:
+            held.check()
+        with Semaphore(session, f"{name}.s", 1).hold(), pytest.raises(Locked):
+            Semaphore(session, f"{name}.s", 1).try_acquire()
+        barrier = Barrier(session, f"{name}.b")
+        barrier.hold()
+        with pytest.raises(WaitTimeout):
+            barrier.wait(timeout_s=0.05)
+        barrier.release()
+        barrier.wait(timeout_s=5)
+        double = DoubleBarrier(session, f"{name}.d", 1)
+        double.enter(timeout_s=5)
+        double.leave(timeout_s=5)
+    queue, priority = Queue(store, f"{name}.q"), PriorityQueue(store, f"{name}.p")
+    queue.enqueue("a")
+    assert queue.dequeue(timeout_s=5) == b"a"
+    priority.enqueue("late", 2)
+    priority.enqueue("early", 1)
+    assert [priority.dequeue(timeout_s=5) for _ in range(2)] == [b"early", b"late"]
+
+
+def test_stm(store: SyncCoord, name: str) -> None:
+    def add_one(tx: Stm) -> int:
+        value = int(tx.get(f"{name}/n") or b"0") + 1
+        tx.put(f"{name}/n", str(value))
+        assert tx.get_prefix(f"{name}/") == {f"{name}/n".encode(): str(value).encode()}
+        return value
+
+    def work() -> None:
+        for _ in range(3):
+            stm(store, add_one)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stm(store, add_one).value == 10
