@@ -78,16 +78,19 @@ from leasehold.coord.connect import connect
 async def main():
     coord = await connect(sys.argv[1])
     async with Session.open(coord, ttl_s=5) as session, Mutex(session, sys.argv[2]) as held:
-        child = os.fork()
-        if child == 0:
-            try:
-                held.check()
-            except SessionLost as error:
-                os._exit(3 if session.state is SessionState.LOST and "fork" in str(error) else 4)
-            os._exit(5)
-        _, status = os.waitpid(child, 0)
+        outcomes = set()
+        for _ in range(20):  # gRPC's own handlers for fork made one child in ten crash
+            child = os.fork()
+            if child == 0:
+                try:
+                    held.check()
+                except SessionLost as error:
+                    os._exit(3 if session.state is SessionState.LOST and "fork" in str(error) else 4)
+                os._exit(5)
+            outcomes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            await coord.get_one(b"x")
         held.check()
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(outcomes, flush=True)
 asyncio.run(main())
 """
 
@@ -96,7 +99,7 @@ asyncio.run(main())
 async def test_fork(url: str, coord: Coord, name: str) -> None:
     """10: in a forked child the session is lost, in the parent it lives on, and the child's end revokes nothing."""
     child = await script(FORKING, url, name)
-    assert await said(child) == "3"
+    assert await said(child) == "{3}"
     assert await child.wait() == 0
     assert await keys_under(coord, name) == []
 
