@@ -81,6 +81,10 @@ async def _snapshot(request: web.Request) -> web.Response:
     return web.Response(body=raw, content_type="application/octet-stream")
 
 
+async def _export(request: web.Request) -> web.Response:
+    return web.Response(body=await request.app[FACE].export(), content_type="application/octet-stream")
+
+
 async def _word(request: web.Request, name: str) -> str:
     """One text of a small JSON body, or ""."""
     raw = await request.read()
@@ -116,6 +120,7 @@ def make_app(face: NodeFace) -> web.Application:
             web.get("/api/cluster", _cluster),
             web.get("/api/history", _history),
             web.get("/api/snapshot", _snapshot),
+            web.get("/api/export", _export),
             web.post("/api/switchover", _switchover),
             web.post("/api/force", _force),
             web.post("/api/pause", _pause),

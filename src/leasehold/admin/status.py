@@ -108,6 +108,10 @@ class NodeFace(Protocol):
 
     async def resume(self) -> Operated: ...
 
+    async def export(self) -> bytes:
+        """The whole index as one file, as of now."""
+        ...
+
     async def snapshot(self) -> bytes | None:
         """The newest complete snapshot on this node's disk, for a peer or an export; None where there is none."""
         ...

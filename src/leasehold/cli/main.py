@@ -12,8 +12,10 @@ from leasehold.base.errors import LeaseholdError
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
     "elect": "leasehold.cli.elect:elect",
+    "export": "leasehold.cli.export:export_index",
     "history": "leasehold.cli.history:history",
     "lock": "leasehold.cli.lock:lock",
+    "import": "leasehold.cli.export:import_index",
     "journal": "leasehold.cli.journal:journal",
     "node": "leasehold.cli.node:node",
     "pause": "leasehold.cli.pause:pause",

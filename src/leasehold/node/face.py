@@ -7,10 +7,12 @@ from typing import Final
 
 import leasehold
 from leasehold.admin.status import ClusterStatus, HistoryLine, IndexCounts, NodeStatus, Operated
+from leasehold.base.errors import Unavailable
 from leasehold.ha.effects import Role
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
 from leasehold.ha.keys import Keys
 from leasehold.node import cluster
+from leasehold.node.importing import whole_index
 from leasehold.node.running import RunningNode
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
@@ -116,6 +118,14 @@ class Face:
 
     async def resume(self) -> Operated:
         return await cluster.resume(self._node.coord, self._keys)
+
+    async def export(self) -> bytes:
+        node = self._node
+        if not node.machine.ready:
+            raise Unavailable("this node is not ready: its index is not whole; ask another one")
+        if node.machine.index.last_n > node.machine.durable_n:
+            raise Unavailable("this node leads and is at work: ask a standby, or again")
+        return whole_index(node.machine.index, node.config.node.cluster, node.beat)
 
     async def snapshot(self) -> bytes | None:
         return await self._node.keeping.snapshots.newest_file()

@@ -37,7 +37,16 @@ OVERDUE_CHECK_S: Final = 1.0
 class RunningNode:
     """`start`, then `stopped` is set when it has ended: by `stop`, or fatally (`failed` holds why)."""
 
-    def __init__(self, boot: Boot, config: NodeConfig, coord: Coord, say_serving: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        boot: Boot,
+        config: NodeConfig,
+        coord: Coord,
+        say_serving: Callable[[bool], None],
+        beat: Callable[[], None],
+    ) -> None:
+        """`beat` tells the guardian that this process is at work, within a long piece of it."""
+        self.beat = beat
         self.boot = boot
         self.config = config
         self.coord = coord

@@ -1,0 +1,55 @@
+"""An index exported from one cluster and imported into another, empty one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.node import NodeGroup, NodeProcess
+from leasehold.testing.workload import Lender, Putter, missing
+from leasehold.wire.client import Client
+
+
+def leasehold(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "leasehold", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
+    master = ",".join(pair.addresses)
+    async with Lender(master) as lender:
+        putter = Putter(master, "moved")
+        await putter.put_batch(300)
+        admin = ",".join(node.admin for node in pair.nodes)
+        file = tmp_path / "index"
+        done = await asyncio.to_thread(leasehold, "export", "--admin", admin, "--json", str(file))
+        assert done.returncode == 0, done.stderr
+        assert msgspec.json.decode(done.stdout)["node"] == pair.standbys()[0].node_name
+        where = ["--coord", etcd.url, "--cluster", pair.cluster]
+        data = str(tmp_path / "new" / "data")
+        taken = await asyncio.to_thread(leasehold, "import", *where, "--data-dir", data, str(file))
+        assert "is in use in this store" in taken.stderr
+        prefix = ["--prefix", f"/imported/{pair.cluster}"]
+        done = await asyncio.to_thread(leasehold, "import", *where, *prefix, "--data-dir", data, str(file))
+        assert done.returncode == 0, done.stderr
+        node = NodeProcess(
+            etcd.url, "new", cluster=pair.cluster, data_dir=tmp_path / "new", arguments=[*prefix, "--copies", "1"]
+        )
+        with node:
+            async with Client(node.rpc, client_id=lender.client.client_id) as owner:
+                await owner.ping()  # the memory's owner is heard of: its objects may be read
+                assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
+        putter.close()
+
+
+def test_a_damaged_file_is_refused(etcd: EtcdCluster, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(b"not an index")
+    done = leasehold("import", "--coord", etcd.url, "--data-dir", str(tmp_path / "d"), str(tmp_path / "bad"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("leasehold: the file is damaged")
