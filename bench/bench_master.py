@@ -1,7 +1,8 @@
 """Our master beside the C++ one, with the real client, taking turns in one run: throughput and server CPU.
 
 Ratios are what counts; single figures depend on what else the machine does. `LEASEHOLD_BENCH_SECONDS` is how long one
-measurement takes, `LEASEHOLD_BENCH_ROUNDS` how often the two take turns.
+measurement takes, `LEASEHOLD_BENCH_ROUNDS` how often the two take turns. Ours is `leasehold node --coord memory://`,
+with its journal; with `LEASEHOLD_BENCH_STANDALONE=1` the wire and the index alone.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from leasehold.testing.mooncake import MooncakeMaster, StandaloneMaster, client_environment, venv, why_missing
+from leasehold.testing.mooncake import MooncakeMaster, OwnNode, StandaloneMaster, client_environment, venv, why_missing
 from leasehold.wire.body import pack
 from leasehold.wire.frame import request
 from leasehold.wire.tables import V0_3_13
 
 SECONDS = float(os.environ.get("LEASEHOLD_BENCH_SECONDS", "0.25"))
 ROUNDS = int(os.environ.get("LEASEHOLD_BENCH_ROUNDS", "3"))
+STANDALONE = bool(os.environ.get("LEASEHOLD_BENCH_STANDALONE"))  # without journal: what wire and index cost alone
 IN_FLIGHT = 64
 # (operation, items in a call, the throughput ratio to reach)
 CASES = [
@@ -36,7 +38,7 @@ CASES = [
     ("put batch", 500, 0.6),
     ("remove", 1, 0.6),
 ]
-Master = MooncakeMaster | StandaloneMaster
+Master = MooncakeMaster | StandaloneMaster | OwnNode
 
 
 class Load:
@@ -109,7 +111,8 @@ def main() -> None:
         print(f"NOT MEASURED: {reason}")
         return
     print(f"{'':<22} {'C++ /s':>11} {'ours /s':>11} {'ratio':>6} {'':<20} {'C++ CPU us':>10} {'ours':>8} {'ratio':>7}")
-    with MooncakeMaster("--default_kv_lease_ttl=1") as theirs, StandaloneMaster("--lease-ttl", "10ms") as ours:
+    own: Master = StandaloneMaster("--lease-ttl", "10ms") if STANDALONE else OwnNode("--lease-ttl", "10ms")
+    with MooncakeMaster("--default_kv_lease_ttl=1") as theirs, own as ours:
         loads = Load(theirs), Load(ours)
         for name, size, target in CASES:
             rounds = [[load.measure(name, size) for load in loads] for _ in range(ROUNDS)]

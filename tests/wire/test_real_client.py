@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.wire.conftest import need
 
-from leasehold.testing.mooncake import NEWEST, OLDER, MooncakeMaster, StandaloneMaster, run_client
+from leasehold.testing.mooncake import NEWEST, OLDER, MooncakeMaster, OwnNode, run_client
 
 SCRIPT = Path(__file__).parent / "clients" / "everything.py"
 STEPS_MIN = 70
@@ -26,7 +26,7 @@ def test_a_real_client_sees_no_difference(version: str) -> None:
     need(version)
     with (
         MooncakeMaster("--default_kv_lease_ttl=60000", version=version) as theirs,
-        StandaloneMaster("--lease-ttl", "60s") as ours,
+        OwnNode("--lease-ttl", "60s") as ours,
         ThreadPoolExecutor() as pool,
     ):
         port = ours.rpc_port if version == NEWEST else ours.compat_port
@@ -41,7 +41,7 @@ def test_the_metadata_server_serves_real_clients_too() -> None:
     need(NEWEST)
     with (
         MooncakeMaster("--default_kv_lease_ttl=60000", "--enable_http_metadata_server=true") as theirs,
-        StandaloneMaster("--lease-ttl", "60s") as ours,
+        OwnNode("--lease-ttl", "60s") as ours,
         ThreadPoolExecutor() as pool,
     ):
         stories = [
@@ -57,7 +57,7 @@ def test_a_client_of_another_release_is_named_and_refused() -> None:
     """An older client on the newest port: setup and exist work, put is refused, and the log says whose fault it is."""
     need(OLDER)
     script = Path(__file__).parent / "clients" / "mismatch.py"
-    with MooncakeMaster() as theirs, StandaloneMaster() as ours:
+    with MooncakeMaster() as theirs, OwnNode() as ours:
         answers = [run_client(script, each.rpc, version=OLDER).stdout.splitlines()[-1] for each in (theirs, ours)]
         assert answers == ["setup 0, exist 0, put -900, get b''"] * 2
         log = ours.log_path.read_text()

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from leasehold.testing.node import NodeProcess
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import MissingServer, ServerProcess
+from leasehold.testing.process import MissingServer, ServerProcess, wait_until
 
 NEWEST = "0.3.13.post1"
 OLDER = "0.3.12.post1"
@@ -69,6 +70,13 @@ def run_client(
     )
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process and its children have used so far, by all their threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(cpu_s(int(each)) for each in children)
+
+
 class _Master(ServerProcess):
     """Something that answers Mooncake's RPC on `rpc`."""
 
@@ -83,8 +91,7 @@ class _Master(ServerProcess):
 
     def cpu_s(self) -> float:
         """Processor time used so far, by all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.pid)
 
     def _connects(self) -> bool:
         with socket.socket() as probe:
@@ -121,3 +128,23 @@ class StandaloneMaster(_Master):
         argv += ["--rpc-compat", f"0.3.12=127.0.0.1:{self.compat_port}"]
         argv += ["--metadata", f"127.0.0.1:{self.metadata_port}"]
         super().__init__("leasehold standalone", argv, rpc_port)
+
+
+class OwnNode(NodeProcess):
+    """`leasehold node` by itself, as a drop-in for the C++ master, with a port for 0.3.12 and a metadata server."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.compat_port, self.metadata_port = free_ports(2)
+        compat = f"0.3.12=127.0.0.1:{self.compat_port},cluster=older"
+        metadata = f"127.0.0.1:{self.metadata_port}"
+        given = ["--rpc-compat", compat, "--metadata-server", metadata, *arguments]
+        super().__init__("memory://", "alone", arguments=given)
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        super().start()
+        wait_until(self.is_primary, "the node leads")
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, guardian and worker."""
+        return cpu_s(self.pid)
