@@ -35,7 +35,7 @@ def test_compiled_and_reference_agree(function: Function) -> None:
     assert function.request is not None
     chance = random.Random(function.id)
     read = argument_reader(function.request)
-    for _ in range(30):
+    for _ in range(15):
         value = random_value(function.request, chance)
         for literal in (True, False):
             body = pack(function.request, value, literal=literal)

@@ -18,7 +18,7 @@ from leasehold.node.descriptors import COMPLETE, DescriptorWriter, readable
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.puts import BatchConfig, config_of
 from leasehold.wire.body import head
-from leasehold.wire.compiler import argument_reader, body_reader, part_reader
+from leasehold.wire.compiler import Readers, argument_reader, body_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import MAGIC, RESPONSE_HEAD
 from leasehold.wire.schema import I32, Expected, LengthOverflow, Record, Tuple, Type, Vector, counted
@@ -236,7 +236,7 @@ class HotPaths:
         """Config and tenant are the same from call to call: each distinct pair is read once."""
         request = self._request(name)
         assert isinstance(request, Tuple)
-        readers = {width: part_reader(request.members[_FIRST_MEMBERS.stop :], width) for width in _WIDTHS}
+        readers = Readers(request.members[_FIRST_MEMBERS.stop :])
         known: dict[tuple[int, bytes], tuple[BatchConfig, bytes]] = {}
         longest_ms = self._index.settings.soft_pin_ttl_max_ms
 

@@ -8,7 +8,7 @@ turned into the source of a function, with fixed-size neighbours read by one `st
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,6 @@ Reader = Callable[[bytes], Any]
 PartReader = Callable[[bytes, int], tuple[Any, int]]
 """(data, at) -> (values, where the rest begins)."""
 
-_WIDTHS = (1, 2, 4, 8)
 _TOO_SHORT = """\
   except (IndexError, OverflowError, struct_error):
     raise Malformed('the body is too short for its type') from None"""
@@ -180,8 +179,24 @@ class _Source:
         self._indent = self._indent[:-4]
 
 
-def part_reader(types: Sequence[Type], width: int) -> PartReader:
-    """A reader for values one after the other, at some place in a body; it returns them as a tuple."""
+class Readers(dict[int, PartReader]):
+    """Readers of the same types by width, made when first asked for: lengths wider than a byte are rare."""
+
+    def __init__(self, types: tuple[Type, ...]) -> None:
+        super().__init__()
+        self._types = types
+
+    def __missing__(self, width: int) -> PartReader:
+        self[width] = part_reader(self._types, width)
+        return self[width]
+
+
+@lru_cache(maxsize=4096)
+def part_reader(types: tuple[Type, ...], width: int) -> PartReader:
+    """A reader for values one after the other, at some place in a body; it returns them as a tuple.
+
+    Kept: the types of the tables live as long as the process, and a promotion must not wait for a compiler.
+    """
     source = _Source(width)
     values = [source.read(type_) for type_ in types]
     source.settle()
@@ -200,7 +215,7 @@ def body_reader(type_: Type, parts: slice | None = None) -> Callable[[bytes], tu
     """
     members = type_.members if isinstance(type_, Tuple) else (type_,)
     wanted = members[parts] if parts is not None else members
-    readers = {width: part_reader(wanted, width) for width in _WIDTHS}
+    readers = Readers(wanted)
     usual, usual_at, read_usual = head(type_, 1), len(head(type_, 1)), readers[1]
 
     def read(body: bytes) -> tuple[Any, bytes, int, int]:
@@ -219,7 +234,7 @@ def argument_reader(type_: Type) -> Reader:
     alone = not isinstance(type_, Tuple)
     members = type_.members if isinstance(type_, Tuple) else (type_,)
     wrapped = Tuple(members)
-    readers = {width: part_reader(members, width) for width in _WIDTHS}
+    readers = Readers(members)
     usual, usual_at, read_usual = head(type_, 1), len(head(type_, 1)), readers[1]
 
     def arguments(body: bytes) -> Any:
