@@ -26,6 +26,7 @@ COMMANDS = {
     "cache": "leasehold.cli.cache:cache",
     "plan": "leasehold.cli.plan:plan_command",
     "store": "leasehold.cli.store:store",
+    "sim": "leasehold.cli.sim:sim",
     "version": "leasehold.cli.version:version",
 }
 

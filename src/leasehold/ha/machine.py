@@ -208,6 +208,9 @@ class NodeMachine:
             self._decide_following(now_ms)
         elif self._leading is not None:
             self._check_key(now_ms)
+        elif self._promotion is not None and self._promotion.overtaken():
+            self._promotion.close()
+            self._not_promoted(now_ms, f"The leader key of epoch {self._promotion.epoch} is gone.")
         self._tell(now_ms)
 
     def _decide_following(self, now_ms: int) -> None:

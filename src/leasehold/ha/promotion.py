@@ -187,8 +187,18 @@ class Promotion(Activity):
 
     # --- the end ---
 
+    def overtaken(self) -> bool:
+        """Whether another epoch is known to have followed this one: then nothing may be begun any more."""
+        view = self._ctx.view
+        if self._ctx.replica.mark.epoch > self.epoch:
+            return True
+        return view.revision >= self.epoch and (view.leader is None or view.leader.epoch != self.epoch)
+
     def _finish(self, now_ms: int) -> None:
         replica = self._ctx.replica
+        if self.overtaken():
+            self._fail(now_ms, f"The leader key of epoch {self.epoch} is gone.")
+            return
         handover = replica.handover
         holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk)
         applied = replica.records_applied - self._applied_before

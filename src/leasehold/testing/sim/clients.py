@@ -145,6 +145,7 @@ class Writer(Caller):
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"writer{number}")
+        self._puts = 0
         self._next()
 
     def _next(self) -> None:
@@ -168,24 +169,29 @@ class Writer(Caller):
 
     def _put(self, key: bytes, *, upsert: bool) -> None:
         world = self.world
-        host = world.hosts[world.clock.random.randrange(len(world.hosts))]
+        # A client of its own for every put: the end of a put is told by client and key, and one that comes late must
+        # not end the same client's next put of that key.
+        self._puts += 1
+        client = b"%s-%d" % (self.name.encode(), self._puts)
         size = BLOCK * world.clock.random.choice((1, 1, 2, 3))
         writing: list[Writing] = []
+        sent_us = world.clock.now_us
 
         def execute(index: Index, leader_ms: int) -> Answer:
             start = index.upsert_start if upsert else index.put_start
-            code, found, after = start(leader_ms, host.client, TENANT, key, size, PutConfig(soft_pin=0))
+            code, found, after = start(leader_ms, client, TENANT, key, size, PutConfig())
             if code is not Code.OK or found is None:
                 return Answer((code, 0), after, hands_out_space=True)
-            blocks = _blocks(found)
+            blocks = blocks_of_object(found)
             writing.append(Writing(key, found.put_seq, blocks, self.name, _owner_lives(world, found)))
             return Answer((code, found.put_seq), 0 if "early-space" in world.bugs else after, hands_out_space=True)
 
         def leaving(answer: Answer) -> None:
             if writing and writing[0].active:
                 world.oracle.handed_out(writing[0])
-                # A writer must have given up by the release time, counted from here at the latest.
-                world.clock.after_ms(world.plan.index.put_release_ms * 0.95, self._give_up, writing[0])
+                # A writer must have given up by the release time, counted from when it sent its request.
+                left_us = int(world.plan.index.put_release_ms * 1000 * 0.97) - (world.clock.now_us - sent_us)
+                world.clock.after_us(max(0, left_us), self._give_up, writing[0])
 
         def then(value: tuple[Code, int] | None) -> None:
             if value is None or value[0] is not Code.OK:
@@ -193,7 +199,7 @@ class Writer(Caller):
                     writing[0].active = False  # it never heard of the space: it writes nothing
                 self._next()
                 return
-            self._fill(writing[0], host, upsert)
+            self._fill(writing[0], client, upsert)
 
         self.call(f"put_start({key!r})", execute, then, leaving)
 
@@ -201,24 +207,24 @@ class Writer(Caller):
     def _give_up(writing: Writing) -> None:
         writing.active = False
 
-    def _fill(self, writing: Writing, host: Host, upsert: bool) -> None:
+    def _fill(self, writing: Writing, client: bytes, upsert: bool) -> None:
         """Write the blocks one by one; some writers are slow, some give it back, some just vanish."""
         world, chance = self.world, self.world.clock.random
         if not writing.active:
             self._next()
             return
-        slow = chance.random() < 0.1
+        slow = chance.random() < 0.15
         at_ms = 0.0
         for block in writing.blocks:
-            at_ms += chance.uniform(0.1, 3_000 if slow else 20)
+            at_ms += chance.uniform(0.1, 5_000 if slow else 20)
             world.clock.after_ms(at_ms, self._write, writing, block)
         dice = chance.random()
         if dice < 0.08:
-            world.clock.after_ms(at_ms + 1, self._end_put, writing, host, upsert, True)
+            world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, True)
         elif dice < 0.12:
             world.clock.after_ms(at_ms + 1, self._vanish)  # unfinished: its space stays taken until it is released
         else:
-            world.clock.after_ms(at_ms + 1, self._end_put, writing, host, upsert, False)
+            world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, False)
 
     def _vanish(self) -> None:
         self._next()
@@ -227,7 +233,7 @@ class Writer(Caller):
         if writing.active:
             self.world.oracle.write(block, (writing.key, writing.put_seq))
 
-    def _end_put(self, writing: Writing, host: Host, upsert: bool, revoke: bool) -> None:
+    def _end_put(self, writing: Writing, client: bytes, upsert: bool, revoke: bool) -> None:
         world, key, put_seq = self.world, writing.key, writing.put_seq
         if not writing.active:
             self._next()
@@ -237,10 +243,10 @@ class Writer(Caller):
         def execute(index: Index, leader_ms: int) -> Answer:
             if revoke:
                 give_back = index.upsert_revoke if upsert else index.put_revoke
-                code, after = give_back(leader_ms, host.client, TENANT, key)
+                code, after = give_back(leader_ms, client, TENANT, key)
             else:
                 end = index.upsert_end if upsert else index.put_end
-                code, after = end(leader_ms, host.client, TENANT, key)
+                code, after = end(leader_ms, client, TENANT, key)
             return Answer(code, 0 if "early-put-end" in world.bugs else after)
 
         def leaving(answer: Answer) -> None:
@@ -306,14 +312,14 @@ class Reader(Caller):
                 return Answer(code, 0 if "early-miss" in world.bugs else after)
             usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
             until_us = sent_us + usable_us if _owner_lives(world, found) else 0
-            grants.append(Grant(key, found.put_seq, _blocks(found), until_us, self.name))
+            grants.append(Grant(key, found.put_seq, blocks_of_object(found), until_us, self.name))
             return Answer(Code.OK, found.changed_n)
 
         def leaving(answer: Answer) -> None:
             if grants:
                 oracle.hit(key, grants[0].put_seq, floor_n, grants[0])
             elif answer.value is Code.NOT_FOUND:
-                oracle.missed(key, changed_n, visible)
+                oracle.missed(key, answer.after, changed_n, visible)
 
         def then(code: Code | None) -> None:
             if code is Code.OK:
@@ -336,7 +342,7 @@ def _owner_lives(world: World, found: Object) -> bool:
     return all(replica.segment.spec.id in alive for replica in found.replicas)
 
 
-def _blocks(found: Object) -> tuple[Block, ...]:
+def blocks_of_object(found: Object) -> tuple[Block, ...]:
     """Every block of every replica."""
     return tuple(
         block

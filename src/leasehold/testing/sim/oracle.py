@@ -170,9 +170,11 @@ class Oracle:
         if len(self.grants) > 200:
             self.grants = [one for one in self.grants if one.until_us > self._clock.now_us]
 
-    def missed(self, key: bytes, asked_changed_n: int, asked_seq: int | None) -> None:
+    def missed(self, key: bytes, after: int, asked_changed_n: int, asked_seq: int | None) -> None:
         """A reader is told that a key is not there. Right if the truth says so, or if it could be evicted."""
         truth = self.truth
+        if after > truth.tail_n:
+            return  # shown by a record that stands in the buffer only
         put_seq = truth.visible.get(key)
         if put_seq is None or put_seq != asked_seq or truth.changed.get(key, 0) != asked_changed_n:
             return

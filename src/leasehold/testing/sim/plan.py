@@ -36,6 +36,7 @@ class Plan:
     segment_blocks: int
     roomy: bool  # the pool never fills: nothing may ever be evicted
     faults_every_ms: int
+    think_ms: float  # how long clients pause between two calls, at most
     ha: HaSettings
     index: IndexSettings
     drift: float
@@ -80,6 +81,7 @@ def plan_for(seed: int) -> Plan:
         segment_blocks=2_000 if roomy else keys + 6,
         roomy=roomy,
         faults_every_ms=chance.choice((1_500, 3_000, 6_000)),
+        think_ms=chance.choice((60.0, 200.0, 500.0)),
         ha=ha,
         index=index,
         drift=ha.drift,

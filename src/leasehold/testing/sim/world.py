@@ -23,7 +23,7 @@ LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is old
 class World:
     """Everything of one seed."""
 
-    def __init__(self, seed: int, plan: Plan, bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, seed: int, plan: Plan, bugs: frozenset[str] = frozenset(), *, start_nodes: bool = True) -> None:
         self.plan, self.bugs = plan, bugs
         self.cluster = "sim"
         self.keys = Keys(self.cluster)
@@ -39,7 +39,7 @@ class World:
         )
         self.buffer = SimBuffer(self)
         self.quiet = False  # clients do nothing new
-        self.think_ms = 300.0
+        self.think_ms = plan.think_ms
         self.wiped = False
         self.promotions = 0
         self.tails: list[tuple[int, int]] = []  # (true ms, tail n), once a second
@@ -51,7 +51,8 @@ class World:
             node = SimNode(self, f"n{number + 1}", chance.randrange(10**9), rate)
             self.nodes.append(node)
             self.nodes_by_name[node.name] = node
-            self.clock.after_ms(chance.uniform(0, 500), node.start)
+            if start_nodes:
+                self.clock.after_ms(chance.uniform(0, 500), node.start)
         self.hosts = [Host(self, number, 0) for number in range(plan.hosts)]
         self._incarnations = plan.hosts
         self.callers = [Writer(self, number) for number in range(plan.writers)]

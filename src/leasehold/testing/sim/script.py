@@ -1,0 +1,400 @@
+"""A simulated cluster driven by hand: commands in, a readable story out. Transcripts are tests, and documentation.
+
+A transcript is text: a line `> command` and below it what came of it. `rewrite(text)` runs the commands and returns
+the same text with the outcome that they have now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from leasehold.ha.effects import Role
+from leasehold.ha.events import SwitchoverAsked
+from leasehold.index.codes import Code
+from leasehold.index.index import Index
+from leasehold.index.model import Object, PutConfig
+from leasehold.mvcc.model import DeleteRange, Put, Range, SortOrder, prefix_end
+from leasehold.testing.sim.clients import TENANT, Caller, Host, blocks_of_object
+from leasehold.testing.sim.clockwork import Violation
+from leasehold.testing.sim.nodes import Answer, SimNode
+from leasehold.testing.sim.oracle import Grant, Writing
+from leasehold.testing.sim.plan import BASE, BLOCK, Plan, plan_for
+from leasehold.testing.sim.world import World
+
+WAIT_MS_MAX = 60_000
+
+
+def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
+    """A plan without clients and faults of its own, with the product's default times."""
+    base = plan_for(0)
+    ha = dataclasses.replace(type(base.ha)(), snapshot_slices=256, **changes.pop("ha", {}))
+    index = dataclasses.replace(type(base.index)(), **changes.pop("index", {}))
+    return dataclasses.replace(
+        base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
+        faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift,
+    )  # fmt: skip
+
+
+class Script:
+    """One cluster, one command at a time."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self._told = 0
+        self._writing: dict[str, Writing] = {}
+        self._grants: dict[tuple[str, str], Grant] = {}
+        self._caller: Caller | None = None
+        self._settings: dict[str, dict[str, Any]] = {"ha": {}, "index": {}}
+
+    @property
+    def world(self) -> World:
+        if self._world is None:
+            raise ValueError("the first command must be: nodes N [blocks]")
+        return self._world
+
+    def run(self, line: str) -> list[str]:
+        """Do one command; what it answered, and what the nodes said meanwhile."""
+        name, *args = shlex.split(line)
+        out: list[str] = []
+        try:
+            answer = getattr(self, "do_" + name.replace("-", "_"))(*args)
+            if answer:
+                out = answer.splitlines()
+        except Violation as found:
+            out = [f"BROKEN {found}"]
+        return self._story() + out
+
+    def _story(self) -> list[str]:
+        """What the nodes have said since the last command, without the times."""
+        if self._world is None:
+            return []
+        lines = list(self.world.clock.lines)
+        fresh, self._told = lines[self._told :], len(lines)
+        return [" ".join(line.split()[1:]) for line in fresh]
+
+    def _step_until(self, done: Callable[[], bool], limit_ms: int = WAIT_MS_MAX) -> bool:
+        world = self.world
+        end_ms = world.clock.now_ms + limit_ms
+        while not done():
+            if world.clock.now_ms > end_ms:
+                return False
+            world.clock.step()
+            world.check()
+        return True
+
+    # --- the cluster ---
+
+    def do_set(self, section: str, name: str, value: str) -> str:
+        """A setting of the cluster to come: `set ha snapshot_records 100`."""
+        self._settings[section][name] = int(value) if value.lstrip("-").isdigit() else value
+        return ""
+
+    def do_nodes(self, count: str, blocks: str = "64") -> str:
+        """Start nodes n1, n2, ... one after the other: n1 leads."""
+        self._world = World(1, calm_plan(int(count), int(blocks), **self._settings), start_nodes=False)
+        self.world.faults.on = False
+        for node in self.world.nodes:
+            node.start()
+            self._await_role(node, Role.PRIMARY if node is self.world.nodes[0] else Role.STANDBY)
+        self._caller = Caller(self.world, "client")
+        self._told = len(self.world.clock.lines)
+        return self.do_roles()
+
+    def _await_role(self, node: SimNode, role: Role) -> None:
+        self._step_until(lambda: node.run is not None and node.run.machine.role is role)
+
+    def do_host(self) -> str:
+        """A storage host that lends one segment."""
+        host = Host(self.world, len(self.world.hosts), 0)
+        self.world.hosts.append(host)
+        self._step_until(lambda: host.mounted)
+        return f"{host.name} mounted"
+
+    def do_roles(self) -> str:
+        shown = []
+        for node in self.world.nodes:
+            run = node.run
+            role = "down" if run is None else run.machine.role.value
+            serves = " (serves)" if run is not None and run.may_serve() else ""
+            shown.append(f"{node.name}: {role}{serves}")
+        return ", ".join(shown)
+
+    def do_until(self, name: str, *what: str) -> str:
+        """Wait until a node has a role, or `serves`."""
+        wanted = " ".join(what)
+        node = self.world.nodes_by_name[name]
+
+        def reached() -> bool:
+            if node.run is None:
+                return False
+            return node.run.may_serve() if wanted == "serves" else node.run.machine.role.value == wanted
+
+        start_ms = self.world.clock.now_ms
+        if not self._step_until(reached):
+            return f"still not after {WAIT_MS_MAX // 1000} s: {self.do_roles()}"
+        took_ms = self.world.clock.now_ms - start_ms
+        return f"after {'less than 0.5' if took_ms < 500 else round(took_ms / 1000, 1)} s"
+
+    def do_wait(self, duration_ms: str) -> str:
+        end_ms = self.world.clock.now_ms + int(duration_ms)
+        self._step_until(lambda: self.world.clock.now_ms >= end_ms)
+        return ""
+
+    def do_mark(self) -> str:
+        """How far each node has come."""
+        tail = self.world.oracle.truth.tail_n
+        marks = [
+            f"{node.name} {node.run.machine.ctx.replica.mark.n}" for node in self.world.nodes if node.run is not None
+        ]
+        return f"tail {tail}; " + ", ".join(marks)
+
+    def do_journal(self) -> str:
+        """How much of the journal stands in the store."""
+        store, keys = self.world.store.store, self.world.keys
+        kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
+        first = int(kvs[0].key[-20:]) if kvs else 0
+        floor = store.range(Range(keys.floor)).kvs
+        return f"batches from record {first}; floor {floor[0].value.decode() if floor else 'none'}"
+
+    # --- clients ---
+
+    def _ask(self, what: str, execute: Callable[[Index, int], Answer], leaving: Callable[[Answer], None]) -> Any:
+        """One call to whoever leads; None if no answer came."""
+        caller = self._caller
+        if caller is None:
+            raise ValueError("no nodes yet")
+        box: list[Any] = []
+        caller.call(what, execute, box.append, leaving)
+        self._step_until(lambda: bool(box))
+        return box[0]
+
+    def do_start(self, writer: str, key: str, blocks: str = "1", upsert: str = "") -> str:
+        """put_start (or upsert_start): ask for space."""
+        found: list[Object] = []
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            start = index.upsert_start if upsert else index.put_start
+            code, entry, after = start(
+                leader_ms, writer.encode(), TENANT, key.encode(), int(blocks) * BLOCK, PutConfig()
+            )
+            if entry is not None:
+                found.append(entry)
+                self._writing[writer] = Writing(key.encode(), entry.put_seq, blocks_of_object(entry), writer)
+            return Answer(code, after, hands_out_space=True)
+
+        def leaving(answer: Answer) -> None:
+            if found:
+                self.world.oracle.handed_out(self._writing[writer])
+
+        code = self._ask("put_start", execute, leaving)
+        if code is Code.OK:
+            return f"{writer} got put {found[0].put_seq} at {_place(self._writing[writer])}"
+        return _named(code)
+
+    def do_write(self, writer: str) -> str:
+        """The bytes of a put arrive in memory."""
+        writing = self._writing[writer]
+        for block in writing.blocks:
+            self.world.oracle.write(block, (writing.key, writing.put_seq))
+        return ""
+
+    def do_end(self, writer: str, upsert: str = "") -> str:
+        """put_end: the bytes are there."""
+        writing = self._writing[writer]
+        writing.active = False
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            end = index.upsert_end if upsert else index.put_end
+            return Answer(*end(leader_ms, writer.encode(), TENANT, writing.key))
+
+        def leaving(answer: Answer) -> None:
+            if answer.value is Code.OK:
+                self.world.oracle.show(writing.key, writing.put_seq)
+
+        return _named(self._ask("put_end", execute, leaving))
+
+    def do_put(self, key: str, blocks: str = "1", upsert: str = "") -> str:
+        """start, write, end."""
+        writer = f"writer-of-{key}"
+        started = self.do_start(writer, key, blocks, upsert)
+        if writer not in self._writing or not started.startswith(writer):
+            return started
+        self.do_write(writer)
+        return f"{self.do_end(writer, upsert)}, put {self._writing[writer].put_seq} at {_place(self._writing[writer])}"
+
+    def do_get(self, reader: str, key: str) -> str:
+        """Read a key, and hold the lease on it."""
+        name, oracle = key.encode(), self.world.oracle
+        floor_n, changed_n, visible = (
+            oracle.shown.get(name, 0),
+            oracle.truth.changed.get(name, 0),
+            oracle.truth.visible.get(name),
+        )
+        sent_us = self.world.clock.now_us
+        grants: list[Grant] = []
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            entry = index.get(leader_ms, TENANT, name)
+            if entry is None:
+                code, after = index.miss(TENANT, name)
+                return Answer(code, after)
+            until_us = sent_us + int(index.lease_ttl_ms * 1000 * (1 - self.world.plan.drift))
+            grants.append(Grant(name, entry.put_seq, blocks_of_object(entry), until_us, reader))
+            return Answer(Code.OK, entry.changed_n)
+
+        def leaving(answer: Answer) -> None:
+            if grants:
+                oracle.hit(name, grants[0].put_seq, floor_n, grants[0])
+                self._grants[(reader, key)] = grants[0]
+            elif answer.value is Code.NOT_FOUND:
+                oracle.missed(name, answer.after, changed_n, visible)
+
+        code = self._ask("get", execute, leaving)
+        return f"put {grants[0].put_seq}" if code is Code.OK else _named(code)
+
+    def do_look(self, reader: str, key: str) -> str:
+        """A reader looks at the bytes, if its lease still holds."""
+        grant = self._grants[(reader, key)]
+        if self.world.clock.now_us >= grant.until_us:
+            return "the lease is over: nothing is read"
+        self.world.oracle.read(grant)
+        return "the bytes are right"
+
+    def do_remove(self, key: str, force: str = "") -> str:
+        name = key.encode()
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, after = index.remove(leader_ms, TENANT, name, bool(force), b"script")
+            return Answer((code, after), after)
+
+        def leaving(answer: Answer) -> None:
+            code, n = answer.value
+            if code is Code.OK:
+                self.world.oracle.removed(name, n, bool(force))
+
+        value = self._ask("remove", execute, leaving)
+        return _named(value[0] if value is not None else None)
+
+    def do_remove_all(self) -> str:
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, count, after = index.remove_all(leader_ms, TENANT, False)
+            return Answer((code, count), after)
+
+        value = self._ask("remove_all", execute, lambda _: None)
+        return "no answer" if value is None else f"{_named(value[0])}, {value[1]} removed"
+
+    def do_evict(self, key: str) -> str:
+        """The primary evicts a key: no record is written."""
+        for node in self.world.nodes:
+            if node.run is not None and node.run.may_serve():
+                index = node.run.machine.index
+                entry = index.lookup(TENANT, key.encode())
+                if entry is None:
+                    return "nothing there"
+                index._evict(entry)
+                return f"{node.name} evicted {key}"
+        return "nobody leads"
+
+    def do_has(self, name: str, key: str) -> str:
+        """What a node's own state says about a key, whatever its role."""
+        run = self.world.nodes_by_name[name].run
+        if run is None:
+            return "down"
+        entry = run.machine.index.lookup(TENANT, key.encode())
+        return f"{name} has nothing" if entry is None else f"{name} has put {entry.put_seq}"
+
+    # --- misfortunes ---
+
+    def do_kill(self, name: str) -> str:
+        """kill -9 of the worker; its guardian lives."""
+        self.world.nodes_by_name[name].kill(with_guardian=False)
+        return ""
+
+    def do_host_death(self, name: str) -> str:
+        self.world.nodes_by_name[name].kill(with_guardian=True)
+        return ""
+
+    def do_boot(self, name: str) -> str:
+        self.world.nodes_by_name[name].start()
+        return ""
+
+    def do_wipe(self, name: str) -> str:
+        """Its disk is empty."""
+        self.world.nodes_by_name[name].disk = []
+        return ""
+
+    def do_stop(self, name: str) -> str:
+        self.world.nodes_by_name[name].pause()
+        return ""
+
+    def do_cont(self, name: str) -> str:
+        self.world.nodes_by_name[name].resume()
+        return ""
+
+    def do_cut(self, source: str, target: str) -> str:
+        """Nothing gets from source to target (a node's name, or `store`, or `clients`)."""
+        self.world.network.cut.add((source, target))
+        return ""
+
+    def do_heal(self) -> str:
+        self.world.network.calm()
+        return ""
+
+    def do_store(self, what: str) -> str:
+        if what == "away":
+            self.world.store.stop()
+        elif what == "back":
+            self.world.store.start()
+        else:
+            self.world.store.compact(0)
+        return ""
+
+    def do_switchover(self, name: str, target: str = "") -> str:
+        run = self.world.nodes_by_name[name].run
+        if run is not None:
+            run.hear(SwitchoverAsked(target))
+        return ""
+
+    def do_delete_leader(self) -> str:
+        """Somebody deletes the leader key by hand."""
+        self.world.store.store.execute(DeleteRange(self.world.keys.leader))
+        return ""
+
+    def do_lose_bulk(self) -> str:
+        """Bulk batches run out of their 60 s unseen."""
+        keys = self.world.keys
+        self.world.store.store.execute(DeleteRange(keys.bulk, prefix_end(keys.bulk)))
+        return ""
+
+    def do_damage_tail(self) -> str:
+        """One byte of the last batch in the store goes bad."""
+        store, keys = self.world.store.store, self.world.keys
+        tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs[
+            0
+        ]
+        store.execute(Put(tail.key, tail.value[:-1] + bytes([tail.value[-1] ^ 1])))
+        return ""
+
+
+def _named(code: Code | None) -> str:
+    return "no answer: outcome unknown" if code is None else Code(code).name.lower().replace("_", " ")
+
+
+def _place(writing: Writing) -> str:
+    first = writing.blocks[0]
+    return f"{first.endpoint.split(':')[0]}+{first.number - BASE // BLOCK}"
+
+
+def rewrite(text: str) -> str:
+    """Run a transcript's commands; the same text with what comes of them now."""
+    script, out = Script(), []
+    for line in text.splitlines():
+        if line.startswith("> "):
+            out.append(line)
+            out.extend(script.run(line[2:]))
+        elif not line or line.startswith("#"):
+            out.append(line)
+    return "\n".join(out) + "\n"
