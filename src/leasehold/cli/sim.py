@@ -58,6 +58,7 @@ def _summary(done: list[Outcome], seconds: float) -> str:
     return (
         f"{len(done)} seeds, {sum(one.events for one in done):,} events, "
         f"{sum(one.virtual_ms for one in done) / 3_600_000:.1f} hours of virtual time in {seconds:.1f} s: "
-        f"{sum(one.acknowledged for one in done):,} answers, {sum(one.reads_checked for one in done):,} reads of memory, "
+        f"{sum(one.acknowledged for one in done):,} answers, "
+        f"{sum(one.reads_checked for one in done):,} reads of memory, "
         f"{sum(one.promotions for one in done):,} promotions; {verdict}"
     )

@@ -226,7 +226,7 @@ class NodeMachine:
                 self._become(Role.CATCHING_UP, f"Listing the journal after record {replica.mark.n}.")
         elif replica.set_aside:
             one = replica.set_aside[0]
-            self._become(Role.CATCHING_UP, f"Not ready, record {one.n} is set aside: {one.reason}.")
+            self._become(Role.CATCHING_UP, f"Not ready, record {one.n} is set aside: {one.reason}.", grave=True)
             if not self.forced:
                 self._cure(now_ms, one.n)
                 return
@@ -250,7 +250,9 @@ class NodeMachine:
         view, me = self.ctx.view, self.identity.name
         at_ms = self._patience_until_ms
         note = view.notes.get(max(view.notes)) if view.notes else None
-        if note is not None and note.successor and note.successor != me:
+        if note is not None and note.successor == me:
+            return min(at_ms, view.no_leader_since_ms)
+        if note is not None and note.successor:
             chosen = view.nodes.get(note.successor)
             if chosen is not None and chosen.ready:
                 at_ms = max(at_ms, view.no_leader_since_ms + PREFERENCE_MS)
@@ -264,8 +266,11 @@ class NodeMachine:
         if leading.phase is not Phase.RESIGNING and (view.leader is None or view.leader.epoch != leading.epoch):
             leading.end(now_ms, f"The leader key of epoch {leading.epoch} is gone.", clean=False)
 
-    def _become(self, role: Role, sentence: str) -> None:
+    def _become(self, role: Role, sentence: str, *, grave: bool = False) -> None:
         if role is self.role:
+            if grave and sentence != self.sentence:
+                self.sentence = sentence
+                self.ctx.desk.say(sentence, grave=True)
             return
         self.role, self.sentence = role, sentence
         self.ctx.desk.do(ChangeRole(role, sentence))
@@ -403,7 +408,7 @@ class NodeMachine:
         self._rebuilt_ms = now_ms
         self._snapshots.abandon()
         self.ctx.replica.reset()
-        self._become(Role.FOLLOWER, f"Rebuilding: {reason}.")
+        self._become(Role.FOLLOWER, f"Rebuilding: {reason.rstrip('.')}.")
         self._read_at_ms = now_ms + (REBUILD_PAUSE_MS if soon else 0)
 
     def _cure(self, now_ms: int, n: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import WriteSnapshot
 from leasehold.ha.registry import SnapshotMark
+from leasehold.ha.right import NEVER_MS
 from leasehold.journal.snapshot import SnapshotTaker
 
 STEP_MS = 2
@@ -23,7 +24,7 @@ class Snapshots:
         self._storing: SnapshotMark | None = None
         self._number = 0
         self._last_n = 0
-        self._last_ms = 0
+        self._last_ms = NEVER_MS
         self._next_step_ms = FAR_MS
         self.confirmed: tuple[SnapshotMark, ...] = ()  # on disk and read back, the newest last
 
@@ -47,6 +48,8 @@ class Snapshots:
         if self._taker is not None or self._storing is not None:
             return
         settings, n = self._ctx.settings, self._ctx.replica.mark.n
+        if self._last_ms == NEVER_MS:
+            self._last_ms = now_ms  # the first one is due an interval after the first look
         fresh = n - self._last_n
         if fresh >= settings.snapshot_records or (fresh > 0 and now_ms - self._last_ms >= settings.snapshot_ms):
             self._number += 1

@@ -184,7 +184,8 @@ class Writer(Caller):
                 return Answer((code, 0), after, hands_out_space=True)
             blocks = blocks_of_object(found)
             writing.append(Writing(key, found.put_seq, blocks, self.name, _owner_lives(world, found)))
-            return Answer((code, found.put_seq), 0 if "early-space" in world.bugs else after, hands_out_space=True)
+            wait_for = 0 if "early-space" in world.bugs else after
+            return Answer((code, found.put_seq), wait_for, hands_out_space=True, about=after)
 
         def leaving(answer: Answer) -> None:
             if writing and writing[0].active:
@@ -247,7 +248,7 @@ class Writer(Caller):
             else:
                 end = index.upsert_end if upsert else index.put_end
                 code, after = end(leader_ms, client, TENANT, key)
-            return Answer(code, 0 if "early-put-end" in world.bugs else after)
+            return Answer(code, 0 if "early-put-end" in world.bugs else after, about=after)
 
         def leaving(answer: Answer) -> None:
             if answer.value is Code.OK and not revoke and world.oracle.truth.visible.get(key, 0) >= put_seq:
@@ -265,7 +266,7 @@ class Writer(Caller):
 
         def execute(index: Index, leader_ms: int) -> Answer:
             code, after = index.remove(leader_ms, TENANT, key, force, self.name.encode())
-            return Answer((code, after), 0 if "early-miss" in world.bugs else after)
+            return Answer((code, after), 0 if "early-miss" in world.bugs else after, about=after)
 
         def leaving(answer: Answer) -> None:
             code, n = answer.value
@@ -309,7 +310,7 @@ class Reader(Caller):
             found = index.get(leader_ms, TENANT, key)
             if found is None:
                 code, after = index.miss(TENANT, key)
-                return Answer(code, 0 if "early-miss" in world.bugs else after)
+                return Answer(code, 0 if "early-miss" in world.bugs else after, about=after)
             usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
             until_us = sent_us + usable_us if _owner_lives(world, found) else 0
             grants.append(Grant(key, found.put_seq, blocks_of_object(found), until_us, self.name))

@@ -52,6 +52,7 @@ class Answer(Struct):
     value: Any
     after: int
     hands_out_space: bool = False
+    about: int = 0  # the record that it really is about, also where a planted bug does not wait for it
 
 
 class Call(Protocol):
@@ -168,6 +169,7 @@ class Run:
             if verdict is Verdict.SEND:
                 buffered_n = 0 if answer.hands_out_space else self.world.buffer.holds_to(epoch)
                 self.world.oracle.leaves(answer.after, epoch, call.what, buffered_n)
+                self.world.oracle.promise(max(answer.about, answer.after), epoch, call.what)
                 call.leaving(answer)
                 self.world.network.send(self.name, "clients", call.finish, answer.value)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
 from leasehold.index.records import (
+    Begin,
     ClientGone,
     MountSegment,
     PutEnd,
@@ -116,6 +117,7 @@ class Oracle:
         self.grants: list[Grant] = []
         self.writings: list[Writing] = []
         self.memory: dict[Block, tuple[bytes, int]] = {}
+        self.promises: list[tuple[int, int, str]] = []  # (record, epoch, answer) since the present epoch began
         self.acknowledged = 0
         self.reads_checked = 0
 
@@ -138,8 +140,23 @@ class Oracle:
             raise Violation("P4", f"two leaders wrote record {batch.first_n}")
         if (batch.prev_epoch, batch.prev_n) != tail or batch.first_n != truth.tail_n + 1:
             raise Violation("P4", f"batch {batch.first_n} of epoch {batch.epoch} does not follow the tail {tail}")
+        if isinstance(batch.records[0], Begin):
+            self._settle()
         for record in batch.records:
             truth.apply(batch.epoch, record)
+
+    def _settle(self) -> None:
+        """A new epoch begins: from here on, what was answered and does not stand in the journal is lost."""
+        truth = self.truth
+        for n, epoch, what in self.promises:
+            if n > truth.tail_n or truth.epochs[n] > epoch:
+                raise Violation("P1", f"{what} was answered in epoch {epoch}, and record {n} about it is lost")
+        self.promises = []
+
+    def promise(self, n: int, epoch: int, what: str) -> None:
+        """An answer has left that rests on record `n`."""
+        if n:
+            self.promises.append((n, epoch, what))
 
     # --- answers, as they leave a node ---
 

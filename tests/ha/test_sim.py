@@ -1,0 +1,64 @@
+"""The simulated cluster: a hundred seeds keep every promise, and every planted bug is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leasehold.testing.sim import run_seed
+
+EVENTS = 5_000
+REMEMBERED = [
+    int(line.split()[0])
+    for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("first", range(0, 100, 5))
+def test_seeds_keep_the_promises(first: int) -> None:
+    for seed in range(first, first + 5):
+        outcome = run_seed(seed, events=EVENTS)
+        assert outcome.ok, outcome.story()
+
+
+@pytest.mark.parametrize("seed", REMEMBERED)
+def test_seeds_that_once_found_something(seed: int) -> None:
+    outcome = run_seed(seed, events=EVENTS)
+    assert outcome.ok, outcome.story()
+
+
+def test_a_seed_is_a_story_that_repeats_itself() -> None:
+    one, two = run_seed(11, events=2_000), run_seed(11, events=2_000)
+    assert (one.lines, one.events, one.records) == (two.lines, two.events, two.records)
+
+
+@pytest.mark.parametrize(
+    ("bug", "promises"),
+    [
+        ("early-put-end", ("P1",)),
+        ("early-space", ("P1", "P3")),
+        ("no-grace", ("P2",)),
+        ("no-wait", ("P4",)),
+        ("no-right", ("P4",)),
+        ("early-miss", ("P1", "P5")),
+        ("no-fence", ("P1", "P2", "P3", "P4", "P5")),
+    ],
+)
+def test_planted_bugs_are_found(bug: str, promises: tuple[str, ...]) -> None:
+    for seed in range(200):
+        outcome = run_seed(seed, events=EVENTS, bugs=frozenset([bug]))
+        if not outcome.ok:
+            assert outcome.broken in promises, outcome.story()
+            assert outcome.sentence in outcome.story()
+            return
+    pytest.fail(f"200 seeds did not find {bug}")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(1_000, 3_000, 50))
+def test_two_thousand_more_seeds(first: int) -> None:
+    for seed in range(first, first + 50):
+        outcome = run_seed(seed, events=EVENTS)
+        assert outcome.ok, outcome.story()
