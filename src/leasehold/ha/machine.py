@@ -354,7 +354,9 @@ class NodeMachine:
             return
         others = [node for name, node in self.ctx.view.nodes.items() if name != self.identity.name and node.ready]
         if not others or (target and all(node.name != target for node in others)):
-            self.ctx.desk.say(f"No hand-over: {target or 'no other node'} is not ready.")
+            self.ctx.desk.say(
+                f"No hand-over: {target} is not ready." if target else "No hand-over: no other node is ready."
+            )
             return
         self._become(Role.STEPPING_DOWN, f"Switchover asked for: handing over to {target or 'whoever is ready'}.")
         leading.hand_over(now_ms, target)

@@ -41,7 +41,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     metadata = MetadataServer()
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
-    await _give_up_for_the_dead(boot, config, coord)
+    await _give_up(boot, config, coord, boot.reaped, "reaped by the guardian")
     node.start()
     stopper = asyncio.ensure_future(stop.wait())
     stopper.add_done_callback(lambda _: node.stop())
@@ -50,19 +50,21 @@ async def run(boot: Boot, config: NodeConfig) -> int:
         return FAILED  # at once: nothing of this state may be tidied into the store
     stopper.cancel()
     await node.close()
+    # Nothing of this run can answer any more: if its guardian cannot reach the store, it resigns by itself.
+    await _give_up(boot, config, coord, (boot.run,), "stopped in an orderly way")
     await metadata.close()
     await admin.cleanup()
     await coord.close()
     return 0
 
 
-async def _give_up_for_the_dead(boot: Boot, config: NodeConfig, coord: Coord) -> None:
-    """With a store inside the worker its guardian cannot reach it: this run gives up what reaped ones held."""
+async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str, ...], how: str) -> None:
+    """With a store inside the worker its guardian cannot reach the leader key: the worker gives it up for it."""
     if config.node.coord.startswith(("etcd://", "etcds://")):
         return
     keys = Keys(config.node.cluster, config.node.prefix)
-    for run in boot.reaped:
-        await release(coord, keys, run, "reaped by the guardian", give_up_s=5.0)
+    for run in runs:
+        await release(coord, keys, run, how, give_up_s=5.0)
 
 
 def main() -> None:
