@@ -20,3 +20,21 @@ def test_grace_that_ends_within_the_present_bucket_does_not_stall_eviction() -> 
     for now_ms in range(300, 1_000, 10):
         index.work(now_ms)
     assert index.object_count == 0
+
+
+def test_a_miss_after_evicting_what_is_not_durable_waits_for_it() -> None:
+    """Found by the simulator (seed 1461): the evicted version was not durable, nor the loss of the one before."""
+    index = Index(IndexSettings(lease_ttl_ms=100), lambda n: 0)
+    index.begin(0, 5)
+    index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 30, SIZE, "h:1", "tcp"))
+    index.put_start(0, b"c", b"t", b"k", SIZE, PutConfig())
+    index.put_end(0, b"c", b"t", b"k")
+    index.durable(index.last_n)
+    index.work(500)
+    index.put_start(500, b"c", b"t", b"other", SIZE, PutConfig())  # evicts k
+    index.put_end(500, b"c", b"t", b"other")
+    not_durable_n = index.last_n
+    code, _, _ = index.put_start(1_000, b"c", b"t", b"third", SIZE, PutConfig())  # evicts `other`
+    assert code == 0
+    assert index.get(1_000, b"t", b"other") is None
+    assert index.miss(b"t", b"other")[1] >= not_durable_n

@@ -102,6 +102,8 @@ class Eviction(Placement):
             self._release(replica.segment, replica.offset)
         entry.replicas = ()
         self._delete(entry)
+        # Its end may not be durable yet, and then neither is it that the version before is gone: a miss shows that.
+        self._remember_removed((entry.tenant, entry.key), entry.changed_n)
         self.evicted_count += 1
         self.evicted_bytes += entry.size
         if hint:

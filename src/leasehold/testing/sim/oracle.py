@@ -65,6 +65,7 @@ class Truth:
         self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
         self.started: dict[int, PutStart] = {}
         self.where: dict[int, tuple[int, ...]] = {}  # put_seq -> incarnations
+        self.disturbed = False  # a host was lost: its space rests, and even a roomy pool may have to evict
         self.dropped: dict[int, int] = {}  # record -> the version that it took away
 
     @property
@@ -92,8 +93,10 @@ class Truth:
                 self._drop(key, n)
         elif isinstance(record, (UnmountSegment, ClientGone)):
             self._unmount(record.incarnations, n)
+            self.disturbed = True
         elif isinstance(record, MountSegment):
             self._unmount(record.supersedes, n)
+            self.disturbed = self.disturbed or bool(record.supersedes)
 
     def _unmount(self, incarnations: tuple[int, ...], n: int) -> None:
         gone = set(incarnations)
@@ -198,8 +201,13 @@ class Oracle:
         held = [grant for grant in self.live() if grant.key == key and grant.put_seq == put_seq]
         if held:
             raise Violation("P2", f"{key!r} (put {put_seq}) is gone while {held[0].reader} has a lease on it")
-        if self._plan.roomy and self._plan.index.eviction_policy == "pressure":
+        if self.nothing_is_evicted():
             raise Violation("P1", f"{key!r} (put {put_seq}) was acknowledged and is gone; nothing is ever evicted here")
+
+    def nothing_is_evicted(self) -> bool:
+        """Whether every miss of what was acknowledged is a loss."""
+        plan = self._plan
+        return plan.roomy and plan.index.eviction_policy == "pressure" and not self.truth.disturbed
 
     def removed(self, key: bytes, n: int, force: bool) -> None:
         """A remove is acknowledged."""
