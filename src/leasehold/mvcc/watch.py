@@ -20,6 +20,9 @@ from leasehold.mvcc.model import (
     WatchFilter,
 )
 
+# A batch ends with the revision that takes it over this: clients bound what they receive, often at 4 MiB.
+BATCH_BYTES_MAX = 1 << 20
+
 Wake = Callable[["Watcher"], None]
 
 
@@ -124,10 +127,13 @@ class WatchHub:
             self.remove(watcher)
             raise Compacted(keys.compact_revision)
         events: list[Event] = []
+        size_bytes = 0
         revision = watcher.next_revision
-        while revision <= upto_revision and len(events) < events_max:
-            places = keys.log.get(revision, ())
-            events += [self._event(watcher, kv) for kv in places if kv is not None and watcher.wants(kv)]
+        while revision <= upto_revision and len(events) < events_max and size_bytes < BATCH_BYTES_MAX:
+            for kv in keys.log.get(revision, ()):
+                if kv is not None and watcher.wants(kv):
+                    events.append(self._event(watcher, kv))
+                    size_bytes += len(kv.key) + len(kv.value)
             revision += 1
         watcher.next_revision = max(revision, watcher.next_revision)
         if revision > keys.revision:

@@ -165,17 +165,24 @@ class Engine:
         """Whether something that a call may have seen is not on the disk yet."""
         return self._log is not None and (bool(self._pending) or self._group > self._settled)
 
-    async def settled(self, timeout_s: float | None = None) -> None:
-        """Wait until everything done so far is on the disk."""
+    def settling(self) -> asyncio.Future[None] | None:
+        """What to await until everything done so far is on the disk; None if it is."""
         with self.lock:
             if not self.unsettled:
-                return
+                return None
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.setdefault(loop, []).append(future)
             if self._prompt and not self._writing and loop not in self._committing:
                 self._committing.add(loop)
                 loop.call_soon(self._commit_here, loop)
+            return future
+
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Wait until everything done so far is on the disk."""
+        future = self.settling()
+        if future is None:
+            return
         if timeout_s is None:
             await future
             return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, Unary, run, unary
+from leasehold.coord.embedded.server.calls import Methods, direct, run
+from leasehold.coord.embedded.server.http2.calls import Message
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.mvcc.errors import Code, StoreError
 
@@ -21,37 +24,37 @@ def auth_service(engine: Engine) -> Methods:
     def header() -> Message:
         return convert.header(run(engine, lambda store, _now: store.header()))
 
-    def refusing(message: str) -> Unary:
-        async def refuse(_m: Message, _context: Context) -> Message:
+    def refusing(message: str) -> Callable[[Message], Message]:
+        def refuse(_m: Message) -> Message:
             raise StoreError(message, Code.FAILED_PRECONDITION)
 
         return refuse
 
-    def answering(response: type[Message]) -> Unary:
-        async def answer(_m: Message, _context: Context) -> Message:
+    def answering(response: type[Message]) -> Callable[[Message], Message]:
+        def answer(_m: Message) -> Message:
             return response(header=header())
 
         return answer
 
-    async def status(_m: Message, _context: Context) -> Message:
+    def status(_m: Message) -> Message:
         return rpc_pb2.AuthStatusResponse(header=header(), enabled=False, authRevision=1)
 
     return {
-        "AuthEnable": unary(rpc_pb2.AuthEnableRequest, refusing(_NO_ROOT)),
-        "AuthDisable": unary(rpc_pb2.AuthDisableRequest, answering(rpc_pb2.AuthDisableResponse)),
-        "AuthStatus": unary(rpc_pb2.AuthStatusRequest, status),
-        "Authenticate": unary(rpc_pb2.AuthenticateRequest, refusing(_NOT_ENABLED)),
-        "UserAdd": unary(rpc_pb2.AuthUserAddRequest, refusing(_NO_USERS_HERE)),
-        "UserGet": unary(rpc_pb2.AuthUserGetRequest, refusing(_NO_USER)),
-        "UserList": unary(rpc_pb2.AuthUserListRequest, answering(rpc_pb2.AuthUserListResponse)),
-        "UserDelete": unary(rpc_pb2.AuthUserDeleteRequest, refusing(_NO_USER)),
-        "UserChangePassword": unary(rpc_pb2.AuthUserChangePasswordRequest, refusing(_NO_USER)),
-        "UserGrantRole": unary(rpc_pb2.AuthUserGrantRoleRequest, refusing(_NO_USER)),
-        "UserRevokeRole": unary(rpc_pb2.AuthUserRevokeRoleRequest, refusing(_NO_USER)),
-        "RoleAdd": unary(rpc_pb2.AuthRoleAddRequest, refusing(_NO_USERS_HERE)),
-        "RoleGet": unary(rpc_pb2.AuthRoleGetRequest, refusing(_NO_ROLE)),
-        "RoleList": unary(rpc_pb2.AuthRoleListRequest, answering(rpc_pb2.AuthRoleListResponse)),
-        "RoleDelete": unary(rpc_pb2.AuthRoleDeleteRequest, refusing(_NO_ROLE)),
-        "RoleGrantPermission": unary(rpc_pb2.AuthRoleGrantPermissionRequest, refusing(_NO_ROLE)),
-        "RoleRevokePermission": unary(rpc_pb2.AuthRoleRevokePermissionRequest, refusing(_NO_ROLE)),
+        "AuthEnable": direct(engine, rpc_pb2.AuthEnableRequest, refusing(_NO_ROOT)),
+        "AuthDisable": direct(engine, rpc_pb2.AuthDisableRequest, answering(rpc_pb2.AuthDisableResponse)),
+        "AuthStatus": direct(engine, rpc_pb2.AuthStatusRequest, status),
+        "Authenticate": direct(engine, rpc_pb2.AuthenticateRequest, refusing(_NOT_ENABLED)),
+        "UserAdd": direct(engine, rpc_pb2.AuthUserAddRequest, refusing(_NO_USERS_HERE)),
+        "UserGet": direct(engine, rpc_pb2.AuthUserGetRequest, refusing(_NO_USER)),
+        "UserList": direct(engine, rpc_pb2.AuthUserListRequest, answering(rpc_pb2.AuthUserListResponse)),
+        "UserDelete": direct(engine, rpc_pb2.AuthUserDeleteRequest, refusing(_NO_USER)),
+        "UserChangePassword": direct(engine, rpc_pb2.AuthUserChangePasswordRequest, refusing(_NO_USER)),
+        "UserGrantRole": direct(engine, rpc_pb2.AuthUserGrantRoleRequest, refusing(_NO_USER)),
+        "UserRevokeRole": direct(engine, rpc_pb2.AuthUserRevokeRoleRequest, refusing(_NO_USER)),
+        "RoleAdd": direct(engine, rpc_pb2.AuthRoleAddRequest, refusing(_NO_USERS_HERE)),
+        "RoleGet": direct(engine, rpc_pb2.AuthRoleGetRequest, refusing(_NO_ROLE)),
+        "RoleList": direct(engine, rpc_pb2.AuthRoleListRequest, answering(rpc_pb2.AuthRoleListResponse)),
+        "RoleDelete": direct(engine, rpc_pb2.AuthRoleDeleteRequest, refusing(_NO_ROLE)),
+        "RoleGrantPermission": direct(engine, rpc_pb2.AuthRoleGrantPermissionRequest, refusing(_NO_ROLE)),
+        "RoleRevokePermission": direct(engine, rpc_pb2.AuthRoleRevokePermissionRequest, refusing(_NO_ROLE)),
     }

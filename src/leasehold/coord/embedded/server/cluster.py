@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, run, unary
+from leasehold.coord.embedded.server.calls import Methods, direct, run
+from leasehold.coord.embedded.server.http2.calls import Message
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.mvcc.errors import Code, StoreError
 
@@ -14,20 +15,20 @@ _ONE_MEMBER = "leasehold: this store has one member, on one machine; for more, m
 def cluster_service(engine: Engine, client_url: str) -> Methods:
     """Method -> handler."""
 
-    async def member_list(_m: Message, _context: Context) -> Message:
+    def member_list(_m: Message) -> Message:
         header = run(engine, lambda store, _now: store.header())
         member = rpc_pb2.Member(ID=header.member_id, name="leasehold", clientURLs=[client_url])
         told = convert.header(header)
         told.revision = 0  # etcd's own list says nothing of the store's revision
         return rpc_pb2.MemberListResponse(header=told, members=[member])
 
-    async def refuse(_m: Message, _context: Context) -> Message:
+    def refuse(_m: Message) -> Message:
         raise StoreError(_ONE_MEMBER, Code.FAILED_PRECONDITION)
 
     return {
-        "MemberList": unary(rpc_pb2.MemberListRequest, member_list),
-        "MemberAdd": unary(rpc_pb2.MemberAddRequest, refuse),
-        "MemberRemove": unary(rpc_pb2.MemberRemoveRequest, refuse),
-        "MemberUpdate": unary(rpc_pb2.MemberUpdateRequest, refuse),
-        "MemberPromote": unary(rpc_pb2.MemberPromoteRequest, refuse),
+        "MemberList": direct(engine, rpc_pb2.MemberListRequest, member_list),
+        "MemberAdd": direct(engine, rpc_pb2.MemberAddRequest, refuse),
+        "MemberRemove": direct(engine, rpc_pb2.MemberRemoveRequest, refuse),
+        "MemberUpdate": direct(engine, rpc_pb2.MemberUpdateRequest, refuse),
+        "MemberPromote": direct(engine, rpc_pb2.MemberPromoteRequest, refuse),
     }

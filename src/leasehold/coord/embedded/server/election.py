@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
-
-from leasehold.base.errors import CallerError, LeaseholdError
+from leasehold.base.errors import CallerError
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, parse, refuse_plainly, unary
+from leasehold.coord.embedded.server.calls import Methods
+from leasehold.coord.embedded.server.http2.calls import Call, Handler, Message, parse, unary
 from leasehold.coord.embedded.server.waiting import created_at, lease_or_new, oldest, queue_key, wait_for_turn
 from leasehold.coord.etcd.pb import election_pb2
 from leasehold.mvcc.errors import Compacted
@@ -28,7 +27,7 @@ MISSING_LEADER = '"leader" field must be provided'
 def election_service(client: LocalClient) -> Methods:
     """Method -> handler."""
 
-    async def campaign(m: Message, _context: Context) -> Message:
+    async def campaign(m: Message) -> Message:
         lease = await lease_or_new(client, m.lease)
         key = queue_key(m.name, lease)
         header, revision = await _enter(client, key, m.value, lease)
@@ -43,7 +42,7 @@ def election_service(client: LocalClient) -> Methods:
         leader = election_pb2.LeaderKey(name=m.name, key=key, rev=revision, lease=lease)
         return election_pb2.CampaignResponse(header=convert.header(header), leader=leader)
 
-    async def proclaim(m: Message, _context: Context) -> Message:
+    async def proclaim(m: Message) -> Message:
         leader = _leader(m)
         put = Put(leader.key, m.value, leader.lease)
         done = await client.txn([created_at(leader.key, leader.rev)], [put])
@@ -51,30 +50,28 @@ def election_service(client: LocalClient) -> Methods:
             raise ElectionRefused(NOT_LEADER)
         return election_pb2.ProclaimResponse(header=convert.header(done.header))
 
-    async def leader_of(m: Message, _context: Context) -> Message:
+    async def leader_of(m: Message) -> Message:
         found = await _front(client, m.name + b"/")
         if not found.kvs:
             raise ElectionRefused(NO_LEADER)
         return _leader_response(found.header, found.kvs[0])
 
-    async def resign(m: Message, _context: Context) -> Message:
+    async def resign(m: Message) -> Message:
         leader = _leader(m)
         done = await client.txn([created_at(leader.key, leader.rev)], [DeleteRange(leader.key)])
         return election_pb2.ResignResponse(header=convert.header(done.header))
 
-    async def observe(data: bytes, context: Context) -> None:
-        request = await parse(election_pb2.LeaderRequest, data, context)
-        try:
-            await _observe(client, request.name + b"/", context)
-        except LeaseholdError as error:
-            await refuse_plainly(context, error)
+    async def observe(call: Call) -> None:
+        data = await call.read()
+        if data is not None:
+            await _observe(client, parse(election_pb2.LeaderRequest, data).name + b"/", call)
 
     return {
-        "Campaign": unary(election_pb2.CampaignRequest, campaign, refuse=refuse_plainly),
-        "Proclaim": unary(election_pb2.ProclaimRequest, proclaim, refuse=refuse_plainly),
-        "Leader": unary(election_pb2.LeaderRequest, leader_of, refuse=refuse_plainly),
-        "Observe": grpc.unary_stream_rpc_method_handler(observe),
-        "Resign": unary(election_pb2.ResignRequest, resign, refuse=refuse_plainly),
+        "Campaign": unary(election_pb2.CampaignRequest, campaign, plain=True),
+        "Proclaim": unary(election_pb2.ProclaimRequest, proclaim, plain=True),
+        "Leader": unary(election_pb2.LeaderRequest, leader_of, plain=True),
+        "Observe": Handler(stream=observe),
+        "Resign": unary(election_pb2.ResignRequest, resign, plain=True),
     }
 
 
@@ -110,19 +107,19 @@ async def _enter(client: LocalClient, key: bytes, value: bytes, lease: int) -> t
     return done.header, kv.create_revision
 
 
-async def _observe(client: LocalClient, prefix: bytes, context: Context) -> None:
+async def _observe(client: LocalClient, prefix: bytes, call: Call) -> None:
     """Tell every leader and every proclamation, until the caller leaves."""
     while True:
         found = await _front(client, prefix)
         revision = found.header.revision
         if found.kvs:
-            await context.write(_leader_response(found.header, found.kvs[0]).SerializeToString())
-            await _tell_proclamations(client, found.kvs[0].key, revision + 1, context)
+            await call.write(_leader_response(found.header, found.kvs[0]).SerializeToString())
+            await _tell_proclamations(client, found.kvs[0].key, revision + 1, call)
         else:
             await _wait_for_entry(client, prefix, revision + 1)
 
 
-async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, context: Context) -> None:
+async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, call: Call) -> None:
     """Until the leader's key is gone, or history was compacted away and has to be read anew."""
     try:
         async with client.watch(key, start_revision=revision) as watch:
@@ -130,7 +127,7 @@ async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, co
                 for event in batch.events:
                     if event.type == EventType.DELETE:
                         return
-                    await context.write(_leader_response(batch.header, event.kv).SerializeToString())
+                    await call.write(_leader_response(batch.header, event.kv).SerializeToString())
     except Compacted:
         return
 

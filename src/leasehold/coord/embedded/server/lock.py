@@ -7,7 +7,8 @@ import asyncio
 from leasehold.base.errors import CallerError
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, refuse_plainly, unary
+from leasehold.coord.embedded.server.calls import Methods
+from leasehold.coord.embedded.server.http2.calls import Message, unary
 from leasehold.coord.embedded.server.waiting import created_at, lease_or_new, oldest, queue_key, wait_for_turn
 from leasehold.coord.etcd.pb import lock_pb2
 from leasehold.mvcc.model import Header, Put, PutResult, Range, RangeResult
@@ -23,7 +24,7 @@ class SessionExpired(CallerError):
 def lock_service(client: LocalClient) -> Methods:
     """Method -> handler."""
 
-    async def lock(m: Message, _context: Context) -> Message:
+    async def lock(m: Message) -> Message:
         lease = await lease_or_new(client, m.lease)
         key = queue_key(m.name, lease)
         try:
@@ -34,13 +35,13 @@ def lock_service(client: LocalClient) -> Methods:
             raise
         return lock_pb2.LockResponse(header=convert.header(header), key=key)
 
-    async def unlock(m: Message, _context: Context) -> Message:
+    async def unlock(m: Message) -> Message:
         result = await client.delete(m.key)
         return lock_pb2.UnlockResponse(header=convert.header(result.header))
 
     return {
-        "Lock": unary(lock_pb2.LockRequest, lock, refuse=refuse_plainly),
-        "Unlock": unary(lock_pb2.UnlockRequest, unlock, refuse=refuse_plainly),
+        "Lock": unary(lock_pb2.LockRequest, lock, plain=True),
+        "Unlock": unary(lock_pb2.UnlockRequest, unlock, plain=True),
     }
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
-
 from leasehold.coord.embedded.disk import Identity, export_chunks
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import Context, Message, Methods, run, unary
+from leasehold.coord.embedded.server.calls import Methods, direct, run
+from leasehold.coord.embedded.server.http2.calls import Call, Handler, Message, unary
 from leasehold.coord.embedded.status import ETCD_VERSION, status_of
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.mvcc.errors import Code, StoreError
@@ -19,13 +18,13 @@ from leasehold.mvcc.hashing import hash_of, hashed_versions
 def maintenance_service(engine: Engine) -> Methods:
     """Method -> handler."""
 
-    async def alarm(m: Message, _context: Context) -> Message:
+    def alarm(m: Message) -> Message:
         # The alarm is not a switch here: it is on while the store is full, and off as soon as it is not.
         full, header = run(engine, lambda store, _now: (store.over_quota, store.header()))
         alarms = [rpc_pb2.AlarmMember(memberID=header.member_id, alarm=rpc_pb2.NOSPACE)] if full else []
         return rpc_pb2.AlarmResponse(header=convert.header(header), alarms=alarms)
 
-    async def status(_m: Message, _context: Context) -> Message:
+    def status(_m: Message) -> Message:
         told = run(engine, lambda _store, _now: status_of(engine))
         return rpc_pb2.StatusResponse(
             header=convert.header(told.header),
@@ -39,15 +38,15 @@ def maintenance_service(engine: Engine) -> Methods:
             dbSizeInUse=told.db_size_in_use,
         )
 
-    async def defragment(_m: Message, _context: Context) -> Message:
+    def defragment(_m: Message) -> Message:
         # Nothing to do: rotation rewrites the files by itself.
         return rpc_pb2.DefragmentResponse()
 
-    async def hash_(_m: Message, _context: Context) -> Message:
+    async def hash_(_m: Message) -> Message:
         header, _, versions = run(engine, lambda store, _now: (store.header(), 0, hashed_versions(store.keys, 0)))
         return rpc_pb2.HashResponse(header=convert.header(header), hash=await asyncio.to_thread(hash_of, versions))
 
-    async def hash_kv(m: Message, _context: Context) -> Message:
+    async def hash_kv(m: Message) -> Message:
         header, compacted, versions = run(
             engine,
             lambda store, _now: (store.header(), store.compact_revision, hashed_versions(store.keys, m.revision)),
@@ -55,7 +54,7 @@ def maintenance_service(engine: Engine) -> Methods:
         value = await asyncio.to_thread(hash_of, versions)
         return rpc_pb2.HashKVResponse(header=convert.header(header), hash=value, compact_revision=compacted)
 
-    async def snapshot(_data: bytes, context: Context) -> None:
+    async def snapshot(call: Call) -> None:
         await engine.settled()
         store = engine.store
         with engine.lock:
@@ -63,21 +62,21 @@ def maintenance_service(engine: Engine) -> Methods:
             header = convert.header(store.header())
         for chunk in export_chunks(Identity(store.cluster_id, store.member_id), records):
             part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
-            await context.write(part.SerializeToString())
+            await call.write(part.SerializeToString())
 
-    async def move_leader(_m: Message, _context: Context) -> Message:
+    def move_leader(_m: Message) -> Message:
         raise StoreError("etcdserver: bad leader transferee", Code.FAILED_PRECONDITION)
 
-    async def downgrade(_m: Message, _context: Context) -> Message:
+    def downgrade(_m: Message) -> Message:
         raise StoreError("leasehold: a store of one member has no cluster version to lower", Code.FAILED_PRECONDITION)
 
     return {
-        "Alarm": unary(rpc_pb2.AlarmRequest, alarm),
-        "Status": unary(rpc_pb2.StatusRequest, status),
-        "Defragment": unary(rpc_pb2.DefragmentRequest, defragment),
+        "Alarm": direct(engine, rpc_pb2.AlarmRequest, alarm),
+        "Status": direct(engine, rpc_pb2.StatusRequest, status),
+        "Defragment": direct(engine, rpc_pb2.DefragmentRequest, defragment),
         "Hash": unary(rpc_pb2.HashRequest, hash_),
         "HashKV": unary(rpc_pb2.HashKVRequest, hash_kv),
-        "Snapshot": grpc.unary_stream_rpc_method_handler(snapshot),
-        "MoveLeader": unary(rpc_pb2.MoveLeaderRequest, move_leader),
-        "Downgrade": unary(rpc_pb2.DowngradeRequest, downgrade),
+        "Snapshot": Handler(stream=snapshot),
+        "MoveLeader": direct(engine, rpc_pb2.MoveLeaderRequest, move_leader),
+        "Downgrade": direct(engine, rpc_pb2.DowngradeRequest, downgrade),
     }

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
+import os
+import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from leasehold.base.errors import InvalidArgument, SettingError
-from leasehold.base.limits import MIB
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server.auth import auth_service
 from leasehold.coord.embedded.server.cluster import cluster_service
 from leasehold.coord.embedded.server.election import election_service
+from leasehold.coord.embedded.server.http2.calls import Handler
+from leasehold.coord.embedded.server.http2.connection import Connection
 from leasehold.coord.embedded.server.kv import kv_service
 from leasehold.coord.embedded.server.lease import lease_service
 from leasehold.coord.embedded.server.lock import lock_service
 from leasehold.coord.embedded.server.maintenance import maintenance_service
 from leasehold.coord.embedded.server.watch import watch_service
-
-# How much gRPC itself lets in. The services refuse what etcd refuses, in its words; this only bounds the memory.
-_RECEIVE_BYTES_MAX = 32 * MIB
-
-_OPTIONS = [
-    ("grpc.max_receive_message_length", _RECEIVE_BYTES_MAX),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, and must be told
-    # Clients may ask as often as they like whether the server is alive; etcd's own do.
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
-    ("grpc.max_concurrent_streams", 100_000),
-]
 
 
 @dataclass(frozen=True)
@@ -53,7 +41,8 @@ class StoreServer:
         self._tls = tls
         self._host, self._port = split_address(listen)
         self._client = LocalClient(engine, timeout_s=3600)  # of the lock and election services: callers set deadlines
-        self._server: grpc.aio.Server | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
 
     @property
     def address(self) -> str:
@@ -66,14 +55,24 @@ class StoreServer:
 
     async def start(self) -> None:
         """Listen and serve; an address that cannot be had is told as such."""
-        server = grpc.aio.server(options=_OPTIONS)
+        loop = asyncio.get_running_loop()
+        handlers: dict[bytes, Handler] = {}
+        context = _context(self._tls) if self._tls else None
         try:
-            if self._tls is None:
-                self._port = server.add_insecure_port(self.address)
-            else:
-                self._port = server.add_secure_port(self.address, _credentials(self._tls))
-        except RuntimeError:
-            raise SettingError(f"cannot listen on {self.address}: {_why_not(self._host, self._port)}") from None
+            self._server = await loop.create_server(
+                lambda: Connection(handlers, self._connections),
+                self._host.strip("[]"),
+                self._port,
+                ssl=context,
+                backlog=1024,
+            )
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise SettingError(f"cannot listen on {self.address}: {why}") from None
+        self._port = self._server.sockets[0].getsockname()[1]
+        handlers.update(self._handlers())
+
+    def _handlers(self) -> dict[bytes, Handler]:
         scheme = "https" if self._tls else "http"
         services = {
             "etcdserverpb.KV": kv_service(self._engine),
@@ -85,18 +84,31 @@ class StoreServer:
             "v3lockpb.Lock": lock_service(self._client),
             "v3electionpb.Election": election_service(self._client),
         }
-        server.add_generic_rpc_handlers(
-            tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
-        )
-        await server.start()
-        self._server = server
+        return {
+            f"/{service}/{method}".encode(): handler
+            for service, methods in services.items()
+            for method, handler in methods.items()
+        }
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Take no new calls, give running ones `grace_s`, then end. The engine stays open."""
         if self._server is not None:
-            await self._server.stop(grace_s)
+            self._server.close()
+            for connection in self._connections:
+                connection.go_away()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._quiet()
+            for connection in list(self._connections):
+                connection.abandon()
             self._server = None
         await self._client.close()
+
+    async def _quiet(self) -> None:
+        """Until no call is under way."""
+        # Asked for once in a server's life: not worth an event that every call would have to set.
+        while any(connection.calls for connection in self._connections):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def split_address(listen: str) -> tuple[str, int]:
@@ -107,16 +119,12 @@ def split_address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _credentials(tls: Tls) -> grpc.ServerCredentials:
-    ca = tls.client_ca.read_bytes() if tls.client_ca else None
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=ca is not None)
-
-
-def _why_not(host: str, port: int) -> str:
-    """gRPC does not tell why; asking the system once more does."""
-    try:
-        with socket.create_server((host.strip("[]"), port)):
-            return "gRPC refused it"
-    except OSError as error:
-        return error.strerror or str(error)
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.certificate, tls.key)
+    context.set_alpn_protocols(["h2"])
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

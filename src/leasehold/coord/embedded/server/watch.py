@@ -6,13 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import grpc
 from msgspec import Struct
 
-from leasehold.base.errors import LeaseholdError
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server import convert
-from leasehold.coord.embedded.server.calls import MESSAGE_BYTES_MAX, Context, Message, Methods, parse, refuse
+from leasehold.coord.embedded.server.calls import Methods
+from leasehold.coord.embedded.server.http2.calls import MESSAGE_BYTES_MAX, Call, Handler, Message, parse
 from leasehold.coord.embedded.watching import Reader
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.mvcc.errors import Compacted, EmptyWatchRange
@@ -26,10 +25,10 @@ _DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
 def watch_service(engine: Engine) -> Methods:
     """Method -> handler."""
 
-    async def watch(_requests: object, context: Context) -> None:
-        await _Stream(engine, context).serve()
+    async def watch(call: Call) -> None:
+        await _Stream(engine, call).serve()
 
-    return {"Watch": grpc.stream_stream_rpc_method_handler(watch)}
+    return {"Watch": Handler(stream=watch)}
 
 
 class _Served(Struct):
@@ -45,9 +44,9 @@ class _Served(Struct):
 class _Stream:
     """One Watch call: requests are read by one task, everything is written by another, in order."""
 
-    def __init__(self, engine: Engine, context: Context) -> None:
+    def __init__(self, engine: Engine, call: Call) -> None:
         self._engine = engine
-        self._context = context
+        self._call = call
         self._served: dict[int, _Served] = {}
         # Ended by compaction. Like etcd, the stream keeps their ids until they are cancelled as well.
         self._compacted: set[int] = set()
@@ -65,8 +64,6 @@ class _Stream:
         reading.add_done_callback(self._read_ended)
         try:
             await self._write()
-        except LeaseholdError as error:
-            await refuse(self._context, error)
         finally:
             reading.cancel()
             with self._engine.lock:
@@ -80,8 +77,8 @@ class _Stream:
 
     async def _read(self) -> None:
         """Until the caller has no more requests; like etcd's, its watches go on until it leaves."""
-        while (data := await self._context.read()) is not grpc.aio.EOF:
-            message = await parse(rpc_pb2.WatchRequest, data, self._context)
+        while (data := await self._call.read()) is not None:
+            message = parse(rpc_pb2.WatchRequest, data)
             with self._engine.lock:
                 self._take(message)
                 self._reader.tell()
@@ -171,7 +168,7 @@ class _Stream:
                     self._engine.check_open()
                     waiting = self._reader.wait()
             for answer in answers:
-                await self._context.write(answer.SerializeToString())
+                await self._call.write(answer.SerializeToString())
             if not answers:
                 await waiting
 

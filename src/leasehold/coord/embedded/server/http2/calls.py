@@ -1,0 +1,278 @@
+"""One call: the messages of a request, whatever handles them, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
+from leasehold.base.limits import KIB, store_request_bytes_max
+from leasehold.mvcc.errors import Code, StoreError
+
+if TYPE_CHECKING:
+    from leasehold.coord.embedded.server.http2.connection import Connection
+
+Message = Any
+
+# What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
+MESSAGE_BYTES_MAX = store_request_bytes_max + 512 * KIB
+HELD_BYTES_MAX = 256 * KIB  # of answers that a client does not take, before their call has to wait
+REQUESTS_HELD_MAX = 1_000  # of one stream, before its sender has to wait
+
+_log = structlog.get_logger("leasehold.store")
+
+
+class CallEnded(Exception):
+    """Raised inside a handler to end its call with a status."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def refusal(error: BaseException, *, plain: bool = False) -> tuple[Code, str]:
+    """The status that etcd gives for an error. Its lock and election services lose the codes: `plain`."""
+    if isinstance(error, CallEnded):
+        return error.code, error.message
+    if isinstance(error, StoreError) and not plain:
+        return error.code, error.message
+    if isinstance(error, (Unavailable, UnknownOutcome)):
+        return Code.UNAVAILABLE, str(error)
+    if isinstance(error, InvalidArgument):
+        return Code.INVALID_ARGUMENT, str(error)
+    return Code.UNKNOWN, str(error)
+
+
+class Handler:
+    """What answers a method.
+
+    `direct` is for the many small calls: the request is answered by a plain function at once, and the answer leaves
+    as soon as `settling` says that it may; no task is made. `stream` is a coroutine that reads and writes by itself.
+    """
+
+    __slots__ = ("direct", "kind", "settling", "stream")
+
+    def __init__(
+        self,
+        kind: Any = None,
+        direct: Callable[[Message], Message] | None = None,
+        settling: Callable[[], asyncio.Future[None] | None] | None = None,
+        stream: Callable[[Call], Awaitable[None]] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.direct = direct
+        self.settling = settling
+        self.stream = stream
+
+
+def unary(kind: Any, behaviour: Callable[[Message], Awaitable[Message]], *, plain: bool = False) -> Handler:
+    """One request, one answer, and some waiting in between."""
+
+    async def serve(call: Call) -> None:
+        data = await call.read()
+        if data is None:
+            raise CallEnded(Code.INTERNAL, "grpc: no request was sent")
+        try:
+            answer = await behaviour(parse(kind, data))
+        except LeaseholdError as error:
+            raise CallEnded(*refusal(error, plain=plain)) from error
+        call.answer(answer.SerializeToString())
+
+    return Handler(stream=serve)
+
+
+def parse(kind: Any, data: bytes) -> Message:
+    """A request's message."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise CallEnded(Code.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
+
+
+class Call:
+    """One stream of a connection."""
+
+    __slots__ = (
+        "_connection",
+        "_handler",
+        "_input",
+        "_messages",
+        "_reading",
+        "_received",
+        "_room",
+        "_task",
+        "blocked",
+        "ending",
+        "headers_sent",
+        "held",
+        "request_done",
+        "stream",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, stream: int, window: int, handler: Handler | None) -> None:
+        self._connection = connection
+        self._handler = handler
+        self.stream = stream
+        self.window = window  # what the client still takes
+        self.headers_sent = False
+        self.held = bytearray()  # answers that did not fit
+        self.ending: bytes | None = None
+        self.blocked = False
+        self.request_done = False
+        self._input = b""
+        self._messages: deque[bytes] = deque()
+        self._received = 0  # bytes for which the client's window was not opened again
+        self._reading: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._handler is not None and self._handler.stream is not None:
+            self._task = asyncio.get_running_loop().create_task(self._serve(self._handler.stream))
+
+    # --- the request ---
+
+    def received(self, count: int, data: bytes) -> None:
+        """Bytes of the request have come; `count` with their padding."""
+        self._received += count
+        buffer = self._input + data if self._input else data
+        place = 0
+        while len(buffer) - place >= 5:
+            length = int.from_bytes(buffer[place + 1 : place + 5], "big")
+            if buffer[place] or length > MESSAGE_BYTES_MAX:
+                self._input = b""
+                self._refuse_message(buffer[place], length)
+                return
+            if len(buffer) - place - 5 < length:
+                break
+            self._messages.append(buffer[place + 5 : place + 5 + length])
+            place += 5 + length
+        self._input = buffer[place:]
+        if self._messages:
+            self._open_window()
+            _wake(self._reading)
+            if self._handler is not None and self._handler.direct is not None:
+                self._answer_directly(self._handler, self._messages.popleft())
+
+    def _refuse_message(self, compressed: int, length: int) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if compressed:
+            self.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
+            return
+        told = f"grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"
+        self.end(Code.RESOURCE_EXHAUSTED, told)
+
+    def _open_window(self) -> None:
+        """Only while requests are taken as fast as they come: else the client has to wait."""
+        if self._received > 64 * KIB and len(self._messages) < REQUESTS_HELD_MAX:
+            self._connection.open_window(self, self._received)
+            self._received = 0
+
+    def request_ended(self) -> None:
+        self.request_done = True
+        _wake(self._reading)
+
+    async def read(self) -> bytes | None:
+        """The next message of the request; None when there are no more."""
+        while not self._messages:
+            if self.request_done:
+                return None
+            self._reading = asyncio.get_running_loop().create_future()
+            await self._reading
+        message = self._messages.popleft()
+        self._open_window()
+        return message
+
+    # --- the answer ---
+
+    def _answer_directly(self, handler: Handler, data: bytes) -> None:
+        try:
+            assert handler.direct is not None
+            answer: bytes = handler.direct(parse(handler.kind, data)).SerializeToString()
+            waiting = handler.settling() if handler.settling is not None else None
+        except LeaseholdError as error:
+            self._refuse_settled(handler, error)
+            return
+        except CallEnded as error:
+            self.end(error.code, error.message)
+            return
+        except Exception:
+            self._broken()
+            return
+        if waiting is None:
+            self.answer(answer)
+        else:
+            waiting.add_done_callback(lambda done: self._settled(done, answer))
+
+    def _refuse_settled(self, handler: Handler, error: LeaseholdError) -> None:
+        """A refusal tells of the store's state too, and that must not be undone after it was told."""
+        waiting = handler.settling() if handler.settling is not None else None
+        if waiting is None:
+            self.end(*refusal(error))
+        else:
+            waiting.add_done_callback(lambda _done: self.end(*refusal(error)))
+
+    def _settled(self, done: asyncio.Future[None], answer: bytes) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is None:
+            self.answer(answer)
+        else:
+            self.end(*refusal(error))
+
+    def answer(self, message: bytes) -> None:
+        """The one answer of a call, which ends it."""
+        if self._open:
+            self._connection.answer(self, message)
+
+    async def write(self, message: bytes) -> None:
+        """One answer of several; waits while the client does not take them."""
+        if self._open:
+            self._connection.write(self, message)
+        while self._open and (len(self.held) > HELD_BYTES_MAX or self._connection.paused):
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    def end(self, code: Code, message: str = "") -> None:
+        if self._open:
+            self._connection.refuse(self, int(code), message)
+
+    @property
+    def _open(self) -> bool:
+        return self._connection.calls.get(self.stream) is self
+
+    def told_of_room(self) -> None:
+        _wake(self._room)
+
+    def cancel(self) -> None:
+        """The client has gone, or wants no answer any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _serve(self, behaviour: Callable[[Call], Awaitable[None]]) -> None:
+        try:
+            await behaviour(self)
+        except asyncio.CancelledError:
+            return
+        except (LeaseholdError, CallEnded) as error:
+            self.end(*refusal(error))
+        except Exception:
+            self._broken()
+        else:
+            self.end(Code.OK)
+
+    def _broken(self) -> None:
+        _log.exception("a call could not be handled: this is a bug")
+        self.end(Code.INTERNAL, "leasehold: internal error; see the store's log")
+
+
+def _wake(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

@@ -1,0 +1,344 @@
+"""One client's connection: frames in, calls out; answers in, frames out, within the windows that the client grants."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import cast
+
+from leasehold.coord.embedded.server.http2.calls import Call, Handler
+from leasehold.coord.embedded.server.http2.headers import (
+    BLOCK_BYTES_MAX,
+    OK_TRAILERS,
+    RESPONSE,
+    HeaderReader,
+    ProtocolBroken,
+    trailers,
+)
+from leasehold.mvcc.errors import Code
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 0x20
+NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 0, 1, 7, 8
+
+STREAMS_MAX = 10_000  # calls of one connection at a time
+FRAME_BYTES_MAX = 1 << 20  # that we take
+WINDOW_BYTES = 4 << 20  # that we grant, to a call and to all of a connection
+WINDOW_BYTES_MAX = (1 << 31) - 1
+
+_SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
+_HTTP1_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port speaks gRPC, as an etcd server does.\n"
+)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+
+class Connection(asyncio.Protocol):
+    """The HTTP/2 half of the server. `handlers` are by path; `connections` knows all that are open."""
+
+    def __init__(self, handlers: Mapping[bytes, Handler], connections: set[Connection]) -> None:
+        self._handlers = handlers
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._buffer = b""
+        self._begun = False
+        self._headers = HeaderReader()
+        self._block: tuple[int, int, bytes] | None = None  # a header block under way: stream, flags, bytes so far
+        self.calls: dict[int, Call] = {}
+        self._last_stream = 0
+        self._unacknowledged = 0  # bytes received for which the window was not opened again
+        self._window = 65_535  # what the client takes, of all calls together
+        self._stream_window = 65_535  # what it takes of a new call
+        self._frame_bytes_max = 16_384
+        self._blocked: deque[Call] = deque()  # calls with answers that did not fit
+        self._out: list[bytes] = []
+        self._flushing = False
+        self.paused = False
+        self._leaving = False
+
+    # --- the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._connections.add(self)
+        self.send(frame(SETTINGS, 0, 0, _SETTINGS))
+        self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - 65_535)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._transport = None
+        for call in list(self.calls.values()):
+            call.cancel()
+        self.calls.clear()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        for call in self.calls.values():
+            call.told_of_room()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        try:
+            if self._begun or self._take_preface():
+                self._take_frames()
+        except ProtocolBroken:
+            self._go_away(PROTOCOL_ERROR)
+            self._close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def send(self, data: bytes) -> None:
+        """Write at the end of this turn, together with what else comes in it."""
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, self._out = self._out, []
+        if self._transport is not None and out:
+            self._transport.write(b"".join(out))
+
+    def _close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def go_away(self) -> None:
+        """Take no new calls."""
+        self._leaving = True
+        self._go_away(NO_ERROR)
+
+    def _go_away(self, code: int) -> None:
+        self.send(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
+
+    def abandon(self) -> None:
+        """End at once."""
+        self._close()
+
+    # --- frames ---
+
+    def _take_preface(self) -> bool:
+        if not PREFACE.startswith(self._buffer[: len(PREFACE)]):
+            if self._transport is not None and self._buffer[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
+                self._out.clear()
+                self._transport.write(_HTTP1_ANSWER)
+            raise ProtocolBroken("not HTTP/2")
+        if len(self._buffer) < len(PREFACE):
+            return False
+        self._buffer = self._buffer[len(PREFACE) :]
+        self._begun = True
+        return True
+
+    def _take_frames(self) -> None:
+        buffer = self._buffer
+        place, end = 0, len(buffer)
+        while end - place >= 9:
+            length_kind, flags, stream = struct.unpack_from(">IBI", buffer, place)
+            length = length_kind >> 8
+            if length > FRAME_BYTES_MAX:
+                raise ProtocolBroken("a frame is too long")
+            if end - place - 9 < length:
+                break
+            payload = buffer[place + 9 : place + 9 + length]
+            place += 9 + length
+            self._take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
+        self._buffer = buffer[place:]
+
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if self._block is not None and kind != CONTINUATION:
+            raise ProtocolBroken("a header block was interrupted")
+        if kind == DATA:
+            self._take_data(flags, stream, payload)
+        elif kind == HEADERS:
+            self._take_headers(flags, stream, payload)
+        elif kind == WINDOW_UPDATE:
+            self._take_window(stream, payload)
+        elif kind == PING:
+            if not flags & ACK:
+                self.send(frame(PING, ACK, 0, payload))
+        elif kind == SETTINGS:
+            if not flags & ACK:
+                self._take_settings(payload)
+        elif kind == RST_STREAM:
+            call = self.calls.pop(stream, None)
+            if call is not None:
+                call.cancel()
+        elif kind == CONTINUATION:
+            self._take_continuation(flags, stream, payload)
+        # GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us.
+
+    def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
+        payload = _unpadded(flags, payload)
+        if flags & PRIORITY:
+            payload = payload[5:]
+        self._block = (stream, flags, payload)
+        if flags & END_HEADERS:
+            self._end_headers()
+
+    def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+        if self._block is None or self._block[0] != stream:
+            raise ProtocolBroken("a continuation of nothing")
+        block = self._block[2] + payload
+        if len(block) > BLOCK_BYTES_MAX:
+            raise ProtocolBroken("a header block is too long")
+        self._block = (stream, self._block[1], block)
+        if flags & END_HEADERS:
+            self._end_headers()
+
+    def _end_headers(self) -> None:
+        assert self._block is not None
+        stream, flags, block = self._block
+        self._block = None
+        headers = dict(self._headers.read(block))
+        known = self.calls.get(stream)
+        if known is not None:  # trailers of a request: gRPC has none, but they may end it
+            if flags & END_STREAM:
+                known.request_ended()
+            return
+        if not stream & 1 or stream <= self._last_stream:
+            raise ProtocolBroken("a stream with a number that cannot be")
+        self._last_stream = stream
+        if self._leaving or len(self.calls) >= STREAMS_MAX:
+            self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
+            return
+        handler = self._handlers.get(headers.get(b":path", b""))
+        call = Call(self, stream, self._stream_window, handler)
+        self.calls[stream] = call
+        if handler is None:
+            path = headers.get(b":path", b"?").decode(errors="replace")
+            call.end(Code.UNIMPLEMENTED, f"unknown method {path}")
+        elif headers.get(b"grpc-encoding", b"identity") != b"identity":
+            call.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
+        else:
+            call.begin()
+            if flags & END_STREAM:
+                call.request_ended()
+
+    def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
+        self._unacknowledged += len(payload)
+        if self._unacknowledged > WINDOW_BYTES // 4:
+            self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
+            self._unacknowledged = 0
+        call = self.calls.get(stream)
+        if call is None:
+            return  # it has ended on our side
+        call.received(len(payload), _unpadded(flags, payload))
+        if flags & END_STREAM:
+            call.request_ended()
+
+    def _take_settings(self, payload: bytes) -> None:
+        for place in range(0, len(payload) - 5, 6):
+            name, value = struct.unpack_from(">HI", payload, place)
+            if name == 4:
+                if value > WINDOW_BYTES_MAX:
+                    raise ProtocolBroken("a window is too large")
+                change = value - self._stream_window
+                self._stream_window = value
+                for call in self.calls.values():
+                    call.window += change
+            elif name == 5:
+                self._frame_bytes_max = min(max(value, 16_384), FRAME_BYTES_MAX)
+        self.send(frame(SETTINGS, ACK, 0))
+        self._unblock()
+
+    def _take_window(self, stream: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ProtocolBroken("a window update of odd length")
+        more = struct.unpack(">I", payload)[0] & 0x7FFFFFFF
+        if stream == 0:
+            self._window += more
+            if self._window > WINDOW_BYTES_MAX:
+                raise ProtocolBroken("a window is too large")
+        elif stream in self.calls:
+            self.calls[stream].window += more
+        self._unblock()
+
+    # --- answers ---
+
+    def open_window(self, call: Call, count: int) -> None:
+        """Let the client send `count` bytes more on a call."""
+        self.send(frame(WINDOW_UPDATE, 0, call.stream, struct.pack(">I", count)))
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """One message, and the end of a call that went well: in one piece if the windows let it."""
+        size = len(message) + 5
+        fits = size <= call.window and size <= self._window and size <= self._frame_bytes_max
+        if call.headers_sent or call.held or not fits:
+            self.write(call, message)
+            self.end(call, OK_TRAILERS)
+            return
+        self._window -= size
+        stream = call.stream
+        self.send(
+            frame(HEADERS, END_HEADERS, stream, RESPONSE)
+            + struct.pack(">IBI", size << 8, 0, stream)
+            + struct.pack(">BI", 0, len(message))
+            + message
+            + frame(HEADERS, END_HEADERS | END_STREAM, stream, OK_TRAILERS)
+        )
+        self.calls.pop(stream, None)
+
+    def write(self, call: Call, message: bytes) -> None:
+        """Queue one message of a call."""
+        if not call.headers_sent:
+            call.headers_sent = True
+            self.send(frame(HEADERS, END_HEADERS, call.stream, RESPONSE))
+        call.held += struct.pack(">BI", 0, len(message)) + message
+        self._write_held(call)
+
+    def end(self, call: Call, block: bytes) -> None:
+        """End a call, after what it still holds."""
+        call.ending = block if call.headers_sent else RESPONSE + block
+        self._write_held(call)
+
+    def refuse(self, call: Call, code: int, message: str) -> None:
+        self.end(call, trailers(code, message))
+
+    def _write_held(self, call: Call) -> None:
+        while call.held:
+            room = min(call.window, self._window, self._frame_bytes_max)
+            if room <= 0:
+                if not call.blocked:
+                    call.blocked = True
+                    self._blocked.append(call)
+                return
+            part = bytes(call.held[:room])
+            del call.held[:room]
+            call.window -= len(part)
+            self._window -= len(part)
+            self.send(frame(DATA, 0, call.stream, part))
+        if call.ending is not None and self.calls.pop(call.stream, None) is not None:
+            self.send(frame(HEADERS, END_HEADERS | END_STREAM, call.stream, call.ending))
+            if not call.request_done:
+                # The answer is complete and the rest of the request is of no interest.
+                self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
+
+    def _unblock(self) -> None:
+        for _ in range(len(self._blocked)):
+            call = self._blocked.popleft()
+            call.blocked = False
+            if call.stream in self.calls:
+                self._write_held(call)
+                call.told_of_room()
+
+
+def _unpadded(flags: int, payload: bytes) -> bytes:
+    if not flags & PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolBroken("padding longer than its frame")
+    return payload[1 : len(payload) - payload[0]]

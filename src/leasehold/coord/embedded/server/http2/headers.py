@@ -1,0 +1,144 @@
+"""HPACK: reading the header blocks that clients send, writing the few that we do."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+from leasehold.base.errors import PeerError
+
+TABLE_BYTES_MAX = 4096
+BLOCK_BYTES_MAX = 64 * 1024
+_ENTRY_OVERHEAD_BYTES = 32
+_STATIC: tuple[tuple[bytes, bytes], ...] = tuple(HeaderTable.STATIC_TABLE)
+
+Header = tuple[bytes, bytes]
+
+
+class ProtocolBroken(PeerError):
+    """A peer sent what HTTP/2 does not allow; its connection is closed."""
+
+
+class HeaderReader:
+    """One connection's decoder. Its table is state: every block must be read, in order."""
+
+    def __init__(self) -> None:
+        self._table: deque[Header] = deque()  # the newest first
+        self._size = 0
+        self._size_max = TABLE_BYTES_MAX
+        self._texts: dict[bytes, bytes] = {}  # what Huffman codes that came before meant
+
+    def read(self, block: bytes) -> list[Header]:
+        """The headers of one block."""
+        found: list[Header] = []
+        place = 0
+        try:
+            while place < len(block):
+                first = block[place]
+                if first & 0x80:
+                    index, place = _integer(block, place, 7)
+                    found.append(self._entry(index))
+                elif first & 0xE0 == 0x20:
+                    size, place = _integer(block, place, 5)
+                    self._resize(size)
+                else:
+                    bits = 6 if first & 0x40 else 4
+                    index, place = _integer(block, place, bits)
+                    if index:
+                        name = self._entry(index)[0]
+                    else:
+                        name, place = self._text(block, place)
+                    value, place = self._text(block, place)
+                    found.append((name, value))
+                    if bits == 6:
+                        self._add(name, value)
+        except IndexError:
+            raise ProtocolBroken("a header block ends in the middle") from None
+        return found
+
+    def _entry(self, index: int) -> Header:
+        if not index:
+            raise ProtocolBroken("header index 0")
+        if index <= len(_STATIC):
+            return _STATIC[index - 1]
+        return self._table[index - len(_STATIC) - 1]
+
+    def _text(self, block: bytes, place: int) -> tuple[bytes, int]:
+        huffman = block[place] & 0x80
+        length, place = _integer(block, place, 7)
+        end = place + length
+        if end > len(block):
+            raise ProtocolBroken("a header's text is longer than its block")
+        raw = bytes(block[place:end])
+        if not huffman:
+            return raw, end
+        known = self._texts.get(raw)
+        if known is None:
+            if len(self._texts) >= 1000:
+                self._texts.clear()
+            known = self._texts[raw] = bytes(decode_huffman(raw))
+        return known, end
+
+    def _add(self, name: bytes, value: bytes) -> None:
+        self._table.appendleft((name, value))
+        self._size += len(name) + len(value) + _ENTRY_OVERHEAD_BYTES
+        self._shrink()
+
+    def _resize(self, size: int) -> None:
+        if size > TABLE_BYTES_MAX:
+            raise ProtocolBroken(f"a header table of {size} bytes")
+        self._size_max = size
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._size > self._size_max:
+            name, value = self._table.pop()
+            self._size -= len(name) + len(value) + _ENTRY_OVERHEAD_BYTES
+
+
+def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
+    limit = (1 << bits) - 1
+    number = block[place] & limit
+    place += 1
+    if number < limit:
+        return number, place
+    shift = 0
+    while True:
+        byte = block[place]
+        place += 1
+        number += (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return number, place
+        shift += 7
+        if shift > 28:
+            raise ProtocolBroken("a header's number is too large")
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header that no table keeps."""
+    return b"\x00" + _length(len(name)) + name + _length(len(value)) + value
+
+
+def _length(number: int) -> bytes:
+    if number < 127:
+        return bytes((number,))
+    done = bytearray((127,))
+    number -= 127
+    while number > 127:
+        done.append(number & 0x7F | 0x80)
+        number >>= 7
+    done.append(number)
+    return bytes(done)
+
+
+# `:status: 200` is number 8 of the static table.
+RESPONSE = b"\x88" + _literal(b"content-type", b"application/grpc")
+OK_TRAILERS = _literal(b"grpc-status", b"0")
+
+
+def trailers(code: int, message: str) -> bytes:
+    """How a call ended. What is not printable ASCII is written as %XX, as gRPC wants it."""
+    text = "".join(chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in message.encode())
+    return _literal(b"grpc-status", b"%d" % code) + _literal(b"grpc-message", text.encode())
