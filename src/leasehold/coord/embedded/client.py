@@ -15,6 +15,7 @@ from leasehold.coord.embedded.status import status_of
 from leasehold.coord.embedded.watching import LocalWatch
 from leasehold.coord.errors import ClientClosed
 from leasehold.coord.url import ConnectOptions, CoordUrl
+from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import (
     CompactResult,
     DeleteRange,
@@ -59,71 +60,61 @@ class LocalClient(CoordFace):
             engine.leave()
         return result
 
-    async def _settle(self, timeout_s: float | None) -> None:
-        await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+    async def _write(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
+        try:
+            result = self._run(call)
+        except StoreError:
+            await self._settle_read(timeout_s)  # a refusal, too, tells what must not be undone any more
+            raise
+        if self.engine.unsettled:
+            await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+        return result
+
+    async def _read(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
+        try:
+            return self._run(call)
+        finally:
+            if self.engine.unsettled:
+                await self._settle_read(timeout_s)
 
     async def _settle_read(self, timeout_s: float | None) -> None:
         """A read is never in doubt: nothing was changed by it."""
         try:
-            await self._settle(timeout_s)
+            await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
         except UnknownOutcome as error:
             raise Unavailable(f"the disk does not answer, so that this cannot be read now ({error})") from None
 
     async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        result = self._run(lambda store, _now: store.range(request))
-        if self.engine.unsettled:
-            await self._settle_read(timeout_s)
-        return result
+        return await self._read(lambda store, _now: store.range(request), timeout_s)
 
     async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        result = self._run(lambda store, _now: store.put(request))
-        if self.engine.unsettled:
-            await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, _now: store.put(request), timeout_s)
 
     async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        result = self._run(lambda store, _now: store.delete(request))
-        if self.engine.unsettled:
-            await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, _now: store.delete(request), timeout_s)
 
     async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        result = self._run(lambda store, _now: store.txn(request))
-        if self.engine.unsettled:
-            await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, _now: store.txn(request), timeout_s)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
-        result = self._run(lambda store, _now: store.compact(revision))
-        await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, _now: store.compact(revision), timeout_s)
 
     async def lease_grant(self, ttl_s: int, lease_id: int = 0, *, timeout_s: float | None = None) -> LeaseGrantResult:
-        result = self._run(lambda store, now_ms: store.lease_grant(now_ms, ttl_s, lease_id))
-        await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, now_ms: store.lease_grant(now_ms, ttl_s, lease_id), timeout_s)
 
     async def lease_revoke(self, lease_id: int, *, timeout_s: float | None = None) -> LeaseRevokeResult:
-        result = self._run(lambda store, _now: store.lease_revoke(lease_id))
-        await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, _now: store.lease_revoke(lease_id), timeout_s)
 
     async def lease_keep_alive_once(self, lease_id: int, *, timeout_s: float | None = None) -> LeaseKeepAliveResult:
-        result = self._run(lambda store, now_ms: store.lease_keep_alive(now_ms, lease_id))
-        await self._settle(timeout_s)
-        return result
+        return await self._write(lambda store, now_ms: store.lease_keep_alive(now_ms, lease_id), timeout_s)
 
     async def lease_time_to_live(
         self, lease_id: int, *, keys: bool = False, timeout_s: float | None = None
     ) -> LeaseTimeToLiveResult:
-        result = self._run(lambda store, now_ms: store.lease_time_to_live(now_ms, lease_id, keys=keys))
-        await self._settle_read(timeout_s)
-        return result
+        return await self._read(lambda store, now_ms: store.lease_time_to_live(now_ms, lease_id, keys=keys), timeout_s)
 
     async def leases(self, *, timeout_s: float | None = None) -> LeaseListResult:
-        result = self._run(lambda store, _now: store.leases())
-        await self._settle_read(timeout_s)
-        return result
+        return await self._read(lambda store, _now: store.leases(), timeout_s)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> LocalKeepAlive:
         """Renew `lease_id` until closed; the client ends it at the latest when it is closed itself."""

@@ -178,9 +178,21 @@ class Run:
         present = create.start_revision == 0 or create.start_revision > self._generator.revision
         self._live[watch_id] = present
         await self._tell(rpc_pb2.WatchRequest(create_request=create), watch_id)
+        if 0 < create.start_revision < self._generator.compacted:
+            await self._cancelled(watch_id)
         await self._settled(watch_id)
         if all(response.canceled for response in self.left.log(watch_id).others[-1:]):
             del self._live[watch_id]  # refused, with its id or without
+
+    async def _cancelled(self, watch_id: int) -> None:
+        """A watch from before the compaction: etcd says so some 100 ms later, and names the newest compaction then."""
+        deadline = time.monotonic() + PATIENCE_S
+        for side in (self.left, self.right):
+            told = side.log(watch_id).others  # nothing if the watch was refused
+            while told and not any(response.canceled for response in told):
+                if time.monotonic() > deadline:
+                    return
+                await side.heard(0.2)
 
     async def _tell(self, request: rpc_pb2.WatchRequest, watch_id: int) -> None:
         """Send on both streams and wait until both have answered."""
