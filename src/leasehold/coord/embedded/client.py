@@ -72,10 +72,13 @@ class LocalClient(CoordFace):
 
     async def _read(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
         try:
-            return self._run(call)
-        finally:
-            if self.engine.unsettled:
-                await self._settle_read(timeout_s)
+            result = self._run(call)
+        except StoreError:
+            await self._settle_read(timeout_s)
+            raise
+        if self.engine.unsettled:
+            await self._settle_read(timeout_s)
+        return result
 
     async def _settle_read(self, timeout_s: float | None) -> None:
         """A read is never in doubt: nothing was changed by it."""

@@ -170,6 +170,8 @@ class Engine:
         with self.lock:
             if not self.unsettled:
                 return None
+            if self._failure is not None:
+                self.check_open()
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.setdefault(loop, []).append(future)
