@@ -89,6 +89,32 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
             node.kill()
 
 
+async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdCluster, tmp_path: Path) -> None:
+    """No decision looks at it: no failover, no lease gone, nothing lost."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    assert library is not None, "libfaketime is missing: run scripts/system-deps as root"
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    env = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, env=env) as nodes:
+        master = ",".join(nodes.addresses)
+        async with Lender(master, size=4 << 30) as lender:
+            leader = nodes.primary()
+            async with Burst(master, writers=2) as writers:
+                for jump in ("+3600s", "-3600s"):
+                    clock.write_text(jump)
+                    await asyncio.sleep(1.5)
+            assert writers.failures == [[], []]
+            assert nodes.primary() is leader
+            assert await missing(master, writers.acknowledged) == []
+            assert lender.remounts == 0
+
+
 async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guardian(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:

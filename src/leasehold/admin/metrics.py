@@ -55,7 +55,6 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
         ("paused", "1 while nobody may campaign", status.paused),
         ("connections", "open client connections", status.connections),
         ("held_answers", "answers that wait until what they show is durable (P1)", status.held_answers),
-        ("store_reachable", "1 while the coordination store answers", status.store_reachable),
         ("up_seconds", "how long this worker has run", status.up_ms / 1000),
         ("objects", "objects in the index", index.objects),
         ("unfinished_puts", "puts that have begun and not ended", index.unfinished),

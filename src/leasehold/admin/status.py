@@ -46,7 +46,6 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     held_answers: int = 0
     durability: str = "sync"
     index: IndexCounts = IndexCounts()
-    store_reachable: bool = True
     other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
     counters: dict[str, int] = {}
 

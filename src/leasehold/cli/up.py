@@ -18,7 +18,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from leasehold.base.errors import LeaseholdError
+from leasehold.admin.status import NodeStatus
+from leasehold.base.errors import LeaseholdError, PeerError
+from leasehold.cli.operate import call
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
@@ -97,6 +99,16 @@ def _says_200(url: str) -> bool:
         return False
 
 
+def _segments(where: Up) -> int:
+    """How many segments the primary knows of."""
+    found = 0
+    for admin in where.admin:
+        with contextlib.suppress(PeerError):
+            status = call(admin, "/api/status", NodeStatus)
+            found = max(found, status.index.segments if status.may_serve else 0)
+    return found
+
+
 def _address(port: int) -> str:
     """A loopback address; port 0 takes a free one."""
     if port == 0:
@@ -126,6 +138,8 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
         parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
+    for number, host in enumerate(parts[-2:], start=1):
+        host.wait(lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
         click.echo(f"host {number}   lends {segment}")
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,7 @@ class NodeProcess(ServerProcess):
         cluster: str = "mooncake_cluster",
         data_dir: Path | None = None,
         arguments: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
         self.data_dir = data_dir or Path(self._owned.name if self._owned else "")
@@ -42,9 +43,8 @@ class NodeProcess(ServerProcess):
         self.rpc_port, self.admin_port = free_ports(2)
         command = [sys.executable, "-m", "leasehold", "node", "--name", name, "--cluster", cluster, "--coord", coord]
         command += ["--rpc", self.rpc, "--admin", self.admin, "--data-dir", str(self.data_dir / "data")]
-        super().__init__(
-            f"node {name}", [*command, *arguments], log_path=self.data_dir / f"{name}.log", probe=self.answers
-        )
+        log_path = self.data_dir / f"{name}.log"
+        super().__init__(f"node {name}", [*command, *arguments], log_path=log_path, probe=self.answers, env=env)
 
     @property
     def rpc(self) -> str:
@@ -152,12 +152,19 @@ class NodeGroup:
     """Several nodes of one cluster over one store."""
 
     def __init__(
-        self, coord: str, count: int = 2, *, cluster: str, folder: Path, arguments: Sequence[str] = ()
+        self,
+        coord: str,
+        count: int = 2,
+        *,
+        cluster: str,
+        folder: Path,
+        arguments: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster = cluster
         self.nodes = [
-            NodeProcess(coord, f"n{number}", cluster=cluster, data_dir=folder / f"n{number}", arguments=arguments)
-            for number in range(1, count + 1)
+            NodeProcess(coord, name, cluster=cluster, data_dir=folder / name, arguments=arguments, env=env)
+            for name in (f"n{number}" for number in range(1, count + 1))
         ]
 
     @property
