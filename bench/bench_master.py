@@ -62,13 +62,19 @@ class Load:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
+    def _tell(self, step: str, name: str, size: int) -> str:
+        assert self._process.stdin is not None
+        print(step, name, size, SECONDS, sep=",", file=self._process.stdin, flush=True)
+        return self._line()
+
     def measure(self, name: str, size: int) -> tuple[float, float]:
         """(items per second, server CPU seconds per item)."""
-        assert self._process.stdin is not None
+        self._tell("prepare", name, size)
         before_s = self.master.cpu_s()
-        print(name, size, SECONDS, file=self._process.stdin, flush=True)
-        count, took = self._line().split()
-        return int(count) / float(took), (self.master.cpu_s() - before_s) / int(count)
+        count, took = self._tell("measure", name, size).split()
+        used_s = self.master.cpu_s() - before_s
+        self._tell("clean", name, size)
+        return int(count) / float(took), used_s / int(count)
 
     def close(self) -> None:
         self._process.kill()

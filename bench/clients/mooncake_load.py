@@ -16,7 +16,7 @@ VALUE = b"x" * 64
 
 
 def operations(store, size):
-    """name -> (how many items a call is, call). Puts are removed in between, unmeasured."""
+    """name -> a call of `size` items."""
     keys, made = KEYS[:size], [0]
 
     def fresh(count):
@@ -33,27 +33,34 @@ def operations(store, size):
     }
 
 
+GONE = [f"gone-{number:016d}" for number in range(2000)]
+
+
+def prepare(store, name):
+    """What has to be there before: not measured."""
+    for at in range(0, len(GONE), 500) if name == "remove" else ():
+        store.put_batch(GONE[at : at + 500], [VALUE] * 500)
+
+
+def clean(store, name):
+    """What must not stay: not measured either."""
+    if name.startswith("put"):
+        store.remove_by_regex("^fresh-", True)
+
+
 def measure(store, name, size, seconds):
-    if name == "remove":
-        keys = [f"gone-{number:016d}" for number in range(2000)]
-        for at in range(0, len(keys), 500):
-            store.put_batch(keys[at : at + 500], [VALUE] * 500)
-        start = time.perf_counter()
-        for key in keys:
-            store.remove(key)
-        return len(keys), time.perf_counter() - start
-    call, count = operations(store, size)[name], 0
-    call()
     start = time.perf_counter()
+    if name == "remove":
+        for key in GONE:
+            store.remove(key)
+        return len(GONE), time.perf_counter() - start
+    call, count = operations(store, size)[name], 0
     end = start + seconds
     while time.perf_counter() < end:
         for _ in range(20 if size == 1 else 2):
             call()
             count += size
-    took = time.perf_counter() - start
-    if name.startswith("put"):
-        store.remove_by_regex("^fresh-", True)
-    return count, took
+    return count, time.perf_counter() - start
 
 
 def main():
@@ -62,10 +69,12 @@ def main():
     store.put_batch(KEYS, [VALUE] * len(KEYS))
     print("ready", code, flush=True)
     for line in sys.stdin:
-        name, size, seconds = line.rsplit(maxsplit=2)
-        count, took = measure(store, name, int(size), float(seconds))
-        print(count, took, flush=True)
-    store.close()
+        step, name, size, seconds = line.rstrip("\n").split(",")
+        if step == "measure":
+            print(*measure(store, name, int(size), float(seconds)), flush=True)
+        else:
+            {"prepare": prepare, "clean": clean}[step](store, name)
+            print("done", flush=True)
 
 
 main()

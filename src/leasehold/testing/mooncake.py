@@ -72,9 +72,10 @@ def run_client(
 
 def cpu_s(pid: int) -> float:
     """Processor time that a process and its children have used so far, by all their threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    used_ns = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(cpu_s(int(each)) for each in children)
+    return used_ns / 1e9 + sum(cpu_s(int(each)) for each in children)
 
 
 class _Master(ServerProcess):
