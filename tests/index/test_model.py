@@ -34,4 +34,4 @@ def test_agrees_with_the_naive_model(seed: int) -> None:
         index.durable(index.last_n)
     for what in ("put_end", "hit", "miss", "remove", "remove forced", "evicted", "upsert beside",
                  "copy_end", "put_revoke", "false death", "unmount", "exists"):  # fmt: skip
-        assert driver.counts.get(what, 0) > 5, (what, driver.counts)
+        assert driver.counts.get(what, 0) > 2, (what, driver.counts)

@@ -89,14 +89,43 @@ class Allocator(Generic[Owner]):
             return -1
         return next(reversed(self._bins[low + (mask & -mask).bit_length() - 1]))
 
+    def take(self, offset: int, owner: Owner) -> bool:
+        """Take this place if a free block begins here and is long enough: the usual claim, in as few steps as it gets.
+
+        False: nothing was taken, and `in_the_way` and `claim` have to look closer.
+        """
+        length = (owner.size + _ROUND) & ~_ROUND
+        free = self._free
+        free_length = free.get(offset, 0)
+        rest = free_length - length
+        if rest < 0 or not free_length:
+            return False
+        del free[offset]
+        number = _class_of(free_length)
+        members = self._bins[number]
+        del members[offset]
+        if rest:
+            start = offset + length
+            free[start] = rest
+            self._free_ends[offset + free_length] = start
+            if _class_of(rest) == number:
+                members[start] = None
+            else:
+                self._bin(start, rest)
+        else:
+            del self._free_ends[offset + free_length]
+        if not members:
+            self._mask &= ~(1 << number)
+        self._own(offset, length, owner)
+        return True
+
     def claim(self, offset: int, owner: Owner) -> None:
         """Take exactly this place, which must be free (see `in_the_way`)."""
+        if self.take(offset, owner):
+            return
         length = (owner.size + _ROUND) & ~_ROUND
-        start = offset
-        free_length = self._free.get(offset, 0)
-        if not free_length:
-            start = self._free_start_before(offset)
-            free_length = self._free.get(start, 0)
+        start = self._free_start_before(offset)
+        free_length = self._free.get(start, 0)
         ensure(free_length >= offset - start + length, "P3 a claim on space that is not free", offset, owner.size)
         self._drop_free(start, free_length)
         if offset > start:
@@ -104,6 +133,9 @@ class Allocator(Generic[Owner]):
         rest = start + free_length - offset - length
         if rest:
             self._add_free(offset + length, rest)
+        self._own(offset, length, owner)
+
+    def _own(self, offset: int, length: int, owner: Owner) -> None:
         self.owners[offset] = owner
         row = self._rows.get(offset >> self._row_bits)
         if row is None:
@@ -186,6 +218,9 @@ class Allocator(Generic[Owner]):
     def _add_free(self, start: int, length: int) -> None:
         self._free[start] = length
         self._free_ends[start + length] = start
+        self._bin(start, length)
+
+    def _bin(self, start: int, length: int) -> None:
         number = _class_of(length)
         members = self._bins.get(number)
         if members is None:

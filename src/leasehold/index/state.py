@@ -165,6 +165,10 @@ class State:
     def _claim(self, segment: Segment, offset: int, owner: Owner, n: int) -> bool:
         """Take a place for record `n`. What is there is displaced, unless it is newer: then the claim is void."""
         space = segment.space
+        before = space.used_bytes
+        if space.take(offset, owner):
+            self.used_bytes += space.used_bytes - before
+            return True
         if not space.contains(offset, owner.size):
             raise Unappliable(f"record {n} claims space outside of segment {segment.spec.name!r}")
         blocking = space.in_the_way(offset, owner.size)

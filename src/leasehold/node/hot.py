@@ -258,21 +258,22 @@ class HotPaths:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
         gate, send, failures = self._gate, self._leaving.send, self._failures
+        vector, good = self._writer.vector, front[1] + b"\x01"
 
         def start(connection: Connection, seq: int, body: bytes) -> bytes | None:
             (client, key, size), _, at, width = read(body)
             config, tenant = configs(body, at, width)
-            chosen = config.for_one()
+            chosen = config.for_one
             if not isinstance(chosen, PutConfig):
                 return framed(seq, front[1] + failure(chosen))
             code, made, after = begin(gate.now_ms, client, tenant, key, size, chosen)
             if made is None:
                 return send(connection, seq, framed(seq, front[1] + failures[code]), after)
             try:
-                answer = framed(seq, front[1] + b"\x01" + self._writer.vector(made.replicas, made.size, 1))
+                answer = framed(seq, good + vector(made.replicas, size, 1))
             except LengthOverflow:
-                answer = framed(seq, front[4] + b"\x01" + self._writer.vector(made.replicas, made.size, 4))
-            return send(connection, seq, answer, after, space=True)
+                answer = framed(seq, front[4] + b"\x01" + vector(made.replicas, size, 4))
+            return send(connection, seq, answer, after, True)
 
         return start
 
@@ -296,7 +297,7 @@ class HotPaths:
                 width = 4
                 payload = self._started_many(results, width)
             answer = framed(seq, front[width] + counted(len(keys), width) + payload)
-            return send(connection, seq, answer, last, space=True)
+            return send(connection, seq, answer, last, True)
 
         return batch_start
 

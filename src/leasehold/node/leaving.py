@@ -29,9 +29,10 @@ class Leaving:
             self._told_n = self._index.last_n
             self._decided()
 
-    def send(self, connection: Connection, seq: int, frame: bytes, after: int, *, space: bool = False) -> bytes | None:
+    def send(self, connection: Connection, seq: int, frame: bytes, after: int, space: bool = False) -> bytes | None:
         """The frame itself if it may leave now; else None, and it leaves when record `after` may be told."""
-        self.tell()
+        if self._index.last_n != self._told_n:
+            self.tell()
         if after <= (self.gate.durable_n if space else self.gate.acked_n):
             return frame
         connection.send_when_durable(after, seq, frame, space=space)

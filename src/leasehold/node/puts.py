@@ -20,12 +20,7 @@ class BatchConfig(Struct, frozen=True):
     code: int
     base: PutConfig
     groups: list[bytes] | None
-
-    def for_one(self) -> PutConfig | int:
-        """The config, or an error code."""
-        if self.code or self.groups is None:
-            return self.code or self.base
-        return self._grouped(self.groups[0]) if len(self.groups) == 1 else Code.BAD_PARAMS
+    for_one: PutConfig | int  # the config of a single object, or an error code
 
     def for_many(self, count: int) -> list[PutConfig] | int:
         """One config for each of `count` objects, or an error code for all."""
@@ -33,10 +28,11 @@ class BatchConfig(Struct, frozen=True):
             return self.code
         if self.groups is None:
             return [self.base] * count
-        return [self._grouped(group) for group in self.groups] if len(self.groups) == count else Code.BAD_PARAMS
+        return [_grouped(self.base, group) for group in self.groups] if len(self.groups) == count else Code.BAD_PARAMS
 
-    def _grouped(self, group: bytes) -> PutConfig:
-        return msgspec.structs.replace(self.base, group=group)
+
+def _grouped(base: PutConfig, group: bytes) -> PutConfig:
+    return msgspec.structs.replace(base, group=group)
 
 
 def config_of(
@@ -58,7 +54,11 @@ def config_of(
         native=native,
         data_type=config.data_type,
     )
-    return BatchConfig(_verdict(config, soft_pin_ttl_max_ms), base, config.group_ids)
+    code, groups = _verdict(config, soft_pin_ttl_max_ms), config.group_ids
+    single: PutConfig | int = code or base
+    if not code and groups is not None:
+        single = _grouped(base, groups[0]) if len(groups) == 1 else Code.BAD_PARAMS
+    return BatchConfig(code, base, groups, single)
 
 
 def _verdict(config: m.ReplicateConfig, soft_pin_ttl_max_ms: int) -> int:
