@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from leasehold.base.errors import CallerError, InvalidArgument, LeaseholdError, Unavailable
-from leasehold.cache import client_machine as c
+from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
 from leasehold.cache.checks import objection_to_key, objection_to_write
 from leasehold.cache.client_machine import ClientMachine

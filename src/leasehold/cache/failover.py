@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from leasehold.base.errors import LeaseholdError, NotHeld
+from leasehold.base.errors import CallerError, LeaseholdError, NotHeld
 from leasehold.cache.authority import Authority
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore
@@ -40,6 +40,11 @@ async def run_in_office(
             async with Session.open(coord, ttl_s=ttl_s) as session:
                 await _one_term(session, store(), settings, install, name, prefix)
         except (LeaseholdError, OSError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # leaving the office failed, but leaving was asked for
+                raise asyncio.CancelledError from error
+            if isinstance(error, CallerError) and not isinstance(error, NotHeld):
+                raise  # a closed client, a bad setting: trying again changes nothing
             log.warning("cache authority is out of office", reason=str(error))
         await asyncio.sleep(_PAUSE_S)
 

@@ -16,7 +16,22 @@ from msgspec import Struct
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.cache.authority import Authority
-from leasehold.cache.model import Answer, Changed, Drop, FromAuthority, FromClient, Hello, Outcome
+from leasehold.cache.model import (
+    ABSENT,
+    Answer,
+    Ask,
+    Changed,
+    Code,
+    Drop,
+    FromAuthority,
+    FromClient,
+    Hello,
+    Item,
+    Outcome,
+    Subscribe,
+    Unsubscribe,
+    Write,
+)
 from leasehold.wire.connection import Connection
 from leasehold.wire.rpc import implement, method, push
 from leasehold.wire.server import Server, listen
@@ -113,9 +128,8 @@ class CacheServer:
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
         authority = self._authority
-        if authority is None:
-            connection.abort("no authority is in office here")
-            return Parcel(encode([]))
+        if authority is None:  # an answer, not a closed door: so the caller knows that nothing was done
+            return Parcel(encode([refusal for message in _unpacked(parcel) for refusal in _not_serving(message)]))
         peer = self._peers.get(connection)
         for message in _unpacked(parcel):
             if peer is None:
@@ -132,6 +146,14 @@ class CacheServer:
 
     def _forget(self, connection: Connection) -> None:
         self._peers.pop(connection, None)
+
+
+def _not_serving(message: FromClient) -> list[FromAuthority]:
+    if isinstance(message, Ask):
+        return [Answer(message.seq, tuple(Item(key, None, ABSENT, 0, Code.NOT_SERVING) for key in message.keys))]
+    if isinstance(message, Write | Subscribe | Unsubscribe):
+        return [Outcome(message.seq, Code.NOT_SERVING, ABSENT, "no authority is in office here")]
+    return []
 
 
 def _unpacked(parcel: Parcel) -> list[FromClient]:

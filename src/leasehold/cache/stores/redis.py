@@ -5,13 +5,14 @@ Each step is one script, so tokens are compared where the value is written.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from redis.asyncio import Redis
+from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cache.errors import TokenRefused
 from leasehold.cache.model import Version
 from leasehold.cache.stores.api import Kept, Opened
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 _OPEN: Final = """
 local s = redis.call('HMGET', KEYS[1], 'epoch', 'term_ms', 'clean')
@@ -46,6 +47,8 @@ class RedisStore:
     is_memory = False
 
     def __init__(self, url: str, prefix: bytes = b"leasehold:cache:", *, timeout_s: float = 2.0) -> None:
+        from redis.asyncio import Redis  # a slow import, for those who use it
+
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
         self._state, self._tombs, self._values = prefix + b"state", prefix + b"tombs", prefix + b"v:"
         self._epoch = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from leasehold.cache import client_machine as c
+from leasehold.cache import client_events as c
 from leasehold.cache import events as e
 from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.client_machine import ClientMachine
@@ -19,8 +19,9 @@ from leasehold.testing.checkers import Operation
 
 KEYS = 50
 CLIENTS = 16
+HOT_TAIL = b"k%d" % (KEYS - 1)  # where the tail of the distribution gathers
 STORE_TIMEOUT_MS = 100
-WRITE_TIMEOUT_MS = 3_000
+READ_TIMEOUT_MS = 3_000
 
 
 class Rules:
@@ -58,7 +59,7 @@ class AuthorityProcess(Process):
             term_ms=world.weather.term_ms,
             drift_ppm=world.weather.drift_ppm,
             holders_per_key_max=world.weather.holders_per_key_max,
-            entries_max=KEYS // 2,
+            entries_max=world.weather.authority_entries_max,
         )
         self._campaign()
 
@@ -225,23 +226,23 @@ class ClientProcess(Process):
             others = [b"k%d" % chance.randrange(KEYS) for _ in range(3)] if chance.random() < 0.05 else []
             for each in sorted({key, *others}):  # sets of bytes have another order in every process
                 waiter = self._call(each, "read", None)
-                self._feed(c.Get((each,), waiter, self.now_ms() + WRITE_TIMEOUT_MS))
+                self._feed(c.Get((each,), waiter, self.now_ms() + READ_TIMEOUT_MS))
             return
         self._write(key)
 
     def _write(self, key: bytes) -> None:
         chance = self.world.chance
-        mode = chance.choice(self.world.weather.modes)
+        mode, timeout_ms = chance.choice(self.world.weather.modes), self.world.weather.write_timeout_ms
         # Deletions only of cold keys: all write the same value, and the checker must try their orders.
-        deletes = len(key) > 2 and chance.random() < 0.2
+        deletes = len(key) > 2 and key != HOT_TAIL and chance.random() < 0.2
         value = None if deletes else self._sim.unique_value()
         if key in self._version_of and chance.random() < 0.3:
             version, seen = self._version_of[key]
             waiter = self._call(key, "cas", (seen, value))
-            self._feed(c.Put(key, value, waiter, mode, WRITE_TIMEOUT_MS, version))
+            self._feed(c.Put(key, value, waiter, mode, timeout_ms, version))
         else:
             waiter = self._call(key, "write", value)
-            self._feed(c.Put(key, value, waiter, mode, WRITE_TIMEOUT_MS))
+            self._feed(c.Put(key, value, waiter, mode, timeout_ms))
 
     def _call(self, key: bytes, what: str, argument: object) -> int:
         self._waiter += 1

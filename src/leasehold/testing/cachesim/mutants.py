@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.cells import Cell, Pending, Request
-from leasehold.cache.client_machine import ClientMachine, Deliver, Flight
+from leasehold.cache.client_events import Deliver
+from leasehold.cache.client_machine import ClientMachine, Flight
 from leasehold.cache.events import StoreUnknown
 from leasehold.cache.model import Code, Item
 from leasehold.leases.arithmetic import holder_deadline_ms

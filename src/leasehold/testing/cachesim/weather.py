@@ -26,6 +26,8 @@ class Weather(Struct, frozen=True):
     store_unknown: float
     store_late_ms: tuple[int, int]
     holders_per_key_max: int
+    authority_entries_max: int
+    write_timeout_ms: int
     write_share: float
     modes: tuple[str, ...]
 
@@ -50,9 +52,11 @@ def weather_for(seed: int) -> Weather:
         authority_down_ms=(5, 200),
         failover=chance.random() < 0.3,
         office_ttl_ms=chance.choice([200, 400]),
-        store_unknown=chance.choice([0.0, 0.05, 0.15]),
+        store_unknown=chance.choice([0.0, 0.1, 0.3]),
         store_late_ms=(100, 1_500),
         holders_per_key_max=chance.choice([2, 100, 100]),
+        authority_entries_max=chance.choice([4, 25]),
+        write_timeout_ms=chance.choice([100, 3_000]),
         write_share=chance.choice([0.05, 0.15, 0.3]),
         modes=chance.choice([("callback",), ("wait",), ("callback", "wait", "fail"), ("callback", "wait")]),
     )

@@ -1,0 +1,308 @@
+"""The authority's decisions, step by step: the schedules that broke earlier drafts, by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.base import limits
+from leasehold.cache import events as e
+from leasehold.cache.authority_machine import AuthorityMachine
+from leasehold.cache.model import (
+    ABSENT,
+    Ack,
+    Answer,
+    Ask,
+    Code,
+    Drop,
+    FromAuthority,
+    Hello,
+    Outcome,
+    Release,
+    Subscribe,
+    Version,
+    Write,
+)
+from leasehold.cache.settings import AuthoritySettings
+
+TERM_MS = 1_000
+
+
+class Desk:
+    """An authority with its store at hand: what was sent, per client."""
+
+    def __init__(self, *, stores: bool = True, term_before_ms: int = 0, **settings: Any) -> None:
+        chosen = AuthoritySettings(term_ms=TERM_MS, drift_ppm=0, **settings)
+        self.machine = AuthorityMachine(0, chosen, 7, term_before_ms=term_before_ms)
+        self.stores = stores
+        self.sent: list[tuple[str, FromAuthority]] = []
+        self.held_back: list[e.Store] = []
+        self.effects: list[e.Effect] = []
+        self.kept: dict[bytes, tuple[bytes | None, Version]] = {}
+
+    def feed(self, now_ms: int, event: e.Event) -> None:
+        for effect in self.machine.handle(now_ms, event):
+            self.effects.append(effect)
+            match effect:
+                case e.Send(client, message):
+                    self.sent.append((client, message))
+                case e.Load(key):
+                    self.feed(now_ms, e.Loaded(key, *self.kept.get(key, (None, ABSENT))))
+                case e.Store(key, value, token) if self.stores:
+                    self.kept[key] = (value, token)
+                    self.feed(now_ms, e.Stored(key, token))
+                case e.Store():
+                    self.held_back.append(effect)
+
+    def tell(self, now_ms: int, client: str, message: Ask | Write | Ack | Hello | Release | Subscribe) -> None:
+        self.feed(now_ms, e.Received(client, message))
+
+    def read(self, now_ms: int, client: str, key: bytes = b"k", seq: int = 1) -> tuple[bytes | None, int]:
+        """The value and the term of the lease that came with it."""
+        self.tell(now_ms, client, Ask(seq, (key,)))
+        answer = self.sent.pop()[1]
+        assert isinstance(answer, Answer)
+        assert answer.items[0].code is Code.OK
+        return answer.items[0].value, answer.items[0].term_ms
+
+    def outcomes(self, client: str) -> list[Code]:
+        return [message.code for name, message in self.sent if name == client and isinstance(message, Outcome)]
+
+    def drops(self, client: str) -> tuple[tuple[bytes, Version], ...]:
+        """What the client was told to drop, once."""
+        found = [m for name, m in self.sent if name == client and isinstance(m, Drop)]
+        self.sent = [(name, m) for name, m in self.sent if not (name == client and isinstance(m, Drop))]
+        return tuple(pair for drop in found for pair in drop.keys)
+
+
+def put(seq: int, value: bytes, mode: str = "callback", key: bytes = b"k", timeout_ms: int = 10_000) -> Write:
+    return Write(seq, key, value, mode, None, timeout_ms)
+
+
+def test_schedule_6a_no_lease_on_reads_while_holders_are_called_back() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    assert desk.read(0, "h") == (b"v1", TERM_MS)
+    assert desk.read(0, "g") == (b"v1", TERM_MS)
+    desk.tell(1, "w", put(2, b"v2"))
+    desk.tell(2, "h", Ack(desk.drops("h")))
+    assert desk.read(3, "h", seq=2) == (b"v1", 0)
+    assert desk.outcomes("w") == [Code.OK]
+    desk.tell(4, "g", Ack(desk.drops("g")))
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+    assert desk.read(5, "h", seq=3) == (b"v2", TERM_MS)
+
+
+def test_wait_mode_tells_nobody_and_caps_new_leases_at_the_latest_end() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(100, "w", put(2, b"v2", mode="wait"))
+    assert desk.drops("h") == ()
+    assert desk.read(400, "g") == (b"v1", 600)
+    desk.feed(999, e.Tick())
+    assert desk.outcomes("w") == [Code.OK]
+    desk.feed(1_000, e.Tick())
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+
+
+def test_fail_mode_changes_nothing_while_a_lease_is_out() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2", mode="fail"))
+    assert desk.outcomes("w") == [Code.OK, Code.BUSY]
+    assert desk.read(2, "g") == (b"v1", TERM_MS)
+    desk.tell(1_002, "w", put(3, b"v2", mode="fail"))
+    assert desk.outcomes("w")[-1] is Code.OK
+
+
+def test_a_write_is_never_starved_by_readers_and_waits_no_longer_than_the_latest_lease() -> None:
+    for mode in ("callback", "wait"):
+        desk = Desk()
+        desk.tell(0, "w", put(1, b"v1"))
+        desk.read(0, "dead")
+        desk.tell(10, "w", put(2, b"v2", mode=mode))
+        for now_ms in range(20, 1_000, 20):
+            desk.read(now_ms, f"r{now_ms}")
+        desk.feed(1_000, e.Tick())
+        assert desk.outcomes("w") == [Code.OK, Code.OK], mode
+
+
+def test_schedule_22f_untracked_holders_are_sticky() -> None:
+    desk = Desk(holders_per_key_max=1)
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.read(50, "untracked")
+    desk.tell(100, "w", put(2, b"v2"))
+    desk.tell(101, "h", Ack(desk.drops("h")))
+    assert desk.outcomes("w") == [Code.OK]
+    desk.feed(1_050, e.Tick())
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+
+
+def test_a_late_write_does_not_override_the_lease_that_its_writer_asked_for_afterwards() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "w", seq=9)
+    desk.tell(1, "w", put(5, b"late"))
+    assert desk.outcomes("w") == [Code.OK]
+    desk.tell(2, "w", Ack(desk.drops("w")))
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+
+
+def test_the_writer_itself_is_not_called_back() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "w", seq=2)
+    desk.tell(1, "w", put(3, b"v2"))
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+
+
+def test_schedule_9_after_a_restart_reads_at_once_and_writes_after_the_old_maximum_term() -> None:
+    desk = Desk(term_before_ms=5_000)
+    assert desk.read(0, "r") == (None, TERM_MS)
+    desk.tell(10, "w", put(1, b"v1"))
+    desk.feed(4_999, e.Tick())
+    assert desk.outcomes("w") == []
+    desk.feed(5_001, e.Tick())
+    assert desk.outcomes("w") == [Code.OK]
+    assert any(isinstance(effect, e.SettleTerm) for effect in desk.effects)
+
+
+def test_schedule_h13_after_an_unknown_store_no_lease_until_a_newer_token_stands() -> None:
+    desk = Desk(stores=False)
+    for mode in ("callback", "wait"):
+        key = mode.encode()
+        desk.tell(0, "w", put(1, b"v2", mode=mode, key=key))
+        first = desk.held_back.pop()
+        desk.feed(100, e.StoreUnknown(key, first.token, "timed out"))
+        assert desk.read(101, "r", key) == (None, 0)
+        desk.feed(200, e.Tick())
+        second = desk.held_back.pop()
+        assert second.token > first.token
+        desk.feed(201, e.Stored(key, first.token))  # the first one was heard of after all: it proves nothing now
+        assert desk.read(202, "r", key) == (None, 0)
+        desk.feed(210, e.Stored(key, second.token))
+        assert desk.read(211, "r", key) == (b"v2", TERM_MS)
+
+
+def test_a_refused_token_ends_the_office() -> None:
+    desk = Desk(stores=False)
+    desk.tell(0, "w", put(1, b"v2"))
+    desk.feed(5, e.StoreRefused(b"k", desk.held_back[0].token))
+    assert desk.outcomes("w") == [Code.NOT_SERVING]
+    assert any(isinstance(effect, e.Deposed) for effect in desk.effects)
+    desk.sent.clear()
+    desk.tell(6, "r", Ask(1, (b"k",)))
+    assert desk.sent == []
+
+
+def test_schedule_22d_versions_are_never_used_twice() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    old = desk.kept[b"k"][1]
+    desk.tell(1, "w", Write(2, b"k", None))
+    desk.tell(2, "w", put(3, b"v1"))
+    desk.tell(3, "w", Write(4, b"k", b"v9", "callback", old))
+    assert desk.outcomes("w") == [Code.OK, Code.OK, Code.OK, Code.CONFLICT]
+
+
+def test_right_to_serve_is_checked_before_every_answer() -> None:
+    desk = Desk()
+    desk.feed(0, e.Right(500))
+    assert desk.read(499, "r") == (None, TERM_MS)
+    desk.tell(500, "r", Ask(2, (b"k",)))
+    message = desk.sent[-1][1]
+    assert isinstance(message, Answer)
+    assert message.items[0].code is Code.NOT_SERVING
+    desk.tell(501, "w", put(1, b"x"))
+    assert desk.outcomes("w") == [Code.NOT_SERVING]
+
+
+def test_acks_of_strangers_and_late_ones_change_nothing() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2"))
+    dropped = desk.drops("h")
+    desk.tell(2, "stranger", Ack(dropped))
+    desk.tell(2, "h", Ack(((b"k", Version(1, 1)),)))
+    desk.tell(2, "h", Ack(((b"never heard of", Version(1, 1)),)))
+    assert desk.outcomes("w") == [Code.OK]
+    assert desk.machine.acks_ignored == 3
+
+
+def test_a_client_that_comes_back_is_reminded_of_what_it_must_drop() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2"))
+    first = desk.drops("h")
+    desk.tell(2, "h", Hello("h"))
+    assert desk.drops("h") == first
+
+
+def test_a_client_that_leaves_is_not_waited_for() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2"))
+    desk.tell(2, "h", Release())
+    assert desk.outcomes("w") == [Code.OK, Code.OK]
+
+
+def test_clean_stop_only_when_no_lease_is_live() -> None:
+    desk = Desk()
+    desk.read(0, "h")
+    desk.feed(1, e.Stop())
+    assert not any(isinstance(effect, e.MarkClean) for effect in desk.effects)
+    desk.tell(2, "h", Release())
+    assert any(isinstance(effect, e.MarkClean) for effect in desk.effects)
+
+
+def test_a_write_whose_time_runs_out_while_leases_are_out_has_not_happened() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2", timeout_ms=100))
+    desk.feed(101, e.Tick())
+    assert desk.outcomes("w") == [Code.OK, Code.EXPIRED]
+    assert desk.read(2_000, "r") == (b"v1", TERM_MS)
+
+
+def test_bad_input_is_refused_and_changes_nothing() -> None:
+    desk = Desk()
+    bad = [
+        put(1, b"x", key=b""),
+        put(1, b"x", key=b"k" * (limits.cache_key_bytes_max + 1)),
+        put(1, b"x" * (limits.cache_value_bytes_max + 1)),
+        put(1, b"x", mode="sometimes"),
+        put(1, b"x", timeout_ms=0),
+        put(1, b"x", timeout_ms=10**15),
+    ]
+    for write in bad:
+        desk.tell(0, "w", write)
+    assert desk.outcomes("w") == [Code.BAD_REQUEST] * len(bad)
+    assert desk.kept == {}
+    desk.tell(0, "r", Ask(1, (b"",)))
+    message = desk.sent[-1][1]
+    assert isinstance(message, Answer)
+    assert message.items[0].code is Code.BAD_REQUEST
+
+
+def test_only_changes_that_took_effect_are_told_to_subscribers() -> None:
+    desk = Desk()
+    desk.tell(0, "s", Subscribe(1, b"conf/"))
+    desk.tell(1, "w", put(1, b"x", key=b"conf/a"))
+    desk.tell(1, "w", put(2, b"x", key=b"other"))
+    told = [type(message).__name__ for name, message in desk.sent if name == "s"]
+    assert told == ["Outcome", "Changed"]
+
+
+def test_adaptive_terms_follow_the_benefit_factor() -> None:
+    desk = Desk(adaptive=True)
+    assert desk.read(0, "r")[1] == TERM_MS  # nothing written yet: a lease always pays
+    for now_ms in range(1, 200):
+        desk.tell(now_ms, "w", put(now_ms, b"x"))
+        desk.tell(now_ms, "r", Ack(desk.drops("r")))
+    assert desk.read(201, "r", seq=9) == (b"x", 0)

@@ -1,0 +1,352 @@
+"""Authority and clients as running things: over the wire and in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import leasehold
+from leasehold.base.errors import CallerError, InvalidArgument, Unavailable, UnknownOutcome
+from leasehold.cache import (
+    ABSENT,
+    Authority,
+    AuthoritySettings,
+    Busy,
+    CacheServer,
+    Client,
+    ClientSettings,
+    Conflict,
+    CoordStore,
+    Expired,
+    HookStore,
+    MemoryStore,
+    SqliteStore,
+    SyncClient,
+    Version,
+    run_in_office,
+)
+from leasehold.testing.cache import CacheProcess
+from leasehold.testing.waiting import until
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[CacheServer]:
+    authority = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=2_000))
+    served = CacheServer()
+    served.install(authority)
+    yield served
+    await authority.close(drain_s=0.05)
+    served.close()
+
+
+async def test_a_write_is_seen_by_everybody_at_once(server: CacheServer) -> None:
+    async with Client(server.address) as one, Client(server.address) as two, Client(server.address) as three:
+        assert await one.get(b"k") is None
+        for number in range(20):
+            value = b"%d" % number
+            await one.put(b"k", value)
+            assert [await reader.get(b"k") for reader in (one, two, three)] == [value] * 3
+        assert two.statistics().callbacks == 19
+
+
+async def test_hits_ask_nobody(server: CacheServer) -> None:
+    async with Client(server.address) as client:
+        await client.put(b"k", b"v")
+        for _ in range(1_000):
+            assert await client.get(b"k") == b"v"
+        assert client.statistics().misses == 1
+        assert client.statistics().hits == 999
+        assert client.get_local(b"k") is not None
+        assert client.get_local(b"other") is None
+
+
+async def test_concurrent_misses_and_many_keys_ask_once(server: CacheServer) -> None:
+    async with Client(server.address) as client:
+        keys = [b"k%d" % number for number in range(50)]
+        await asyncio.gather(*(client.put(key, key) for key in keys))
+        found = await asyncio.gather(*(client.get_many(keys) for _ in range(5)))
+        assert all(each == {key: key for key in keys} for each in found)
+        assert await client.get_many([]) == {}
+        assert client.machine._seq == 51
+
+
+async def test_compare_and_set(server: CacheServer) -> None:
+    async with Client(server.address) as client:
+        version = await client.put(b"k", b"1", expect=ABSENT)
+        with pytest.raises(Conflict) as conflict:
+            await client.put(b"k", b"2", expect=ABSENT)
+        assert conflict.value.current == version
+        seen = await client.get_versioned(b"k")
+        assert seen.version == version
+        await client.put(b"k", b"2", expect=seen.version)
+        with pytest.raises(Conflict):
+            await client.delete(b"k", expect=seen.version)
+        await client.delete(b"k")
+        assert await client.get(b"k") is None
+        await client.put(b"k", b"3", expect=ABSENT)
+
+
+async def test_modes(server: CacheServer) -> None:
+    async with Client(server.address) as holder, Client(server.address) as writer:
+        await writer.put(b"k", b"1")
+        await holder.get(b"k")
+        with pytest.raises(Busy):
+            await writer.put(b"k", b"2", mode="fail")
+        with pytest.raises(Expired):
+            await writer.put(b"k", b"2", mode="wait", timeout_s=0.2)
+        assert await holder.get(b"k") == b"1"
+        started = time.monotonic()
+        await writer.put(b"k", b"2", mode="wait")
+        assert time.monotonic() - started < 2.1
+        assert await holder.get(b"k") == b"2"
+
+
+async def test_no_reader_waits_for_a_writer(server: CacheServer) -> None:
+    """A holder that does not answer holds the write up, but nobody's read."""
+    async with Client(server.address) as writer, Client(server.address) as reader:
+        silent = Client(server.address)
+        await writer.put(b"k", b"1")
+        await silent.get(b"k")
+        silent._link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
+        silent._closed = True
+        await reader.get(b"k")
+        write = asyncio.ensure_future(writer.put(b"k", b"2"))
+        await until(lambda: reader.get_local(b"k") is None, "the reader was called back")
+        started = time.monotonic()
+        assert await reader.get(b"k") == b"1"
+        assert time.monotonic() - started < 0.5
+        assert not write.done()
+        await write
+        assert time.monotonic() - started < 2.2
+        assert await reader.get(b"k") == b"2"
+
+
+async def test_subscription(server: CacheServer) -> None:
+    async with (
+        Client(server.address) as writer,
+        Client(server.address) as reader,
+        reader.subscribe(b"conf/") as changes,
+    ):
+        version = await writer.put(b"conf/a", b"1")
+        await writer.put(b"elsewhere", b"1")
+        change = await asyncio.wait_for(anext(changes), 5)
+        assert (change.key, change.version) == (b"conf/a", version)
+        reader._cut()
+        await reader.get(b"anything")
+        change = await asyncio.wait_for(anext(changes), 5)
+        assert change.missed
+        await writer.delete(b"conf/a")
+        assert (await asyncio.wait_for(anext(changes), 5)).key == b"conf/a"
+
+
+async def test_bad_input_is_refused_by_name(server: CacheServer) -> None:
+    async with Client(server.address) as client:
+        for call in (
+            lambda: client.get(b""),
+            lambda: client.get("text"),  # type: ignore[arg-type]  # the point
+            lambda: client.put(b"k" * 5_000, b""),
+            lambda: client.put(b"k", b"x" * (1024 * 1024 + 1)),
+            lambda: client.put(b"k", b"", mode="sometimes"),
+            lambda: client.put(b"k", b"", timeout_s=0),
+        ):
+            with pytest.raises(InvalidArgument):
+                await call()
+    with pytest.raises(CallerError):
+        await client.get(b"k")
+    with pytest.raises(InvalidArgument):
+        Client("nowhere")
+    with pytest.raises(CallerError):
+        await Authority.open(MemoryStore(), AuthoritySettings(term_ms=1))
+
+
+async def test_garbage_on_the_port_harms_nobody(server: CacheServer) -> None:
+    host, _, port = server.address.rpartition(":")
+    async with Client(server.address) as client:
+        await client.put(b"k", b"v")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 20)
+        assert await reader.read() == b""
+        writer.close()
+        assert await client.get_many([b"k"]) == {b"k": b"v"}
+
+
+async def test_no_authority_is_told_in_time() -> None:
+    client = Client("127.0.0.1:1", ClientSettings(timeout_ms=200))
+    with pytest.raises(Unavailable):
+        await client.get(b"k")
+    await client.close()
+
+
+async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path: Path) -> None:
+    settings = AuthoritySettings(term_ms=600)
+    first = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
+    holder = Client(first)
+    await holder.put(b"k", b"1")
+    assert await holder.get(b"k") == b"1"
+    first.kill()  # with a lease out, and no word to anybody
+
+    second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
+    async with Client(second) as client:
+        started = time.monotonic()
+        assert await client.get(b"k") == b"1"
+        assert time.monotonic() - started < 0.3
+        await client.put(b"k", b"2")
+        assert 0.55 < time.monotonic() - started < 1.5
+        assert holder.get_local(b"k") is None  # by its own clock
+    assert await second.close()
+
+    third = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
+    async with Client(third) as client:
+        started = time.monotonic()
+        await client.put(b"k", b"3")  # after a clean stop nobody waits
+        assert time.monotonic() - started < 0.3
+    await third.close()
+
+
+async def test_schedule_h13b_no_marker_while_a_lease_is_live(tmp_path: Path) -> None:
+    settings = AuthoritySettings(term_ms=5_000)
+    first = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
+    holder = Client(first)
+    await holder.get(b"k")
+    holder.machine.handle = lambda now_ms, event: []  # type: ignore[method-assign]  # a client that does not listen
+    assert not await first.close(drain_s=0.1)
+    second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
+    assert second.machine.writes_from_ms > second._clock.now_ms() + 4_000
+    second.kill()
+
+
+async def test_unknown_outcome_of_the_store_behind_ends_under_a_newer_token() -> None:
+    tokens: list[Version] = []
+    kept: dict[bytes, bytes | None] = {}
+
+    async def load(key: bytes) -> bytes | None:
+        return kept.get(key)
+
+    async def store(key: bytes, value: bytes | None, token: Version) -> None:
+        tokens.append(token)
+        if len(tokens) == 1:
+            raise TimeoutError("no answer")
+        kept[key] = value
+
+    authority = await Authority.open(HookStore(load, store), AuthoritySettings(term_ms=50))
+    async with Client(authority) as client:
+        version = await client.put(b"k", b"v")
+        assert version == tokens[1] > tokens[0]
+        assert await client.get(b"k") == b"v"
+    await authority.close()
+
+
+async def test_failover_over_an_election(prefix: bytes) -> None:
+    settings = AuthoritySettings(term_ms=300)
+    name = prefix.decode()
+    async with await leasehold.connect("memory://") as coord:
+        servers = [CacheServer(), CacheServer()]
+        offices = [
+            asyncio.ensure_future(
+                run_in_office(
+                    coord,
+                    lambda: CoordStore(coord, prefix),
+                    settings,
+                    server.install,
+                    name=f"n{number}",
+                    prefix=name + "office",
+                    ttl_s=2,
+                )
+            )
+            for number, server in enumerate(servers)
+        ]
+        async with Client([server.address for server in servers]) as client:
+            await client.put(b"k", b"1")
+            assert await client.get(b"k") == b"1"
+            first = next(number for number, server in enumerate(servers) if server._authority is not None)
+            offices[first].cancel()
+            await asyncio.wait([offices[first]])
+            await client.put(b"k", b"2")
+            assert await client.get(b"k") == b"2"
+            assert servers[1 - first]._authority is not None
+        offices[1 - first].cancel()
+        await asyncio.wait(offices)
+        for server in servers:
+            server.close()
+
+
+async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(server: CacheServer) -> None:
+    async with Client(server.address) as holder, Client(server.address) as client:
+        await holder.put(b"k", b"1")
+        await holder.get(b"k")
+        write = asyncio.ensure_future(client.put(b"k", b"2", mode="wait"))
+        await until(lambda: bool(client.machine._writings), "the write is on its way")
+        await asyncio.sleep(0.05)
+        client._cut()
+        with pytest.raises(UnknownOutcome):
+            await write
+        assert await client.get(b"k") in (b"1", b"2")
+
+
+def test_sync_client_and_fork() -> None:
+    """The child of a fork has an identity of its own and nothing of its parent's cache."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> CacheServer:
+        served = CacheServer()
+        served.install(await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000)))
+        return served
+
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    client = SyncClient(server.address)
+    client.put(b"k", b"1")
+    assert client.get(b"k") == b"1"
+    assert client.get_many([b"k", b"x"]) == {b"k": b"1", b"x": None}
+    identity = client._client.identity
+    child = os.fork()
+    if child == 0:
+        same = client._client.identity == identity
+        os._exit(int(same or client._client.get_local(b"k") is not None))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client._client.identity == identity
+    assert client.get(b"k") == b"1"
+    client.delete(b"k")
+    assert client.get_versioned(b"k").version == ABSENT
+    assert client.statistics().hits >= 1
+    client.close()
+    loop.call_soon_threadsafe(loop.stop)
+
+
+def test_a_stopped_process_serves_nothing_stale(tmp_path: Path) -> None:
+    """SIGSTOP past the lease, then SIGCONT: the first thing it answers is the new value."""
+    script = (
+        "import sys, time\nfrom leasehold.cache import SyncClient\n"
+        "client = SyncClient(sys.argv[1])\n"
+        "for line in sys.stdin:\n    print(client.get(b'k').decode(), flush=True)\n"
+    )
+    with CacheProcess(tmp_path, "--term", "500ms") as served, SyncClient(served.address) as writer:
+        writer.put(b"k", b"1")
+        reader = subprocess.Popen(
+            [sys.executable, "-c", script, served.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        try:
+            print(file=reader.stdin, flush=True)
+            assert reader.stdout.readline().strip() == "1"
+            os.kill(reader.pid, signal.SIGSTOP)
+            print(file=reader.stdin, flush=True)
+            started = time.monotonic()
+            writer.put(b"k", b"2")
+            assert time.monotonic() - started < 1.5
+            os.kill(reader.pid, signal.SIGCONT)
+            assert reader.stdout.readline().strip() == "2"
+        finally:
+            reader.kill()
+            reader.wait()

@@ -1,0 +1,206 @@
+"""The client's decisions, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.cache import client_events as c
+from leasehold.cache.client_machine import ClientMachine
+from leasehold.cache.model import (
+    ABSENT,
+    Ack,
+    Answer,
+    Ask,
+    Code,
+    Drop,
+    FromAuthority,
+    Item,
+    Outcome,
+    Release,
+    Version,
+    Write,
+)
+from leasehold.cache.settings import ClientSettings
+
+V1, V2 = Version(1, 1), Version(1, 2)
+
+
+class Seat:
+    """A client at which answers come in by hand."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.machine = ClientMachine(ClientSettings(drift_ppm=0, attempt_timeout_ms=500, **settings))
+        self.out: list[object] = []
+        self.told: list[object] = []
+        self._waiter = 0
+
+    def feed(self, now_ms: int, event: c.ClientEvent) -> None:
+        for effect in self.machine.handle(now_ms, event):
+            if isinstance(effect, c.Transmit):
+                self.out.append(effect.message)
+            else:
+                self.told.append(effect)
+
+    def get(self, now_ms: int, *keys: bytes) -> int:
+        self._waiter += 1
+        self.feed(now_ms, c.Get(keys or (b"k",), self._waiter, now_ms + 5_000))
+        return self._waiter
+
+    def put(self, now_ms: int, value: bytes = b"new") -> int:
+        self._waiter += 1
+        self.feed(now_ms, c.Put(b"k", value, self._waiter, "callback", 1_000))
+        return self._waiter
+
+    def hear(self, now_ms: int, message: FromAuthority) -> None:
+        self.feed(now_ms, c.FromServer(message))
+
+    def seq(self) -> int:
+        last = self.out[-1]
+        assert isinstance(last, Ask | Write)
+        return last.seq
+
+    def answer(self, now_ms: int, seq: int, value: bytes | None = b"v1", term_ms: int = 1_000) -> None:
+        self.hear(now_ms, Answer(seq, (Item(b"k", value, V1, term_ms),)))
+
+    def valid(self, now_ms: int, key: bytes = b"k") -> bool:
+        return self.machine.entries.valid(now_ms, key) is not None
+
+
+def values(seat: Seat) -> list[tuple[int, bytes | None]]:
+    return [(effect.waiter, effect.value) for effect in seat.told if isinstance(effect, c.Deliver)]
+
+
+def test_a_lease_counts_from_the_sending_of_the_attempt_that_was_answered() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.answer(400, seat.seq())
+    assert seat.valid(998)
+    assert not seat.valid(999)  # one millisecond of margin for the clock's resolution
+
+
+def test_schedule_22c_an_answer_to_an_attempt_that_was_given_up_is_not_kept() -> None:
+    seat = Seat()
+    seat.get(0)
+    first = seat.seq()
+    seat.feed(500, c.Tick())
+    assert seat.seq() != first
+    seat.answer(600, first)
+    assert not seat.valid(600)
+    seat.answer(610, seat.seq())
+    assert values(seat) == [(1, b"v1")]
+    assert seat.valid(1_400)
+
+
+def test_schedule_6b_a_grant_overtaken_by_its_callback_is_returned_once_and_never_kept() -> None:
+    seat = Seat()
+    seat.get(0)
+    asked = seat.seq()
+    seat.hear(5, Drop(((b"k", V2),)))
+    assert seat.out[-1] == Ack(((b"k", V2),))
+    seat.answer(6, asked)
+    assert values(seat) == [(1, b"v1")]
+    assert not seat.valid(6)
+
+
+def test_schedule_6c_a_writer_drops_its_copy_and_keeps_nothing_asked_for_before_its_write_was_answered() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.answer(1, seat.seq())
+    assert seat.valid(2)
+    seat.put(3)
+    write = seat.seq()
+    assert not seat.valid(3)
+    seat.get(4)
+    asked = seat.seq()
+    seat.hear(5, Outcome(write, Code.OK, V2))
+    seat.answer(6, asked)
+    assert not seat.valid(6)
+
+
+def test_concurrent_misses_ask_once() -> None:
+    seat = Seat()
+    for now_ms in range(5):
+        seat.get(now_ms)
+    assert len(seat.out) == 1
+    seat.answer(10, seat.seq())
+    assert [waiter for waiter, _ in values(seat)] == [1, 2, 3, 4, 5]
+
+
+def test_an_answer_without_a_lease_is_only_for_those_who_called_before_it_was_asked_for() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.get(5)
+    seat.answer(10, seat.seq(), term_ms=0)
+    assert values(seat) == [(1, b"v1")]
+    seat.answer(20, seat.seq(), b"v2", term_ms=0)
+    assert values(seat) == [(1, b"v1"), (2, b"v2")]
+
+
+def test_who_asks_after_a_callback_does_not_join_what_was_voided() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.hear(5, Drop(((b"k", V2),)))
+    seat.get(6)
+    assert [type(message) for message in seat.out] == [Ask, Ack, Ask]
+
+
+def test_absence_is_cached_under_a_lease_as_well() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.answer(1, seat.seq(), None)
+    seat.get(2)
+    assert values(seat) == [(1, None), (2, None)]
+    assert len(seat.out) == 1
+
+
+def test_least_recently_used_goes_first_by_entries_and_by_bytes() -> None:
+    seat = Seat(entries_max=2)
+    for number in range(3):
+        key = b"k%d" % number
+        seat.get(0, key)
+        seat.hear(1, Answer(seat.seq(), (Item(key, b"v", V1, 1_000),)))
+        seat.get(2, b"k0")
+    assert seat.valid(3, b"k0")
+    assert not seat.valid(3, b"k1")
+    assert seat.valid(3, b"k2")
+    small = Seat(bytes_max=1_024)
+    for number in range(4):
+        key = b"k%d" % number
+        small.get(0, key)
+        small.hear(1, Answer(small.seq(), (Item(key, b"v" * 200, V1, 1_000),)))
+    assert small.machine.entries.bytes <= 1_024
+    assert len(small.machine.entries) == 2
+
+
+def test_unanswered_writes_end_in_unknown_outcome() -> None:
+    seat = Seat()
+    seat.put(0)
+    seat.feed(1_000, c.Tick())
+    seat.put(2_000)
+    seat.feed(2_001, c.Lost())
+    codes = [effect.code for effect in seat.told if isinstance(effect, c.Fail)]
+    assert codes == [Code.UNKNOWN, Code.UNKNOWN]
+
+
+def test_an_authority_that_stops_makes_everybody_drop_everything() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.answer(1, seat.seq())
+    seat.hear(2, Drop(()))
+    assert seat.out[-1] == Release()
+    assert not seat.valid(2)
+
+
+def test_schedule_12_a_leap_of_the_clock_ends_every_lease() -> None:
+    seat = Seat()
+    seat.get(0)
+    seat.answer(1, seat.seq())
+    assert not seat.valid(60_000)
+
+
+def test_answers_nobody_asked_for_are_ignored() -> None:
+    seat = Seat()
+    seat.answer(0, 99)
+    seat.hear(0, Outcome(99, Code.OK, ABSENT))
+    assert seat.told == []
+    assert not seat.valid(0)
