@@ -34,7 +34,7 @@ def test_many_more_seeds_are_linearizable(start: int) -> None:
 
 
 def first_bad_seed(rules: Rules) -> int | None:
-    return next((seed for seed in range(SEEDS) if not run_seed(seed, rules)), None)
+    return next((seed for seed in range(SEEDS) if not run_seed(seed, rules)), None)  # most within the first ten
 
 
 @pytest.mark.parametrize("rule", MUTANTS)

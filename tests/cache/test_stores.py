@@ -18,8 +18,8 @@ Maker = Callable[[], BackingStore]
 
 
 @pytest.fixture(scope="module")
-def redis() -> Iterator[RedisProcess]:
-    with RedisProcess() as server:
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
