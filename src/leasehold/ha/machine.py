@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from leasehold.base import limits
 from leasehold.base.invariants import ensure
 from leasehold.ha.context import FAR_MS, Context, Identity
 from leasehold.ha.effects import ChangeRole, DropLease, NodeEffect, ReadSnapshot, Role
@@ -104,7 +105,9 @@ class NodeMachine:
             self.right_until_ms = NEVER_MS
         else:
             self.durable_n, self.acked_n = leading.durable_n, leading.acked_n
-            self.right_until_ms = leading.right.until_ms if self.role is Role.PRIMARY else NEVER_MS
+            serves = self.role is Role.PRIMARY and leading.committer.pending <= limits.journal_pending_records_max
+            # With more decided than the journal takes, nothing is decided any more until it has caught up (P6).
+            self.right_until_ms = leading.right.until_ms if serves else NEVER_MS
 
     @property
     def epoch(self) -> int:

@@ -1,7 +1,7 @@
 """A batch: what one key of the journal holds. Binary, versioned, checksummed, compressed when it pays. Pure.
 
-Layout: `LHJ`, version, flags, kind, CRC-32 of the body as it stands there, body. The body is msgpack. Version 1 is
-never compressed; version 2 may be (zstd). A writer uses the oldest version that a live node reads.
+Layout: `LHJ`, version, flags, kind, CRC-32 of these and of the body as it stands there, body. The body is msgpack.
+Version 1 is never compressed; version 2 may be (zstd). A writer uses the oldest version that a live node reads.
 """
 
 from __future__ import annotations
@@ -146,7 +146,11 @@ def _frame(kind: int, body: bytes, version: int) -> bytes:
         if len(smaller) < len(body):
             body, flags = smaller, _ZSTD
     ensure(len(body) <= _BODY_BYTES_MAX, "P6 a batch fits its bound", len(body))
-    return _HEAD.pack(_MAGIC, version, flags, kind, zlib.crc32(body)) + body
+    return _HEAD.pack(_MAGIC, version, flags, kind, _checksum(version, flags, kind, body)) + body
+
+
+def _checksum(version: int, flags: int, kind: int, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(bytes((version, flags, kind))))
 
 
 def decode_explicit(raw: bytes) -> ExplicitBatch:
@@ -169,7 +173,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:
         raise UnreadableBatch(
             f"a batch of version {version}; this release reads up to {VERSION_NEWEST}: upgrade this node"
         )
-    if zlib.crc32(body) != crc:
+    if _checksum(version, flags, kind, body) != crc:
         raise UnreadableBatch("a batch whose checksum does not match: its bytes were damaged")
     try:
         if flags & _ZSTD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass
 
@@ -40,9 +41,8 @@ class Plan:
     ha: HaSettings
     index: IndexSettings
     drift: float
-    store_keeps_expiry: (
-        bool  # leases survive a restart of the store with their remaining time (embedded), or begin anew
-    )
+    mixed: bool  # nodes are configured with different lease terms and leader TTLs (a rolling change of settings)
+    store_keeps_expiry: bool  # a restarted store gives leases their remaining time (embedded), or all of it (etcd)
 
 
 def plan_for(seed: int) -> Plan:
@@ -86,4 +86,13 @@ def plan_for(seed: int) -> Plan:
         index=index,
         drift=ha.drift,
         store_keeps_expiry=chance.random() < 0.3,
+        mixed=chance.random() < 0.2,
     )
+
+
+def settings_of(plan: Plan, chance: random.Random) -> tuple[HaSettings, IndexSettings]:
+    """How one run of one node is configured."""
+    if not plan.mixed:
+        return plan.ha, plan.index
+    ha = dataclasses.replace(plan.ha, leader_ttl_ms=chance.choice((3_000, 5_000)))
+    return ha, dataclasses.replace(plan.index, lease_ttl_ms=chance.choice((2_000, 5_000, 9_000)))

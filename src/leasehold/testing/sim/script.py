@@ -34,7 +34,7 @@ def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
     index = dataclasses.replace(type(base.index)(), **changes.pop("index", {}))
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
-        faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False,
+        faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False, mixed=False,
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ class World:
             machine = node.run.machine
             if node is not leading[0] and machine.role is not Role.STANDBY:
                 return f"{node.name} is {machine.role.value}: {machine.sentence}"
-            if machine.ctx.replica.mark.n != tail_n:
+            if machine.ctx.replica.mark.n != tail_n or machine.index.last_n != tail_n:
                 return f"{node.name} is at record {machine.ctx.replica.mark.n} of {tail_n}"
         return ""
 
