@@ -50,3 +50,5 @@ cache_term_ms_max: Final = 86_400_000
 cache_writes_queued_per_key_max: Final = 1_000
 cache_subscriptions_max: Final = 10_000
 cache_frame_bytes_max: Final = 64 * MIB
+# --- the pool ---
+pool_transfer_bytes_max: Final = 1 * GIB  # one object, in one transfer

@@ -14,6 +14,7 @@ COMMANDS = {
     "elect": "leasehold.cli.elect:elect",
     "export": "leasehold.cli.export:export_index",
     "history": "leasehold.cli.history:history",
+    "host": "leasehold.cli.host:host",
     "lock": "leasehold.cli.lock:lock",
     "import": "leasehold.cli.export:import_index",
     "journal": "leasehold.cli.journal:journal",

@@ -1,0 +1,55 @@
+"""`leasehold host`: lend memory to the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import Any
+
+import click
+
+from leasehold.cli.settings import resolve_options, settings_options
+from leasehold.pool.settings import HostSettings
+
+
+@click.command()
+@settings_options(HostSettings, "host")
+def host(**options: Any) -> None:
+    """Lend a segment of this machine's memory to the pool, over TCP, until told to stop (SIGTERM, Ctrl-C)."""
+    import uvloop
+
+    settings = resolve_options(HostSettings, "host", options).values
+    if bool(settings.master) == bool(settings.coord):
+        raise click.UsageError("name the master by --master HOST:PORT, or where to find it by --coord URL")
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(_lend(settings))
+
+
+async def _lend(settings: HostSettings) -> None:
+    from leasehold.coord.connect import connect
+    from leasehold.pool.host import Host
+    from leasehold.pool.lending import Lending
+    from leasehold.wire.client import Client
+    from leasehold.wire.finder import Finder, MasterView
+
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with contextlib.AsyncExitStack() as stack:
+        where: str | Finder = settings.master
+        if settings.coord:
+            coord = await connect(settings.coord)
+            stack.push_async_callback(coord.close)
+            where = MasterView(coord, settings.cluster)
+        client = await stack.enter_async_context(Client(where, native=True))
+        memory = Host(settings.segment_bytes)
+        await memory.start(settings.listen)
+        stack.push_async_callback(memory.close)
+        click.echo(f"lending {memory.size} bytes at {memory.endpoint}")
+        lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)
+        task = asyncio.create_task(lending.run())
+        await stopped.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await lending.take_back()

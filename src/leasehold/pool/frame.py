@@ -1,0 +1,29 @@
+"""How a pool's client and a storage host speak: two fixed headers, bytes behind them, a checksum in between.
+
+    request:   magic u32 | operation u8 | 3 bytes | length u32 | address u64 | checksum u32   then the bytes of a write
+    answer:    magic u32 | status u8 | 3 bytes | length u32 | checksum u32                   then the bytes of a read
+
+One connection carries one request at a time. Checksums are CRC-32 of the bytes that follow (of a read request: 0).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+MAGIC: Final = 0x4C454153  # "LEAS"
+REQUEST: Final = Struct("<IB3xIQI")
+ANSWER: Final = Struct("<IB3xII")
+
+
+class Operation(IntEnum):
+    WRITE = 1
+    READ = 2
+
+
+class Status(IntEnum):
+    OK = 0
+    BAD_REQUEST = 1
+    OUT_OF_BOUNDS = 2
+    BAD_CHECKSUM = 3

@@ -1,0 +1,67 @@
+"""Lending a host's memory to the pool.
+
+Mount, stay alive, mount again when the master asks for it, take it back at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+
+import structlog
+
+from leasehold.base.errors import LeaseholdError
+from leasehold.index.codes import ClientStatus
+from leasehold.index.model import NATIVE_PROTOCOL
+from leasehold.pool.host import Host
+from leasehold.wire.client import Client
+from leasehold.wire.messages import Segment
+
+log = structlog.get_logger()
+
+
+class Lending:
+    """One segment, kept mounted for as long as this runs."""
+
+    def __init__(self, host: Host, client: Client, *, name: str = "", ping_interval_ms: int = 1_000) -> None:
+        self._client = client
+        self._ping_interval_s = ping_interval_ms / 1_000
+        endpoint = host.endpoint
+        self.segment = Segment(
+            secrets.token_bytes(16), name or endpoint, host.base, host.size, endpoint, NATIVE_PROTOCOL,
+            endpoint.rpartition(":")[0],
+        )  # fmt: skip
+        self.mounted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. A master that is away is waited for: the memory and what is in it stay."""
+        failing = False
+        while True:
+            try:
+                await self._turn()
+                failing = False
+            except LeaseholdError as error:
+                if not failing:
+                    log.warning("the master cannot be reached; the memory is kept", reason=str(error))
+                failing = True
+            await asyncio.sleep(self._ping_interval_s)
+
+    async def _turn(self) -> None:
+        if not self.mounted.is_set():
+            await self._client.mount_segment(self.segment)
+            await self._client.remount_segment([self.segment])
+            self.mounted.set()
+            log.info("the segment is mounted", segment=self.segment.name, bytes=self.segment.size)
+            return
+        answer = await self._client.ping()
+        if answer.client_status == ClientStatus.NEED_REMOUNT:
+            await self._client.remount_segment([self.segment])
+            log.info("the segment is mounted again, as the master asked", segment=self.segment.name)
+
+    async def take_back(self) -> None:
+        """Unmount, if the master can be told."""
+        if self.mounted.is_set():
+            with contextlib.suppress(LeaseholdError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self._client.unmount_segment(self.segment.id)

@@ -1,0 +1,188 @@
+"""Put and get of real bytes.
+
+    async with Pool("127.0.0.1:50051") as pool:
+        await pool.put("key", b"value", replicas=2)
+        assert await pool.get("key") == b"value"
+
+A read is under a lease, counted from when the master was asked. Bytes that arrive after it has ended are never
+returned: the space may have been given to somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+from zlib import crc32
+
+from leasehold.base.clock import Clock
+from leasehold.base.errors import LeaseholdError, PeerError
+from leasehold.index.codes import Code
+from leasehold.index.model import NATIVE_PROTOCOL
+from leasehold.pool.errors import BytesDamaged, LeaseExpired, TransferFailed
+from leasehold.pool.transfer import Transfer
+from leasehold.runtime.clock import BootClock
+from leasehold.wire.client import Client, Key
+from leasehold.wire.errors import MasterError
+from leasehold.wire.finder import Finder
+from leasehold.wire.messages import DEFAULT_TENANT as _DEFAULT_TENANT
+from leasehold.wire.messages import (
+    BufferDescriptor,
+    GetReplicaListResponse,
+    MemoryReplica,
+    ReplicaDescriptor,
+    ReplicateConfig,
+    SoftPin,
+)
+from leasehold.wire.schema import Failed
+
+
+class Pool:
+    """A client of the pool. What the master refuses raises `MasterError` with its code."""
+
+    def __init__(
+        self,
+        master: str | Finder,
+        *,
+        tenant: Key = _DEFAULT_TENANT,
+        timeout_ms: int = 10_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms)
+        self._transfer = Transfer(timeout_ms=timeout_ms)
+        self._clock = clock or BootClock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transfer.close()
+        self.client.close()
+
+    # --- writing
+
+    async def put(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        replicas: int = 1,
+        replace: bool = False,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+    ) -> None:
+        """Store bytes under a key, in as many replicas as there is room for (at least one); all are written at return.
+
+        A key that exists is refused (-705) unless `replace`; then readers get the old bytes or the new, never a mix.
+        """
+        (failed,) = await self._put_all([key], [data], _config(replicas, soft_pin, hard_pin), replace=replace)
+        if failed is not None:
+            raise failed
+
+    async def put_many(
+        self, objects: Mapping[Key, bytes], *, replicas: int = 1, replace: bool = False
+    ) -> dict[Key, LeaseholdError]:
+        """Store many at once; returns what failed, by key (so an empty dict is good news)."""
+        keys = list(objects)
+        failures = await self._put_all(keys, list(objects.values()), _config(replicas), replace=replace)
+        return {key: failed for key, failed in zip(keys, failures, strict=True) if failed is not None}
+
+    async def _put_all(
+        self, keys: Sequence[Key], data: Sequence[bytes], config: ReplicateConfig, *, replace: bool
+    ) -> list[LeaseholdError | None]:
+        start = self.client.batch_upsert_start if replace else self.client.batch_put_start
+        places = await start(keys, [len(each) for each in data], config)
+        return list(await asyncio.gather(*(
+            self._fill(key, each, place, replace) for key, each, place in zip(keys, data, places, strict=True)
+        )))  # fmt: skip
+
+    async def _fill(
+        self, key: Key, data: bytes, places: list[ReplicaDescriptor] | Failed, replace: bool
+    ) -> LeaseholdError | None:
+        """Write one object's replicas and end its put; give it back if that cannot be done."""
+        if isinstance(places, Failed):
+            return MasterError(places.code, "UpsertStart" if replace else "PutStart")
+        try:
+            await asyncio.gather(*(self._transfer.write(buffer, data) for buffer in _buffers(places)))
+            end = self.client.upsert_end if replace else self.client.put_end
+            await end(key, checksum=crc32(data))
+        except PeerError as error:
+            revoke = self.client.upsert_revoke if replace else self.client.put_revoke
+            with contextlib.suppress(LeaseholdError):
+                await revoke(key)
+            return error
+        except LeaseholdError as error:
+            return error  # outcome unknown: it may be there, so nothing is given back
+        return None
+
+    # --- reading
+
+    async def get(self, key: Key) -> bytes | None:
+        """The bytes, or None if there are none. `LeaseExpired` if reading took too long: try again."""
+        (found,) = await self._get_all([key])
+        if isinstance(found, LeaseholdError):
+            raise found
+        return found
+
+    async def get_many(self, keys: Sequence[Key]) -> dict[Key, bytes | LeaseholdError | None]:
+        """For each key its bytes, None, or why it could not be read."""
+        return dict(zip(keys, await self._get_all(keys), strict=True))
+
+    async def exists(self, key: Key) -> bool:
+        return await self.client.exist_key(key)
+
+    async def remove(self, key: Key, *, force: bool = False) -> None:
+        await self.client.remove(key, force=force)
+
+    async def _get_all(self, keys: Sequence[Key]) -> list[bytes | LeaseholdError | None]:
+        asked_ms = self._clock.now_ms()  # before it is sent: the master counts from later
+        located = await self.client.batch_get_replica_list(keys)
+        return list(
+            await asyncio.gather(*(self._read(key, each, asked_ms) for key, each in zip(keys, located, strict=True)))
+        )
+
+    async def _read(
+        self, key: Key, located: GetReplicaListResponse | Failed, asked_ms: int
+    ) -> bytes | LeaseholdError | None:
+        if isinstance(located, Failed):
+            return None if located.code in (Code.NOT_FOUND, Code.NOT_READY) else MasterError(located.code, "Get")
+        until_ms = asked_ms + located.lease_ttl_ms
+        failed: LeaseholdError = TransferFailed(f"{key!r} has no replica that this client can read")
+        for buffer in _buffers(located.replicas):
+            if self._clock.now_ms() >= until_ms:
+                break
+            try:
+                data = await self._transfer.read(buffer)
+            except TransferFailed as error:
+                failed = error  # the next replica may do
+                continue
+            if self._clock.now_ms() >= until_ms:
+                break
+            if located.checksum is None or crc32(data) == located.checksum:
+                return data
+            failed = BytesDamaged(f"{key!r}: what {buffer.transport_endpoint} holds fails its checksum")
+        else:
+            return failed
+        return LeaseExpired(f"reading {key!r} outlived its lease of {located.lease_ttl_ms} ms: try again")
+
+
+def _config(replicas: int, soft_pin: bool = False, hard_pin: bool = False) -> ReplicateConfig:
+    action = SoftPin.ENABLE if soft_pin else SoftPin.PRESERVE
+    return ReplicateConfig(replica_num=replicas, soft_pin_action=action, with_hard_pin=hard_pin)
+
+
+def _buffers(replicas: Sequence[ReplicaDescriptor]) -> list[BufferDescriptor]:
+    """Those that we can reach: memory of our own hosts."""
+    places = [replica.place for replica in replicas]
+    return [
+        place.buffer
+        for place in places
+        if isinstance(place, MemoryReplica) and place.buffer.protocol == NATIVE_PROTOCOL
+    ]

@@ -1,0 +1,102 @@
+"""Moving bytes to and from storage hosts: a few connections to each, one request at a time on each."""
+
+from __future__ import annotations
+
+import asyncio
+from zlib import crc32
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.base.limits import pool_transfer_bytes_max
+from leasehold.pool.errors import TransferFailed
+from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.wire.finder import parse_address
+from leasehold.wire.messages import BufferDescriptor
+
+_Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Transfer:
+    """All connections of one client. `timeout_ms` is for one transfer, connecting included."""
+
+    def __init__(self, *, connections_max: int = 4, timeout_ms: int = 10_000) -> None:
+        self._timeout_s = timeout_ms / 1_000
+        self._connections_max = connections_max
+        self._idle: dict[str, list[_Stream]] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._closed = False
+
+    async def write(self, place: BufferDescriptor, data: bytes) -> None:
+        """Put bytes where the master said. `TransferFailed`: they may be there in part, or not."""
+        head = REQUEST.pack(MAGIC, Operation.WRITE, len(data), place.address, crc32(data))
+        await self._ask(place, head, data)
+
+    async def read(self, place: BufferDescriptor) -> bytes:
+        """Get all bytes of a replica, checked against what the host sent."""
+        return await self._ask(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0), b"")
+
+    def close(self) -> None:
+        self._closed = True
+        for streams in self._idle.values():
+            for _, writer in streams:
+                writer.close()
+        self._idle.clear()
+
+    async def _ask(self, place: BufferDescriptor, head: bytes, data: bytes) -> bytes:
+        if place.size > pool_transfer_bytes_max:
+            raise InvalidArgument(f"{place.size} bytes are more than one transfer carries ({pool_transfer_bytes_max})")
+        endpoint = place.transport_endpoint
+        slot = self._slots.setdefault(endpoint, asyncio.Semaphore(self._connections_max))
+        try:
+            async with asyncio.timeout(self._timeout_s), slot:
+                return await self._on_a_connection(endpoint, head, data)
+        except TimeoutError:
+            raise TransferFailed(f"{endpoint} did not answer within {self._timeout_s:g} s") from None
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise TransferFailed(f"{endpoint}: {error or type(error).__name__}") from None
+
+    async def _on_a_connection(self, endpoint: str, head: bytes, data: bytes) -> bytes:
+        idle = self._idle.setdefault(endpoint, [])
+        fresh = not idle
+        reader, writer = idle.pop() if idle else await asyncio.open_connection(*parse_address(endpoint), limit=1 << 20)
+        try:
+            answer = await self._exchange(reader, writer, head, data)
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+            if fresh:
+                raise
+            # A kept connection may have ended long ago. Both operations may be repeated: same bytes, same place.
+            self._drop_idle(endpoint)
+            return await self._on_a_connection(endpoint, head, data)
+        except BaseException:
+            writer.close()  # in the middle of an exchange: nobody can use it any more
+            raise
+        if self._closed:
+            writer.close()
+        else:
+            idle.append((reader, writer))
+        return _checked(endpoint, *answer)
+
+    def _drop_idle(self, endpoint: str) -> None:
+        for _, writer in self._idle.pop(endpoint, []):
+            writer.close()
+
+    @staticmethod
+    async def _exchange(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes, data: bytes
+    ) -> tuple[int, int, bytes]:
+        writer.write(head)
+        if data:
+            writer.write(data)
+        await writer.drain()
+        magic, status, length, checksum = ANSWER.unpack(await reader.readexactly(ANSWER.size))
+        if magic != MAGIC or length > pool_transfer_bytes_max:
+            raise ConnectionError("what answers there is no storage host")
+        return status, checksum, await reader.readexactly(length)
+
+
+def _checked(endpoint: str, status: int, checksum: int, data: bytes) -> bytes:
+    if status != Status.OK:
+        raise TransferFailed(f"{endpoint} refused: {Status(status).name.lower().replace('_', ' ')}")
+    if crc32(data) != checksum:
+        raise TransferFailed(f"{endpoint}: the bytes were damaged on the way")
+    return data
