@@ -15,7 +15,7 @@ import grpc.aio
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.coord.errors import AuthenticationFailed, ClientClosed, ForkedClient, MemberBehind
 from leasehold.coord.etcd.auth import Authenticator, Metadata
-from leasehold.coord.etcd.endpoints import Endpoint, Endpoints
+from leasehold.coord.etcd.endpoints import READY, Endpoint, Endpoints
 from leasehold.coord.etcd.errors import Failure, Verdict, classify
 from leasehold.coord.etcd.search import PAUSE_S, Search
 from leasehold.coord.url import ConnectOptions
@@ -37,6 +37,9 @@ class Caller:
         self._attempt_timeout_s = options.attempt_timeout_s
         self._highest_revision = 0
         self._pid = getpid()
+        self._loop = asyncio.get_running_loop()
+        self._plain = not authenticator.enabled
+        self._first_attempt_s = self.attempt_timeout_s(0)
         self.search = Search(endpoints, authenticator, options)
 
     def check_usable(self) -> None:
@@ -59,18 +62,44 @@ class Caller:
         `safe` says that it may be repeated; with `guard`, an answer older than what was seen before is not taken;
         `local` that a member can answer it without a leader.
         """
-        self.check_usable()
-        task = _Task(self, name, safe, local, self._timeout_s if timeout_s is None else timeout_s)
+        if self.closed or self._pid != getpid():
+            self.check_usable()
+        now_s = self._loop.time
+        started_s = now_s()
+        if timeout_s is None:
+            timeout_s = self._timeout_s
         floor = self._highest_revision
+        endpoint = self.endpoints.current
+        failure: Failure | None = None
+        response = None
+        # Nearly every call: connected, no doubts, answered. It costs a tenth of a call to do this through a task.
+        if endpoint.proven and self._plain and endpoint.channel.get_state() is READY:
+            limit_s = timeout_s if timeout_s < self._first_attempt_s else self._first_attempt_s
+            try:
+                response = await endpoint.unary[name](request, timeout=limit_s)
+                endpoint.heard_s = now_s()
+                revision = response.header.revision
+                if revision > floor:
+                    self.saw(revision)
+                    return response
+                if revision == floor or not guard:
+                    return response
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                failure = _failure_of(error)
+        task = _Task(self, name, safe, local, started_s + timeout_s)
+        if failure is not None:
+            task.failed(endpoint, failure)
+        elif response is not None:
+            task.behind(endpoint, response.header.revision, floor)
         while True:
+            await task.pause()
             response = await task.attempt(request)
             if response is not None:
                 revision = response.header.revision
                 if revision >= floor or not guard:
                     self.saw(revision)
                     return response
-                task.behind(revision, floor)
-            await task.pause()
+                task.behind(self.endpoints.current, revision, floor)
 
     def attempt_timeout_s(self, timeouts: int) -> float:
         """How long one endpoint is given: twice as long after every call's timeout, for what is slow but alive."""
@@ -85,6 +114,16 @@ class Caller:
         """Forget the token that was refused; False if there is no user to get another one for."""
         self._authenticator.forget(stale)
         return self._authenticator.enabled
+
+
+def _failure_of(error: grpc.aio.AioRpcError | asyncio.CancelledError) -> Failure:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return classify(error.code(), error.details())
+    # gRPC raises this also where a channel is closed under its calls; then nobody has cancelled *us*.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise error
+    return _CLOSED_UNDER_US
 
 
 class _Task:
@@ -104,13 +143,13 @@ class _Task:
         "_tokens",
     )
 
-    def __init__(self, caller: Caller, name: str, safe: bool, local: bool, timeout_s: float) -> None:
+    def __init__(self, caller: Caller, name: str, safe: bool, local: bool, end_s: float) -> None:
         self._caller = caller
         self._name = name
         self._safe = safe
         self._local = local
         self._loop = asyncio.get_running_loop()
-        self._end_s = self._loop.time() + timeout_s
+        self._end_s = end_s
         self._attempts = self._timeouts = self._tokens = 0
         self._pause_s = 0.0
         self._last: LeaseholdError | None = None
@@ -129,36 +168,30 @@ class _Task:
             await caller.search.find(limit_s)
         endpoint = caller.endpoints.current
         if not await endpoint.ready(limit_s, insist=len(caller.endpoints) == 1):
-            return self._failed(endpoint, _NO_CONNECTION, ())
+            return self.failed(endpoint, _NO_CONNECTION)
         metadata: Metadata = ()
         try:
             metadata = await caller.metadata(endpoint, limit_s)
             response = await endpoint.unary[self._name](request, timeout=limit_s, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            return self._failed(endpoint, classify(error.code(), error.details()), metadata)
-        except asyncio.CancelledError:
-            # gRPC raises it also where a channel is closed under its calls; then nobody has cancelled *us*.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return self._failed(endpoint, _CLOSED_UNDER_US, metadata)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            return self.failed(endpoint, _failure_of(error), metadata)
         endpoint.heard_s = self._loop.time()
         return response
 
-    def behind(self, revision: int, floor: int) -> None:
+    def behind(self, endpoint: Endpoint, revision: int, floor: int) -> None:
         """An answer older than what was seen: ask another member."""
         self._last = MemberBehind(
             f"{self._name}: only members at revision {revision} answered, but {floor} has been seen; "
             "a lagging member catches up: repeat; a restored backup does not: open a new client"
         )
-        self._leave(self._caller.endpoints.current)
+        self._leave(endpoint)
 
     async def pause(self) -> None:
         if self._pause_s:
             await asyncio.sleep(min(self._pause_s, max(0.0, self._end_s - self._loop.time())))
             self._pause_s = 0.0
 
-    def _failed(self, endpoint: Endpoint, failure: Failure, metadata: Metadata) -> None:
+    def failed(self, endpoint: Endpoint, failure: Failure, metadata: Metadata = ()) -> None:
         """Raise if the call is over, else see to it that the next attempt is better."""
         verdict = failure.verdict
         if verdict is Verdict.ANSWERED:

@@ -157,7 +157,8 @@ def key_values(messages: Iterable[kv_pb2.KeyValue]) -> tuple[KeyValue, ...]:
 
 
 def range_result(message: rpc_pb2.RangeResponse) -> RangeResult:
-    return RangeResult(header(message.header), key_values(message.kvs), message.more, message.count)
+    kvs = message.kvs
+    return RangeResult(header(message.header), key_values(kvs) if kvs else (), message.more, message.count)
 
 
 def put_result(message: rpc_pb2.PutResponse) -> PutResult:
