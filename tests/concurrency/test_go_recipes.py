@@ -99,7 +99,7 @@ async def test_semaphore(coord: Coord, name: str) -> None:
             inside += 1
             most = max(most, inside)
             held.check()
-            await asyncio.sleep(0.005)
+            await until(lambda: most >= 3)  # three are inside together, and never more
             inside -= 1
 
     await asyncio.gather(*(worker() for _ in range(10)))

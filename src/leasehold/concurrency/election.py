@@ -20,7 +20,6 @@ from leasehold.concurrency.waiting import (
     Place,
     enter,
     first_created,
-    last_before,
     leave_shielded,
     leaving_on_failure,
     time_limit,
@@ -82,12 +81,12 @@ class Election:
         when cancelled, the candidacy is withdrawn.
         """
         async with time_limit(timeout_s, f"campaign {self._prefix.decode(errors='replace')}"):
-            entered = await enter(self._session, lease_key(self._prefix, self._session.lease_id), as_bytes(value))
+            key = lease_key(self._prefix, self._session.lease_id)
+            entered = await enter(self._session, key, as_bytes(value), queue=self._prefix)
             async with leaving_on_failure(self._session, entered.place):
                 if entered.existing is not None and entered.existing.value != as_bytes(value):
                     await self._write(entered.place, as_bytes(value))
-                ahead = last_before(self._prefix, entered.place.revision)
-                header = await turn(self._session, entered.place, ahead)
+                header = await turn(self._session, entered.place, self._prefix, entered.line)
         self._held = Held(self._session, entered.place, header)
         self._header = header
         return self._held

@@ -15,15 +15,13 @@ from leasehold.concurrency.session import Session
 from leasehold.concurrency.waiting import (
     Entered,
     enter,
-    first_created,
-    last_before,
-    last_two,
     leave,
     leaving_on_failure,
+    look,
     time_limit,
     turn,
 )
-from leasehold.mvcc.model import Compare, Header, KeyValue
+from leasehold.mvcc.model import Compare, Header
 
 
 class Mutex:
@@ -64,14 +62,20 @@ class Mutex:
         owner = owner or asyncio.current_task()
         if (again := self.held_by(owner)) is not None:
             return again
+        if timeout_s is None:
+            return await self._lock(owner)
         async with time_limit(timeout_s, f"lock {self._prefix.decode(errors='replace')}"):
-            line = self._session.local.join(self._prefix)
-            try:
+            return await self._lock(owner)
+
+    async def _lock(self, owner: object) -> Held:
+        line = self._session.local.join(self._prefix)
+        try:
+            if not line.done():
                 await self._session.or_lost(line)
-                held = await self._acquire()
-            except BaseException:
-                self._session.local.leave(self._prefix, line)
-                raise
+            held = await self._acquire()
+        except BaseException:
+            self._session.local.leave(self._prefix, line)
+            raise
         self._line, self._held, self._owner = line, held, owner
         return held
 
@@ -83,16 +87,17 @@ class Mutex:
         self._session.check()
         if self._session.local.occupied(self._prefix):
             raise Locked(f"{self._prefix.decode(errors='replace')} is locked by another task of this session")
-        line = self._session.local.join(self._prefix)
+        local = self._session.local.join(self._prefix)
         try:
             entered = await self._enter()
             async with leaving_on_failure(self._session, entered.place):
-                if blocker_of(entered) is not None:
+                line = entered.line or await look(self._session, entered.place, self._prefix)
+                if line.ahead:
                     raise Locked(f"{self._prefix.decode(errors='replace')} is locked by another session")
         except BaseException:
-            self._session.local.leave(self._prefix, line)
+            self._session.local.leave(self._prefix, local)
             raise
-        self._line, self._owner = line, owner
+        self._line, self._owner = local, owner
         self._held = Held(self._session, entered.place, entered.header)
         return self._held
 
@@ -101,7 +106,12 @@ class Mutex:
         held = self._required()
         self._held = self._owner = None
         held.release()
-        await asyncio.shield(self._session.spawn(self._leave(held)))
+        try:
+            await self._leave(held)
+        except asyncio.CancelledError:
+            # Said again: the compare makes a second one harmless, whatever became of the first.
+            await self._session.finish(self._leave(held))
+            raise
 
     def hold(self, *, timeout_s: float | None = None) -> Holding:
         """`async with mutex.hold(timeout_s=5) as held`: the body runs only with the lock, and only as long."""
@@ -140,29 +150,29 @@ class Mutex:
         return self._held
 
     async def _enter(self) -> Entered:
-        # Where Go reads the head of the queue, a new key reads the end of it: that tells at once whom to wait for.
-        return await enter(self._session, self._key, new=last_two(self._prefix), there=first_created(self._prefix))
+        # Go reads the head of the queue here; a new key reads the end of it, which tells at once whom to wait for.
+        return await enter(self._session, self._key, queue=self._prefix)
 
     async def _leave(self, held: Held) -> None:
-        """Not interrupted by the caller's cancellation: the next in line goes on only when the store has answered."""
-        line, self._line = self._line, None
+        """The next task of this session goes on only when the store has answered."""
         try:
             await leave(self._session, held.place)
-        finally:
-            if line is not None:
-                self._session.local.leave(self._prefix, line)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._leave_line()
+            raise
+        self._leave_line()
+
+    def _leave_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            self._session.local.leave(self._prefix, line)
 
     async def _acquire(self) -> Held:
         entered = await self._enter()
         header = entered.header
-        if (blocker := blocker_of(entered)) is not None:
+        if entered.line is None or entered.line.ahead:
             async with leaving_on_failure(self._session, entered.place):
-                ahead = last_before(self._prefix, entered.place.revision)
-                header = await turn(self._session, entered.place, ahead, blocker)
+                header = await turn(self._session, entered.place, self._prefix, entered.line)
         return Held(self._session, entered.place, header)
-
-
-def blocker_of(entered: Entered) -> KeyValue | None:
-    """Who has to go before this place has its turn: nobody, the predecessor, or, if that is not known, the head."""
-    older = [kv for kv in entered.found if kv.create_revision < entered.place.revision]
-    return older[0] if older else None

@@ -12,7 +12,6 @@ from leasehold.concurrency.keys import as_bytes
 from leasehold.concurrency.session import Session
 from leasehold.concurrency.waiting import (
     enter_unique,
-    last_before,
     leave_shielded,
     leaving_on_failure,
     time_limit,
@@ -57,6 +56,5 @@ class RWLock:
         async with time_limit(timeout_s, f"lock {self._prefix.decode(errors='replace')}"):
             entered = await enter_unique(self._session, self._prefix + mine)
             async with leaving_on_failure(self._session, entered.place):
-                ahead = last_before(self._prefix + wait_for, entered.place.revision)
-                header = await turn(self._session, entered.place, ahead)
+                header = await turn(self._session, entered.place, self._prefix + wait_for)
         return Held(self._session, entered.place, header)

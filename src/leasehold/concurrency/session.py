@@ -162,11 +162,14 @@ class Session:
         """Wait for clean-up, but not for ever; it goes on in the background if time or patience runs out."""
         await asyncio.wait({self.spawn(work)}, timeout=CLEANUP_S_MAX)
 
-    async def or_lost(self, *waiting: asyncio.Future[Any]) -> None:
-        """Wait for the first of `waiting`; raise `SessionLost` at once if the session ends before."""
-        if not any(future.done() for future in waiting):
-            await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+    async def or_lost(self, *waiting: asyncio.Future[Any], timeout_s: float | None = None) -> bool:
+        """Wait for the first of `waiting`; False after `timeout_s`, `SessionLost` at once if the session ends."""
+        done = any(future.done() for future in waiting)
+        if not done:
+            await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
+            done = any(future.done() for future in waiting)
         self.check()
+        return done
 
     async def settle(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat an *idempotent* request until the store has answered it; ends with the session.

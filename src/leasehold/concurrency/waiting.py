@@ -45,6 +45,9 @@ from leasehold.mvcc.model import (
 # The watch has to be set up again and the state read again; nothing else is wrong.
 WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
+# So many places ahead are known by name, and compared by name when the turn has come.
+WINDOW = 16
+OWN_WATCH_AFTER_S = 0.1
 
 
 class Place(Struct, frozen=True):
@@ -67,20 +70,16 @@ def first_created(prefix: bytes) -> Range:
     return Range(prefix, prefix_end(prefix), limit=1, sort_order=SortOrder.ASCEND, sort_target=SortTarget.CREATE)
 
 
-def last_two(prefix: bytes) -> Range:
-    """The end of a queue: a key that was created just now, and its immediate predecessor."""
-    return Range(prefix, prefix_end(prefix), limit=2, sort_order=SortOrder.DESCEND, sort_target=SortTarget.CREATE)
-
-
-def last_before(prefix: bytes, revision: int) -> Range:
-    """The immediate predecessor of the place created at `revision`."""
+def last_created(prefix: bytes, limit: int, *, before: int = 0) -> Range:
+    """The end of a queue, the newest first; or the end of the part that was created before revision `before`."""
     return Range(
         prefix,
         prefix_end(prefix),
-        limit=1,
+        limit=limit,
         sort_order=SortOrder.DESCEND,
         sort_target=SortTarget.CREATE,
-        max_create_revision=revision - 1,
+        keys_only=True,
+        max_create_revision=max(before - 1, 0),
     )
 
 
@@ -90,30 +89,54 @@ def kvs_of(result: TxnResult, index: int) -> tuple[KeyValue, ...]:
     return answer.kvs if isinstance(answer, RangeResult) else ()
 
 
+class Line(Struct, frozen=True):
+    """Who is ahead of a place, the nearest first; `all_known` if nobody else is."""
+
+    header: Header
+    ahead: tuple[KeyValue, ...]
+    all_known: bool
+
+    def to_watch(self) -> KeyValue:
+        """The predecessor; in a long line the farthest one known.
+
+        When that is gone the turn is still WINDOW places away, and there is time to read who all are ahead before it
+        matters: reading that costs etcd as much as the line is long, so it must not stand between two holders.
+        """
+        return self.ahead[0] if self.all_known else self.ahead[-1]
+
+    def gone(self) -> list[Compare]:
+        """Hold when all of them have left; one that has queued up anew, behind, does not count."""
+        return [Compare(kv.key, CompareTarget.CREATE, CompareResult.NOT_EQUAL, kv.create_revision) for kv in self.ahead]
+
+
+def line_before(revision: int, header: Header, newest: tuple[KeyValue, ...]) -> Line:
+    """The line ahead of the place created at `revision`, from the newest keys of the queue."""
+    older = tuple(kv for kv in newest if kv.create_revision < revision)
+    return Line(header, older[:WINDOW], len(older) <= WINDOW)
+
+
 class Entered(Struct, frozen=True):
-    """The answer to `enter`: the place, the key if it stood there before, and what was read beside it."""
+    """The answer to `enter`: the place, the key if it stood there before, the line ahead if it was read."""
 
     place: Place
     header: Header
     existing: KeyValue | None
-    found: tuple[KeyValue, ...]
+    line: Line | None
 
     def is_mine(self, session: Session) -> bool:
         """Whether the key is this session's: created just now, or by a request whose answer was lost."""
         return self.existing is None or self.existing.lease == session.lease_id
 
 
-async def enter(
-    session: Session, key: bytes, value: bytes = b"", *, new: Range | None = None, there: Range | None = None
-) -> Entered:
+async def enter(session: Session, key: bytes, value: bytes = b"", *, queue: bytes = b"") -> Entered:
     """Queue up: create `key` under the session's lease unless it stands already. Leaves nothing behind if it fails.
 
-    In the same transaction `new` is read if it was created, `there` if it was there.
+    A new key reads who is ahead of it in `queue`, in the same transaction.
 
     The request is never interrupted: a caller that is cancelled waits (not for ever) until its outcome is known and
     the key is gone again. Interrupting it would leave the question whether the key comes into being later.
     """
-    entering = session.spawn(_enter(session, key, value, new, there))
+    entering = session.spawn(_enter(session, key, value, queue))
     try:
         return await asyncio.shield(entering)
     except asyncio.CancelledError:
@@ -121,18 +144,17 @@ async def enter(
         raise
 
 
-async def _enter(session: Session, key: bytes, value: bytes, new: Range | None, there: Range | None) -> Entered:
-    absent = create_compare(key, 0)
+async def _enter(session: Session, key: bytes, value: bytes, queue: bytes) -> Entered:
     then: list[Op] = [Put(key, value, lease=session.lease_id)]
-    otherwise: list[Op] = [Range(key)]
-    if new is not None and there is not None:
-        then.append(new)
-        otherwise.append(there)
-    result = await session.settle(lambda: session.coord.txn([absent], then, otherwise))
-    existing = None if result.succeeded else kvs_of(result, 0)[0]
-    revision = result.header.revision if existing is None else existing.create_revision
-    found = kvs_of(result, 1) if len(result.results) > 1 else ()
-    return Entered(Place(key, revision), result.header, existing, found)
+    if queue:
+        then.append(last_created(queue, WINDOW + 2))  # the new key itself, and one more than a window
+    result = await session.settle(lambda: session.coord.txn([create_compare(key, 0)], then, [Range(key)]))
+    if not result.succeeded:
+        existing = kvs_of(result, 0)[0]
+        return Entered(Place(key, existing.create_revision), result.header, existing, None)
+    place = Place(key, result.header.revision)
+    line = line_before(place.revision, result.header, kvs_of(result, 1)) if queue else None
+    return Entered(place, result.header, None, line)
 
 
 async def _withdraw(session: Session, entering: asyncio.Task[Entered]) -> None:
@@ -185,40 +207,46 @@ async def time_limit(timeout_s: float | None, what: str) -> AsyncIterator[None]:
         raise WaitTimeout(f"{what}: not within {timeout_s} s; nothing was left behind") from None
 
 
-class _Look(Struct, frozen=True):
-    header: Header
-    blocker: KeyValue | None
+async def turn(session: Session, place: Place, queue: bytes, line: Line | None = None) -> Header:
+    """Wait until nobody in `queue` is ahead while the own key stands; the header of the answer that showed it.
 
-
-async def turn(session: Session, place: Place, ahead: Range, blocker: KeyValue | None = None) -> Header:
-    """Wait until `ahead` finds nobody while the own key stands; the header of the read that showed it.
-
-    `blocker` is who is ahead, if that is known already. Only one key ahead is watched at a time (no herd).
+    `line` is who is ahead, if that is known already. One key is watched at a time (no herd).
     """
-    if blocker is None:
-        look = await _look(session, place, ahead)
-    else:
-        look = _Look(Header(0), blocker)
-    while (blocker := look.blocker) is not None:
-        async with watching_deletes(session, blocker.key, place.key) as gone:
-            look = await _look(session, place, ahead)
-            if gone and look.blocker is not None and _same(look.blocker, blocker):
-                await session.or_lost(*gone)
-                look = await _look(session, place, ahead)
-    return look.header
+    line = line or await look(session, place, queue)
+    while line.ahead:
+        blocker = line.to_watch()
+        async with watching_deletes(session, blocker.key) as gone:
+            there = create_compare(blocker.key, blocker.create_revision)
+            if gone and (await _compare(session, place.stands(), there)).succeeded:
+                await _until_gone(session, place, gone)
+        if line.all_known:
+            confirmed = await _compare(session, place.stands(), *line.gone())
+            if confirmed.succeeded:
+                return confirmed.header
+        line = await look(session, place, queue)
+    return line.header
 
 
-def _same(one: KeyValue, other: KeyValue) -> bool:
-    return one.key == other.key and one.create_revision == other.create_revision
-
-
-async def _look(session: Session, place: Place, ahead: Range) -> _Look:
+async def look(session: Session, place: Place, queue: bytes) -> Line:
     """Who is ahead, if the own key still stands: both at one revision."""
-    result = await session.settle(lambda: session.coord.txn([place.stands()], [ahead]))
+    newest = last_created(queue, WINDOW + 1, before=place.revision)
+    result = await session.settle(lambda: session.coord.txn([place.stands()], [newest]))
     if not result.succeeded:
         raise own_key_gone(session, place)
-    blockers = kvs_of(result, 0)
-    return _Look(result.header, blockers[0] if blockers else None)
+    return line_before(place.revision, result.header, kvs_of(result, 0))
+
+
+async def _compare(session: Session, *compares: Compare) -> TxnResult:
+    return await session.settle(lambda: session.coord.txn(compares))
+
+
+async def _until_gone(session: Session, place: Place, gone: list[asyncio.Task[None]]) -> None:
+    """Wait for a deletion. The own key is watched too if it takes longer; soon enough the final compare tells."""
+    if await session.or_lost(*gone, timeout_s=OWN_WATCH_AFTER_S):
+        return
+    async with watching_deletes(session, place.key) as own_gone:
+        if (await _compare(session, place.stands())).succeeded:
+            await session.or_lost(*gone, *own_gone)
 
 
 def own_key_gone(session: Session, place: Place) -> PlaceLost:
@@ -252,6 +280,7 @@ async def watching(
 async def set_up(session: Session, *streams: WatchStream) -> bool:
     """Wait until the store has taken the watches, or until the session is lost; False, after a pause, if it cannot."""
     all_ready = asyncio.gather(*(stream.ready() for stream in streams))
+    all_ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # also if nobody asks any more
     try:
         await session.or_lost(all_ready)
         all_ready.result()
