@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from leasehold.base.limits import store_request_bytes_max, store_txn_ops_max
 from leasehold.mvcc.errors import (
@@ -14,6 +14,7 @@ from leasehold.mvcc.errors import (
     TooManyOps,
     ValueProvided,
 )
+from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES
 from leasehold.mvcc.model import DeleteRange, Op, Put, Range, Txn
 
 # A request is measured as etcd would write it to its log: with an envelope, and about so much around each part.
@@ -53,28 +54,25 @@ def _check_size(size_bytes: int) -> None:
         raise RequestTooLarge
 
 
-def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> None:
-    """Refuse a transaction that is too long, has a bad part, or could change one key twice."""
-    size_bytes, writes = _check_parts(op, ops_max)
-    if len(op.success) > 1 or _has_txn(op.success):
+def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> bool:
+    """Refuse a transaction that is too long, has a bad part, or could change one key twice; whether it is nested."""
+    size_bytes, writes, nested = _check_parts(op, ops_max)
+    if nested or len(op.success) > 1:
         _written(op.success)
-    if len(op.failure) > 1 or _has_txn(op.failure):
+    if nested or len(op.failure) > 1:
         _written(op.failure)
     if writes:
         _check_size(size_bytes)
+    return nested
 
 
-def _has_txn(ops: Sequence[Op]) -> bool:
-    return any(type(op) is Txn for op in ops)
-
-
-def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool]:
-    """Check every part; about how many bytes they are, and whether one of them writes."""
+def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool, bool]:
+    """Check every part; about how many bytes they are, whether one of them writes, whether one is a transaction."""
     longest = max(len(op.compare), len(op.success), len(op.failure))
     if longest > ops_max:
         raise TooManyOps
     size_bytes = 0
-    writes = False
+    writes = nested = False
     for compare in op.compare:
         if not compare.key:
             raise EmptyKey
@@ -84,9 +82,10 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool]:
     for branch in (op.success, op.failure):
         for part in branch:
             if isinstance(part, Txn):
-                nested_bytes, nested_writes = _check_parts(part, ops_max - longest)
-                size_bytes += nested_bytes
-                writes = writes or nested_writes
+                inner_bytes, inner_writes, _ = _check_parts(part, ops_max - longest)
+                size_bytes += inner_bytes
+                writes = writes or inner_writes
+                nested = True
                 continue
             if not part.key:
                 raise KeyNotFound if part is NOTHING else EmptyKey
@@ -98,7 +97,7 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool]:
                 writes = True
             elif isinstance(part, DeleteRange):
                 writes = True
-    return size_bytes, writes
+    return size_bytes, writes, nested
 
 
 def _written(ops: Sequence[Op]) -> tuple[set[bytes], list[Interval]]:
@@ -139,3 +138,29 @@ def _add_put(key: bytes, put: set[bytes], deleted: list[Interval]) -> None:
 
 def _interval(op: DeleteRange) -> Interval:
     return op.key, op.range_end or op.key + b"\0"
+
+
+def taken(op: Txn, path: Iterator[bool]) -> list[Op]:
+    """What is done on the taken path, without the transactions themselves."""
+    parts: list[Op] = []
+    for part in op.success if next(path) else op.failure:
+        if isinstance(part, Txn):
+            parts += taken(part, path)
+        else:
+            parts.append(part)
+    return parts
+
+
+def cost_bytes(op: Txn) -> int:
+    """What the longer branch could add to the store, in bytes; 0 when it only reads and deletes."""
+
+    def of(ops: Iterable[Op]) -> int:
+        total = 0
+        for part in ops:
+            if isinstance(part, Put):
+                total += len(part.key) + len(part.value) + VERSION_OVERHEAD_BYTES
+            elif isinstance(part, Txn):
+                total += cost_bytes(part)
+        return total
+
+    return max(of(op.success), of(op.failure))

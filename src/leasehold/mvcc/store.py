@@ -9,12 +9,12 @@ Time is the *store's* time in milliseconds, which goes on over restarts (see `re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.mvcc import ranges
-from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn
+from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn, cost_bytes, taken
 from leasehold.mvcc.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound, NoSpace
 from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES, KeySpace
 from leasehold.mvcc.leases import LeaseBook
@@ -149,15 +149,22 @@ class Store:
 
     def txn(self, op: Txn) -> TxnResult:
         """One step, at one revision: all compares are decided, and everything is checked, before the first change."""
-        check_txn(op)
+        nested = check_txn(op)
         if self.quota_bytes:
-            self._check_space(_cost(op))
-        path: list[bool] = []
-        self._decide(op, path)
-        self._check_taken(op, iter(path))
-        result = self._run(op, iter(path))
+            self._check_space(cost_bytes(op))
+        if nested:
+            path: list[bool] = []
+            self._decide(op, path)
+            self._check_taken(taken(op, iter(path)))
+            result = self._run(op, iter(path))
+            succeeded, results = result.succeeded, result.results
+        else:
+            succeeded = self._all_hold(op)
+            branch = op.success if succeeded else op.failure
+            self._check_taken(branch)
+            results = tuple([self._run_part(part) for part in branch])
         self._commit()
-        return TxnResult(self.header(), result.succeeded, result.results)
+        return TxnResult(self.header(), succeeded, results)
 
     def compact(self, revision: int) -> CompactResult:
         self._keys.compact(revision)
@@ -165,46 +172,53 @@ class Store:
             self._journal(CompactedTo(revision))
         return CompactResult(self.header())
 
+    def _all_hold(self, op: Txn) -> bool:
+        keys = self._keys
+        for compare in op.compare:  # noqa: SIM110  # `all` takes twice as long, on the way of every transaction
+            if not ranges.holds(keys, compare):
+                return False
+        return True
+
     def _decide(self, op: Txn, path: list[bool]) -> None:
         """Which branch each transaction takes, outermost first, in the order in which they are run."""
-        succeeded = all(ranges.holds(self._keys, compare) for compare in op.compare)
+        succeeded = self._all_hold(op)
         path.append(succeeded)
         for part in op.success if succeeded else op.failure:
-            if type(part) is Txn:
+            if isinstance(part, Txn):
                 self._decide(part, path)
 
-    def _check_taken(self, op: Txn, path: Iterator[bool]) -> None:
-        puts: list[Put] = []
-        reads: list[Range] = []
-        _collect(op, path, puts, reads)
-        for put in puts:
-            if (put.ignore_value or put.ignore_lease) and self._keys.current(put.key) is None:
-                raise KeyNotFound
-            if put.lease and self._leases.find(put.lease) is None:
-                raise LeaseNotFound
-        for read in reads:
-            if read.revision > self._keys.revision:
-                raise FutureRevision
-            if read.revision and read.revision < self._keys.compact_revision:
-                raise Compacted(self._keys.compact_revision)
+    def _check_taken(self, parts: Sequence[Op]) -> None:
+        """Check what will be done against the store: all puts, then all reads."""
+        for part in parts:
+            if isinstance(part, Put):
+                if (part.ignore_value or part.ignore_lease) and self._keys.current(part.key) is None:
+                    raise KeyNotFound
+                if part.lease and self._leases.find(part.lease) is None:
+                    raise LeaseNotFound
+        for part in parts:
+            if isinstance(part, Range) and part.revision:
+                if part.revision > self._keys.revision:
+                    raise FutureRevision
+                if part.revision < self._keys.compact_revision:
+                    raise Compacted(self._keys.compact_revision)
 
     def _run(self, op: Txn, path: Iterator[bool]) -> TxnResult:
         succeeded = next(path)
-        results: list[OpResult] = []
-        keys = self._keys
-        for part in op.success if succeeded else op.failure:
-            if isinstance(part, Put):
-                before = self._put(part)
-                results.append(PutResult(Header(keys.revision + 1), before if part.prev_kv else None))
-            elif isinstance(part, Range):
-                results.append(ranges.read_range(keys, part, Header(keys.revision + bool(keys.changes))))
-            elif isinstance(part, DeleteRange):
-                deleted = self._delete(part)
-                header = Header(keys.revision + bool(keys.changes))
-                results.append(DeleteResult(header, len(deleted), tuple(deleted) if part.prev_kv else ()))
-            else:
-                results.append(self._run(part, path))
+        branch = op.success if succeeded else op.failure
+        results = [self._run(part, path) if isinstance(part, Txn) else self._run_part(part) for part in branch]
         return TxnResult(_NO_HEADER, succeeded, tuple(results))
+
+    def _run_part(self, part: Op) -> OpResult:
+        keys = self._keys
+        if isinstance(part, Put):
+            before = self._put(part)
+            return PutResult(Header(keys.revision + 1), before if part.prev_kv else None)
+        if isinstance(part, Range):
+            return ranges.read_range(keys, part, Header(keys.revision + bool(keys.changes)))
+        assert isinstance(part, DeleteRange)
+        deleted = self._delete(part)
+        header = Header(keys.revision + bool(keys.changes))
+        return DeleteResult(header, len(deleted), tuple(deleted) if part.prev_kv else ())
 
     def _put(self, op: Put) -> KeyValue | None:
         before = self._keys.current(op.key)
@@ -385,29 +399,3 @@ class Store:
         """Give every lease its full term again, as a real etcd does after an election or a restart."""
         for lease in self._leases:
             lease.expiry_ms = now_ms + lease.ttl_s * 1000
-
-
-def _collect(op: Txn, path: Iterator[bool], puts: list[Put], reads: list[Range]) -> None:
-    """The puts and reads on the taken path."""
-    for part in op.success if next(path) else op.failure:
-        if isinstance(part, Put):
-            puts.append(part)
-        elif isinstance(part, Range):
-            reads.append(part)
-        elif isinstance(part, Txn):
-            _collect(part, path, puts, reads)
-
-
-def _cost(op: Txn) -> int:
-    """What the longer branch could add to the store, in bytes; 0 when it only reads and deletes."""
-
-    def of(ops: Iterable[Op]) -> int:
-        total = 0
-        for part in ops:
-            if isinstance(part, Put):
-                total += len(part.key) + len(part.value) + VERSION_OVERHEAD_BYTES
-            elif isinstance(part, Txn):
-                total += _cost(part)
-        return total
-
-    return max(of(op.success), of(op.failure))
