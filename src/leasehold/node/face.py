@@ -40,7 +40,7 @@ class Face:
             role=machine.role.value,
             reason=machine.sentence,
             may_serve=serves,
-            ready=serves or machine.ready,
+            ready=serves or machine.role is Role.STANDBY,
             epoch=machine.epoch,
             leader=view.leader.value.name if view.leader is not None else "",
             applied_n=machine.index.last_n,

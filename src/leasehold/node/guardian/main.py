@@ -37,6 +37,7 @@ from leasehold.ha.guardian import (
     WorkerServes,
 )
 from leasehold.ha.keys import Keys, LeaderValue
+from leasehold.node import laws
 from leasehold.node.boot import Boot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import door as doors
@@ -231,8 +232,9 @@ def run_guardian(config: NodeConfig) -> None:
     """Run one node until it is stopped."""
     if not config.node.name:
         config = replace(config, node=replace(config.node, name=socket.gethostname()))
-    config.ha.check()
+    laws.check(config)
     logs.configure(json=config.node.log == "json", node=config.node.name)
+    log.info("the longest time without an answer, by what happens", **laws.worst_cases(config))
     asyncio.run(_run(config))
 
 
