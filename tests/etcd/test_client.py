@@ -254,6 +254,29 @@ loop.run_until_complete(client.close())
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=dict(os.environ))
 
 
+@pytest.mark.parametrize("face", ["async", "sync"])
+def test_a_program_that_ends_without_closing_ends(etcd: EtcdCluster, face: str) -> None:
+    """With a watch and a lease being renewed: no thread keeps it, nothing crashes."""
+    script = f"""
+import asyncio, leasehold, leasehold.sync
+async def use():
+    client = await leasehold.connect({etcd.url!r})
+    lease = await client.lease_grant(5)
+    client.keep_alive(lease.id, lease.ttl_s, client.now_ms())
+    await client.watch(b"a").ready()
+def use_sync():
+    client = leasehold.sync.connect({etcd.url!r})
+    lease = client.lease_grant(5)
+    client.keep_alive(lease.id, lease.ttl_s, client.now_ms())
+    client.watch(b"a").ready()
+asyncio.run(use()) if {face!r} == "async" else use_sync()
+print("done")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith("done\n")
+
+
 def test_the_synchronous_face(etcd: EtcdCluster, prefix: bytes) -> None:
     with leasehold.sync.connect(etcd.url, namespace=prefix) as store:
         store.put(b"a", b"1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from leasehold.base.clock import Clock
@@ -146,7 +147,7 @@ class EtcdCoord(CoordFace):
         if self._caller.closed:
             return
         self._caller.closed = True
-        self._engine.close()
+        await asyncio.to_thread(self._engine.close)
         await self._hub.close()
         await self._caller.search.close()
         await self._endpoints.close()
