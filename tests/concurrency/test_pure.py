@@ -1,0 +1,151 @@
+"""The parts that decide, without a store: deadlines, lines, candidates, what was read."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
+from leasehold.concurrency.local import LocalQueues
+from leasehold.concurrency.observing import Candidates
+from leasehold.concurrency.readset import ReadSet
+from leasehold.concurrency.semaphore import Ahead
+from leasehold.concurrency.waiting import WINDOW, line_before
+from leasehold.mvcc.model import CompareResult, Event, EventType, Header, KeyValue
+
+TTL_MS = 10_000
+
+
+def tenure(sent_ms: int = 0) -> Tenure:
+    return Tenure(sent_ms + TTL_MS, TTL_MS, margin_for(TTL_MS))
+
+
+def test_the_margin_is_a_twentieth_within_bounds() -> None:
+    assert [margin_for(ttl_ms) for ttl_ms in (60_000, 10_000, 2_000, 1_000, 60)] == [3_000, 500, 100, 50, 30]
+    assert margin_for(10**9) == 3_000
+
+
+def test_a_session_goes_from_healthy_over_suspended_to_lost() -> None:
+    session = tenure()
+    told = [(now_ms, session.state(now_ms)) for now_ms in (0, 4_999, 5_000, 9_499, 9_500)]
+    assert told == [
+        (0, SessionState.HEALTHY),
+        (4_999, SessionState.HEALTHY),
+        (5_000, SessionState.SUSPENDED),
+        (9_499, SessionState.SUSPENDED),
+        (9_500, SessionState.LOST),
+    ]
+
+
+def test_a_renewal_counts_from_its_sending() -> None:
+    session = tenure()
+    session.renewed(4_000, 3_400 + TTL_MS)
+    assert session.state(3_400 + TTL_MS - 501) is SessionState.SUSPENDED
+    assert session.state(3_400 + TTL_MS - 500) is SessionState.LOST
+
+
+def test_a_renewal_that_comes_too_late_revives_nothing() -> None:
+    """Also when nobody asked in between: the process was frozen."""
+    session = tenure()
+    session.renewed(20_000, 20_000 + TTL_MS)
+    assert session.state(20_001) is SessionState.LOST
+
+
+def test_the_first_reason_stays() -> None:
+    session = tenure()
+    session.end("closed")
+    session.end("something else")
+    assert session.state(0) is SessionState.LOST
+    assert session.lost_because == "closed"
+
+
+@given(st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 3_000)), max_size=30))
+def test_never_certain_beyond_send_plus_ttl_minus_margin(steps: list[tuple[int, int]]) -> None:
+    """Whatever the delays of the answers: what is called certain ends before the store's lease can."""
+    session, now_ms, last_sent_ms = tenure(), 0, 0
+    for wait_ms, answer_ms in steps:
+        sent_ms = now_ms + wait_ms
+        now_ms = sent_ms + answer_ms
+        alive_before = session.state(now_ms) is not SessionState.LOST
+        session.renewed(now_ms, sent_ms + TTL_MS)
+        last_sent_ms = sent_ms if alive_before else last_sent_ms
+        certain = session.state(now_ms) is not SessionState.LOST
+        assert not certain or now_ms < last_sent_ms + TTL_MS - margin_for(TTL_MS)
+        assert session.next_change_ms(now_ms) <= last_sent_ms + TTL_MS
+
+
+def kvs(*revisions: int) -> tuple[KeyValue, ...]:
+    return tuple(KeyValue(b"k%d" % revision, create_revision=revision) for revision in revisions)
+
+
+def test_a_short_line_is_known_whole_and_its_last_one_is_watched() -> None:
+    line = line_before(50, Header(60), kvs(50, 40, 30))
+    assert [kv.create_revision for kv in line.ahead] == [40, 30]
+    assert line.all_known
+    assert line.to_watch().create_revision == 40
+    assert {(c.key, c.result, c.operand) for c in line.gone()} == {
+        (b"k40", CompareResult.NOT_EQUAL, 40),
+        (b"k30", CompareResult.NOT_EQUAL, 30),
+    }
+
+
+def test_in_a_long_line_somebody_far_ahead_is_watched() -> None:
+    line = line_before(1000, Header(1000), kvs(*range(1000, 1000 - WINDOW - 2, -1)))
+    assert not line.all_known
+    assert len(line.ahead) == WINDOW
+    assert line.to_watch().create_revision == 1000 - WINDOW
+
+
+def test_a_semaphore_counts_down() -> None:
+    ahead = Ahead(b"own", {b"a", b"b", b"c"}, permits=2)
+    assert not ahead.turn_has_come
+    assert not ahead.deleted(b"somebody behind")
+    assert not ahead.deleted(b"a")
+    assert ahead.deleted(b"b")
+    assert ahead.turn_has_come
+    assert not ahead.own_gone
+    assert ahead.deleted(b"own")
+    assert ahead.own_gone
+
+
+def test_the_oldest_candidate_leads() -> None:
+    candidates = Candidates(kvs(7, 5, 9))
+    assert candidates.head() == KeyValue(b"k5", create_revision=5)
+    candidates.apply(Event(EventType.DELETE, KeyValue(b"k5")))
+    candidates.apply(Event(EventType.PUT, KeyValue(b"k7", b"new", create_revision=7, mod_revision=11)))
+    head = candidates.head()
+    assert head is not None
+    assert head.value == b"new"
+    for key in (b"k7", b"k9"):
+        candidates.apply(Event(EventType.DELETE, KeyValue(key)))
+    assert candidates.head() is None
+
+
+def test_only_what_was_looked_at_is_compared() -> None:
+    reads = ReadSet()
+    reads.add(b"a", KeyValue(b"a", mod_revision=3), revision=10)
+    reads.add(b"b", None, revision=10)
+    assert reads.compares() == []
+    reads.look(b"b")
+    reads.add_range(b"r", b"s", (KeyValue(b"r1", mod_revision=4),), revision=12)
+    told = [(c.key, c.range_end, c.result, c.operand) for c in reads.compares()]
+    assert told == [
+        (b"b", b"", CompareResult.EQUAL, 0),
+        (b"r1", b"", CompareResult.EQUAL, 4),
+        (b"r", b"s", CompareResult.LESS, 11),
+    ]
+
+
+async def test_local_lines_keep_their_order_and_vanish_when_empty() -> None:
+    queues = LocalQueues()
+    first, second, third = (queues.join(b"x") for _ in range(3))
+    assert [place.done() for place in (first, second, third)] == [True, False, False]
+    queues.leave(b"x", second)
+    queues.leave(b"x", first)
+    assert third.done()
+    assert queues.occupied(b"x")
+    queues.leave(b"x", third)
+    assert not queues.occupied(b"x")
+    await asyncio.sleep(0)
