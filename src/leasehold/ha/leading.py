@@ -124,6 +124,11 @@ class Leading(Activity):
         return durable_n
 
     @property
+    def hurried(self) -> bool:
+        """Renewals must be told soon, or more was decided than the journal takes."""
+        return self._ctx.replica.index.urgent or self.committer.pending > limits.journal_pending_records_max
+
+    @property
     def wake_at_ms(self) -> int:
         return min(self._retry_at_ms, self._bulk_due_ms(), self._bulk_retry_at_ms, self._stop_at_ms)
 

@@ -136,10 +136,15 @@ class NodeMachine:
 
     def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
         """Take one event; what is to be done about it."""
+        if type(event) is Decided:
+            leading = self._leading
+            if leading is None:
+                return []
+            leading.decided(now_ms)
+            # The hot path: nothing else has changed, unless something is due or the journal has fallen far behind.
+            if now_ms < self.wake_at_ms and not leading.hurried:
+                return self.ctx.desk.take()
         match event:
-            case Decided():
-                if self._leading is not None:
-                    self._leading.decided(now_ms)
             case StoreAnswered():
                 self.ctx.desk.answered(now_ms, event)
             case WatchDelivered():
@@ -166,7 +171,7 @@ class NodeMachine:
                     self._promotion.drained(now_ms, batches)
             case BufferFailed(reason):
                 self._buffer_failed(now_ms, reason)
-            case Ticked():
+            case Ticked() | Decided():
                 pass
         self._tick(now_ms)
         self._decide(now_ms)

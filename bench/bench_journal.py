@@ -1,0 +1,107 @@
+"""The journal without a network: encode, group commit into the in-memory store, decode and apply on a standby."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from leasehold.ha.events import Decided
+from leasehold.index.index import Index
+from leasehold.index.model import PutConfig, SegmentSpec
+from leasehold.index.records import Record
+from leasehold.index.settings import IndexSettings
+from leasehold.journal.batch import BulkBatch, Renewal, decode_bulk, decode_explicit, encode_bulk, encode_record
+from leasehold.journal.chain import Mark
+from leasehold.journal.committer import Committer
+from leasehold.journal.fenced import FencedWriter
+from leasehold.mvcc.model import Put
+from leasehold.mvcc.store import Store
+from leasehold.testing.sim.script import Script
+
+PUTS = 50_000
+LEADER, EXPLICIT = b"/c/leader", b"/c/journal/explicit/"
+
+
+def _timed(what: str, count: int, do: Callable[[], object]) -> None:
+    start_s = time.perf_counter()
+    do()
+    took_s = time.perf_counter() - start_s
+    print(f"{what:<58} {count / took_s:>12,.0f}/s  {took_s / count * 1e6:8.2f} us each")
+
+
+def _records() -> list[Record]:
+    """What a primary decides for `PUTS` puts."""
+    index = Index(IndexSettings(), lambda n: 0)
+    index.begin(0, 5)
+    index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 40, PUTS * 4096, "h:1", "tcp"))
+    for n in range(PUTS):
+        key = b"prefix/object-%012d" % n
+        index.put_start(1, b"c", b"default", key, 4096, PutConfig())
+        index.put_end(2, b"c", b"default", key)
+    return [record for _, record in index.take_outbox()]
+
+
+def main() -> None:
+    records = _records()
+    count = len(records)
+    _timed("encode records", count, lambda: [encode_record(one) for one in records])
+    store = Store()
+    store.put(Put(LEADER, b"me"))
+    committer = Committer(EXPLICIT, FencedWriter(LEADER, store.revision), Mark(), 3_000, 2)
+    batches: list[bytes] = []
+
+    def commit() -> None:
+        for at in range(0, count, 1_000):
+            committer.offer(records[at : at + 1_000])
+            while not committer.idle:
+                committer.finish(0)
+                txn = committer.send(0)
+                assert txn is not None
+                batches.append(txn.success[0].value)  # type: ignore[union-attr] # it is a Put
+                committer.answered(store.txn(txn))
+
+    _timed("offer, pack, compress, commit under the fence, 1,000 a batch", count, commit)
+    print(f"{'bytes in the store per record':<58} {sum(map(len, batches)) / count:>12.1f}")
+    decoded: list[Record] = []
+
+    def decode() -> None:
+        for raw in batches:
+            decoded.extend(decode_explicit(raw).records)
+
+    _timed("standby: decode", count, decode)
+    standby = Index(IndexSettings(), lambda n: 0)
+
+    def apply() -> None:
+        for n, record in enumerate(decoded, start=1):
+            standby.apply(n, record)
+
+    _timed("standby: apply", count, apply)
+    renewals = tuple(Renewal(b"default", b"prefix/object-%012d" % n, 3 + 2 * n, 10_000 + n, 0) for n in range(10_000))
+    raw = encode_bulk(BulkBatch(5, 1, 1, 1, True, 3_000, 0, renewals))
+
+    def renew() -> None:
+        for one in decode_bulk(raw).renewals:
+            standby.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
+
+    _timed("standby: decode and apply renewals", len(renewals), renew)
+    print(f"{'bytes in the store per renewal':<58} {len(raw) / len(renewals):>12.1f}")
+    _machine()
+
+
+def _machine() -> None:
+    """What telling the machine of decided commands costs, with nothing to commit."""
+    script = Script()
+    script.run("nodes 2")
+    run = script.world.nodes[0].run
+    assert run is not None
+    now_ms, machine = run.node.now_ms(), run.machine
+
+    def decide() -> None:
+        for _ in range(100_000):
+            machine.handle(now_ms, Decided())
+
+    _timed("machine.handle(Decided), idle primary", 100_000, decide)
+
+
+if __name__ == "__main__":
+    main()
