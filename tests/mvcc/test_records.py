@@ -94,6 +94,16 @@ def test_replayed_and_copied_stores_are_equal(steps: list[Op | tuple[str, int]])
     assert state(copied) == state(store)
 
 
+def test_a_key_that_is_put_and_deleted_in_one_revision_hangs_on_no_lease() -> None:
+    records: list[Record] = []
+    store = Store(journal=records.append)
+    store.lease_grant(0, 5, 1)
+    store.txn(Txn((), (Put(b"a", lease=1), DeleteRange(b"a", FROM_KEY))))
+    replayed = Store()
+    replayed.load(records)
+    assert state(replayed) == state(store)
+
+
 def test_a_dump_is_taken_at_once() -> None:
     store = Store()
     store.put(Put(b"a", b"1"))

@@ -205,13 +205,17 @@ class KeySpace:
             self.log[self.revision] = changes
         return changes
 
-    def replay(self, revision: int, places: tuple[KeyValue | None, ...]) -> None:
-        """Do again what was committed as `revision`."""
+    def replay_version(self, kv: KeyValue) -> KeyValue | None:
+        """Add a version as it was made; the one before, if the key existed. `replay_revision` ends the revision."""
+        before = self.current(kv.key)
+        self._append(kv, self._history.get(kv.key))
+        return before
+
+    def replay_revision(self, revision: int, places: tuple[KeyValue | None, ...]) -> None:
+        """The versions of `revision` have all been added; without any, only the revision is known."""
         ensure(not self.changes, "a replay never falls into a transaction", revision)
-        for kv in places:
-            if kv is not None:
-                self._append(kv, self._history.get(kv.key))
-        self.log[revision] = places
+        if places:
+            self.log[revision] = places
         self.revision = max(self.revision, revision)
 
     # --- compaction ---

@@ -382,18 +382,17 @@ class Store:
             raise InvariantBroken(f"a store cannot apply a {type(record).__name__}")
 
     def _apply_committed(self, record: Committed) -> None:
-        places = tuple(None if version is None else KeyValue(*version) for version in record.versions)
+        places = tuple([None if version is None else KeyValue(*version) for version in record.versions])
         for kv in places:
             if kv is None:
                 continue
-            before = self._keys.current(kv.key)
+            # One by one: a transaction may put a key and delete it again.
+            before = self._keys.replay_version(kv)
             if before is not None and before.lease:
                 self._leases.detach(before.lease, kv.key)
             if kv.lease and self._leases.find(kv.lease) is not None:
                 self._leases.attach(kv.lease, kv.key)
-        if places:
-            self._keys.replay(record.revision, places)
-        self._keys.revision = max(self._keys.revision, record.revision)
+        self._keys.replay_revision(record.revision, places)
 
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its full term again, as a real etcd does after an election or a restart."""
