@@ -95,7 +95,7 @@ class Endpoint:
             for name, (path, request, response) in STREAMS.items()
         }
 
-    async def _keep_alive_once(self, request: Any, timeout: float, metadata: Any) -> Any:
+    async def _keep_alive_once(self, request: Any, timeout: float, metadata: Any = ()) -> Any:
         """The one call that etcd offers only as a stream, for one request and one answer."""
         stream = self.streams["LeaseKeepAlive"](timeout=timeout, metadata=metadata)
         try:
