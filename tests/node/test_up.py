@@ -1,0 +1,160 @@
+"""`leasehold up`: all of it on loopback, for our own client and a real one, also after kill -9 (must-show 8)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leasehold.admin.status import ClusterStatus
+from leasehold.cli.operate import first_answering
+from leasehold.pool import Pool
+from leasehold.testing import mooncake
+from leasehold.testing.process import wait_until
+
+PUT_GET = Path(__file__).parent / "clients" / "put_get.py"
+
+
+class Where(msgspec.Struct):
+    coord: str
+    cluster: str
+    rpc: list[str]
+    admin: list[str]
+
+
+class Running:
+    """A running `leasehold up`, and what it printed until it was ready."""
+
+    def __init__(self, process: subprocess.Popen[str], lines: list[str], data: Path) -> None:
+        self.process = process
+        self.lines = lines
+        self.where = msgspec.json.decode((data / "up.json").read_bytes(), type=Where)
+
+    def pids(self) -> list[int]:
+        """All its processes, itself first."""
+        found = [self.process.pid]
+        for pid in found:
+            found += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return found
+
+    def settle(self) -> ClusterStatus:
+        """Wait until one node leads and the other is ready; how the cluster is then."""
+        found: list[ClusterStatus] = []
+
+        def settled() -> bool:
+            _, cluster = first_answering(",".join(self.where.admin), "/api/cluster", ClusterStatus)
+            found[:] = [cluster]
+            return bool(cluster.leader) and sum(peer.ready for peer in cluster.nodes) == 2
+
+        wait_until(settled, "one leads and the other is ready")
+        return found[0]
+
+    def kill_the_primarys_worker(self) -> None:
+        leader = self.settle().leader
+        for pid in self.pids():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"leasehold.node.worker" in command:
+                guardian = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                words = Path(f"/proc/{guardian}/cmdline").read_bytes().split(b"\0")
+                if words[words.index(b"--name") + 1].decode() == leader:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+        raise AssertionError("the primary's worker was not found")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("up")
+    data = folder / "leasehold-data"
+    ports = ["--store-port", "0", "--rpc-port", "0", "--admin-port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leasehold", "up", "--data", str(data), "--segment", "64MiB", *ports],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+    )
+    lines: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if line.startswith("ready"):
+                break
+        assert lines[-1].startswith("ready"), lines
+        yield Running(process, lines, data)
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+
+
+def test_it_says_in_a_line_each_where_things_are(running: Running) -> None:
+    assert [line.split()[0] for line in running.lines] == ["store", "node", "node", "host", "host", "ready"]
+
+
+def test_nothing_listens_beyond_loopback(running: Running) -> None:
+    inodes = set()
+    for pid in running.pids():
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            target = os.readlink(fd) if fd.is_symlink() else ""
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    listening = []
+    for table, loopback in (("tcp", "0100007F"), ("tcp6", "00000000000000000000000001000000")):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                listening.append((fields[1].split(":")[0], loopback))
+    assert len(listening) >= 9, "store, four ports of each node (clients, door, admin), two hosts"
+    assert all(address == loopback for address, loopback in listening)
+
+
+async def test_our_own_client_puts_and_gets_also_after_kill_9(running: Running) -> None:
+    async with Pool(",".join(running.where.rpc)) as pool:
+        await pool.put("ours", b"bytes" * 1000)
+        assert await pool.get("ours") == b"bytes" * 1000
+        running.kill_the_primarys_worker()
+        assert await pool.get("ours") == b"bytes" * 1000
+        await pool.put("later", b"more")
+        assert await pool.get("later") == b"more"
+
+
+@pytest.mark.usefixtures("wheel")
+def test_a_real_client_puts_and_gets_also_after_kill_9(running: Running) -> None:
+    process = subprocess.Popen(
+        [str(mooncake.venv() / "bin" / "python"), str(PUT_GET), running.where.coord, "4"],
+        env={**os.environ, **mooncake.client_environment(), "MC_STORE_CLUSTER_ID": running.where.cluster},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        for number in range(4):
+            if number == 2:
+                running.kill_the_primarys_worker()
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline().split() == ["ok", str(number)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_ctrl_c_ends_all_of_it(running: Running) -> None:
+    running.settle()
+    pids = running.pids()
+    assert len(pids) >= 8
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(30) == 0
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process has ended", 5)
