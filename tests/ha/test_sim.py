@@ -43,6 +43,7 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
         ("no-wait", ("P4",)),
         ("no-right", ("P4",)),
         ("early-miss", ("P1", "P5")),
+        ("no-limbo", ("P2", "P3")),
         ("no-fence", ("P1", "P2", "P3", "P4", "P5")),
     ],
 )

@@ -19,6 +19,7 @@ class SimBuffer:
         self._world = world
         self._kept: dict[int, list[tuple[int, bytes]]] = {}
         self._sealed_before = 0
+        self.up = True
 
     def take(self, run: Run, effect: PushBuffer | ForgetBuffer | DrainBuffer) -> None:
         self._world.clock.after_ms(self._world.clock.random.uniform(0.1, 2), self._execute, run, effect)
@@ -29,7 +30,10 @@ class SimBuffer:
         return kept[-1][0] if kept else 0
 
     def _execute(self, run: Run, effect: PushBuffer | ForgetBuffer | DrainBuffer) -> None:
-        if isinstance(effect, PushBuffer):
+        if not self.up:
+            if not isinstance(effect, ForgetBuffer):
+                run.hear(BufferFailed("it does not answer"))
+        elif isinstance(effect, PushBuffer):
             if effect.epoch < self._sealed_before:
                 run.hear(BufferFailed("this epoch is sealed"))
                 return

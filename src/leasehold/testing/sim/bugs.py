@@ -8,6 +8,7 @@ from leasehold.ha.effects import Role
 from leasehold.ha.replica import LastWrite
 
 if TYPE_CHECKING:
+    from leasehold.index.index import Index
     from leasehold.testing.sim.nodes import Run
 
 
@@ -21,3 +22,11 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
             replica.last_write = LastWrite(0)
         if "no-grace" in bugs:
             index.max_term_ms = 0
+
+
+def bend(bugs: frozenset[str], index: Index) -> Index:
+    """Bend a fresh index."""
+    if "no-limbo" in bugs:
+        let_go = index._let_go
+        index._let_go = lambda replicas, size, n, now, limbo_ms: let_go(replicas, size, n, now, 0)  # type: ignore[method-assign] # a bug from outside
+    return index

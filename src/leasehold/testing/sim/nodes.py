@@ -38,6 +38,7 @@ from leasehold.ha.gate import AnswerGate, Verdict
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
+from leasehold.testing.sim.bugs import bend
 from leasehold.testing.sim.plan import settings_of
 from leasehold.testing.sim.storage import Stream
 
@@ -83,7 +84,7 @@ class Run:
         chance = self.world.clock.random
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance)
-        self.machine = NodeMachine(identity, ha, lambda: Index(index, chance.randrange))
+        self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}

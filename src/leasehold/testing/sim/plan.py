@@ -20,7 +20,6 @@ BUGS = (
     "no-wait",  # a successor does not wait for the old primary's right to end
     "no-right",  # a primary answers for as long as it believes to be one
     "early-miss",  # an answer that shows a removal by a miss does not wait for the removal to be durable
-    "kept-state",  # a deposed primary goes on with what it had decided
     "no-limbo",  # space of a removed object is free at once
 )
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.ha.effects import Role
-from leasehold.ha.events import SwitchoverAsked
+from leasehold.ha.events import ForceAsked, SwitchoverAsked
+from leasehold.ha.keys import pack
+from leasehold.ha.registry import NodeValue
 from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
@@ -351,6 +353,29 @@ class Script:
         else:
             self.world.store.compact(0)
         return ""
+
+    def do_buffer(self, what: str) -> str:
+        self.world.buffer.up = what == "back"
+        return ""
+
+    def do_force(self, name: str) -> str:
+        """An operator's word: lead in spite of it."""
+        run = self.world.nodes_by_name[name].run
+        if run is not None:
+            run.hear(ForceAsked())
+        return ""
+
+    def do_old_release(self, name: str) -> str:
+        """A node of an older release is there, which reads version 1 of the journal only."""
+        value = NodeValue(name=name, run="old", role="standby", reads=(1, 1))
+        self.world.store.store.execute(Put(self.world.keys.node(name), pack(value)))
+        return ""
+
+    def do_version(self) -> str:
+        """The version in which the last batch was written."""
+        store, keys = self.world.store.store, self.world.keys
+        tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs
+        return f"version {tail[0].value[3]}"
 
     def do_switchover(self, name: str, target: str = "") -> str:
         run = self.world.nodes_by_name[name].run
