@@ -176,6 +176,8 @@ class _Task:
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             return self.failed(endpoint, _failure_of(error), metadata)
         endpoint.heard_s = self._loop.time()
+        if not self._local:
+            endpoint.proven = True
         return response
 
     def behind(self, endpoint: Endpoint, revision: int, floor: int) -> None:
