@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 import leasehold
 from leasehold.base.errors import CallerError, InvalidArgument, Unavailable, UnknownOutcome
@@ -290,6 +291,24 @@ async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(s
         with pytest.raises(UnknownOutcome):
             await write
         assert await client.get(b"k") in (b"1", b"2")
+
+
+def test_client_on_uvloop() -> None:
+    """Its transports are not asyncio's: nothing may depend on that."""
+
+    async def talk() -> bytes | None:
+        server = CacheServer()
+        authority = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=500))
+        server.install(authority)
+        async with Client(server.address) as client:
+            await client.put(b"k", b"v")
+            found = await client.get(b"k")
+        await authority.close()
+        server.close()
+        return found
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(asyncio.wait_for(talk(), 10)) == b"v"
 
 
 def test_sync_client_and_fork() -> None:

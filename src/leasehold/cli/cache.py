@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import uvloop
 
 from leasehold.base.settings import duration, text
 from leasehold.cache.authority import Authority, plan_for
@@ -59,7 +60,8 @@ def serve(**options: Any) -> None:
     if found.broken:
         raise SystemExit(1)
     click.echo(f"a write waits at most {found.outage_holder_death_s:g} s for a holder that died", err=True)
-    asyncio.run(_serve(settings))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings))
 
 
 async def _serve(settings: CacheSettings) -> None:
