@@ -148,9 +148,18 @@ def test_8b_an_upsert_is_never_in_place_under_a_lease() -> None:
     leader.check()
     follower.check()
     assert leader.digest() == follower.digest()
+
+
+def test_8b_in_place_only_where_space_is_short_and_nobody_reads() -> None:
+    leader = primary((4 * KIB,))
+    put(leader, 0, b"k", 4 * KIB)
+    before = places(leader, b"k")
+    leader.get(1, T, b"k")
+    assert leader.upsert_start(2, WRITER, T, b"k", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
     code, entry, _ = leader.upsert_start(20_000, WRITER, T, b"k", 4 * KIB, PutConfig())
+    assert code == Code.OK
     assert entry is not None
-    assert places(leader, b"k") == [(r.segment.incarnation, r.offset) for r in entry.replicas]  # no lease: in place
+    assert [(r.segment.incarnation, r.offset) for r in entry.replicas] == before
 
 
 def test_8c_the_space_of_a_replaced_put_rests_until_its_writer_has_given_up() -> None:

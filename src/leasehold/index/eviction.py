@@ -31,7 +31,7 @@ class Eviction(Placement):
             if self.used_bytes <= self.evict_to_bytes:
                 self.evict_to_bytes = -1
                 return False
-            if not self._evict_next(now):
+            if not self._consider_next(now):
                 self.evict_to_bytes = -1  # nothing can go now: leased, pinned or unfinished
                 return False
         return True
@@ -45,19 +45,25 @@ class Eviction(Placement):
             self._consider(ripe.popleft(), now)
         return True
 
-    def _evict_next(self, now: int) -> bool:
-        """Evict one object (or one group); False if nothing can be evicted now."""
+    def _consider_next(self, now: int, in_turn: bool = True) -> bool:
+        """Look at one object, and evict it (or its group) if it may go; False if there is none to look at.
+
+        One look, not one eviction: of objects that were read meanwhile there may be a million in a row.
+        """
         ripe = self.wheel.ripe
-        while ripe or self.wheel.ripen(now, _RIPEN_STEP):
-            if self._consider(ripe.popleft(), now):
-                return True
-        while self.soft:
-            if self._consider(self.soft.popleft(), now, soft_pins_too=True):
-                return True
+        if ripe or self.wheel.ripen(now, _RIPEN_STEP):
+            self._consider(ripe.popleft(), now, in_turn=in_turn)
+            return True
+        if self.soft:
+            self._consider(self.soft.popleft(), now, soft_pins_too=True)
+            return True
         return False
 
-    def _consider(self, entry: Object, now: int, soft_pins_too: bool = False) -> bool:
-        """Evict it if that is allowed; else put it where it will be found again. True if something was evicted."""
+    def _consider(self, entry: Object, now: int, soft_pins_too: bool = False, in_turn: bool = False) -> bool:
+        """Evict it if that is allowed; else put it where it will be found again. True if something was evicted.
+
+        `in_turn`: not yet if it was read since it was put into its bucket, even if that lease has ended, too.
+        """
         if not entry.visible:
             return False  # gone meanwhile
         end = entry.lease_end
@@ -65,6 +71,9 @@ class Eviction(Placement):
             end = self.lease_end_of(entry)
         if end > now:
             self.wheel.add_later(entry, end, now)
+            return False
+        if in_turn and self.wheel.is_out_of_turn(entry):
+            self.wheel.add(entry, end)
             return False
         if entry.soft_pin_end > now and not soft_pins_too:
             if self.expiry or not self.settings.allow_evict_soft_pinned:
@@ -125,7 +134,7 @@ class Eviction(Placement):
         freed, goal = 0, size
         for _ in range(inline_evictions_max):
             before = self.used_bytes
-            if self.expiry or not self._evict_next(now):
+            if self.expiry or not self._consider_next(now, in_turn=False):
                 break
             freed += before - self.used_bytes
             if freed >= goal:

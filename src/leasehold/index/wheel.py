@@ -18,13 +18,14 @@ _LOOK_AGAIN_MS = 10
 class Wheel:
     """Buckets of objects by lease end; those whose end had passed when they were last looked at are `ripe`."""
 
-    __slots__ = ("_buckets", "_looked_at", "_order", "ripe")
+    __slots__ = ("_buckets", "_looked_at", "_order", "_ripening", "ripe")
 
     def __init__(self) -> None:
         self._buckets: dict[int, deque[Object]] = {}
         self._order: list[int] = []
         self.ripe: deque[Object] = deque()
         self._looked_at = -1
+        self._ripening = 0  # the bucket that what is ripe came from, the latest of them
 
     def add(self, entry: Object, end: int) -> None:
         number = end >> _BUCKET_BITS
@@ -49,7 +50,7 @@ class Wheel:
         order = self._order
         if not order:
             return False
-        number = order[0]
+        number = self._ripening = order[0]
         if (number + 1) << _BUCKET_BITS <= now:
             bucket = self._buckets[number]
             if len(bucket) > limit:
@@ -60,6 +61,10 @@ class Wheel:
                 heappop(order)
             return True
         return number << _BUCKET_BITS <= now and self._ripen_part(number, now)
+
+    def is_out_of_turn(self, entry: Object) -> bool:
+        """Whether something ripe was renewed since it was put into its bucket, and now belongs into a later one."""
+        return entry.lease_end >> _BUCKET_BITS > self._ripening
 
     def ripen_all(self, now: int) -> None:
         """Make everything ripe whose bucket has begun."""

@@ -1,0 +1,271 @@
+"""What the model does not name: pins, groups, strategies, drains, tasks, repeats, bounds, one by one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.index.kit import KIB, STORAGE, WRITER, T, follow, primary, put, spec, standby
+
+from leasehold.index import Code, PutConfig
+from leasehold.index.allocator import Allocator, rounded
+from leasehold.index.codes import ClientStatus, SoftPin, TaskStatus
+from leasehold.index.patterns import BadPattern, compile_pattern
+
+OTHER = b"another-client-1"
+
+
+class Block:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def test_allocator_against_a_map_of_bytes() -> None:
+    random = Random(5)
+    space: Allocator[Block] = Allocator(1 << 16)
+    owned = [0] * (1 << 10)  # one for each 64 bytes
+    blocks: dict[int, Block] = {}
+    for number in range(1, 20_001):
+        if random.random() < 0.55:
+            block = Block(random.choice((1, 64, 65, 500, 1000, 4096, random.randrange(1, 9000))))
+            offset = space.find(block.size)
+            if offset < 0:
+                continue
+            if random.random() < 0.2:  # a claim of any free place, as on a standby
+                start = random.randrange(0, (1 << 16) - rounded(block.size), 64)
+                if not space.in_the_way(start, block.size):
+                    offset = start
+            cells = range(offset // 64, (offset + rounded(block.size)) // 64)
+            assert not any(owned[cell] for cell in cells), "P3"
+            space.claim(offset, block)
+            for cell in cells:
+                owned[cell] = number
+            blocks[offset] = block
+        elif blocks:
+            offset = random.choice(list(blocks))
+            for cell in range(offset // 64, (offset + rounded(blocks.pop(offset).size)) // 64):
+                owned[cell] = 0
+            space.release(offset)
+        if number % 200 == 0:
+            space.check()
+        start, size = random.randrange(0, 1 << 15, 64), random.randrange(1, 9000)
+        there = {owned[cell] for cell in range(start // 64, (start + rounded(size)) // 64)} - {0}
+        assert len(space.in_the_way(start, size)) == len(there)
+
+
+def test_equal_sizes_leave_no_hole_unused() -> None:
+    """Free blocks of just the wanted size are found, though they are in the class below."""
+    space: Allocator[Block] = Allocator(64 * 1000 * 17)
+    places = []
+    while (offset := space.find(1000 * 17)) >= 0:
+        space.claim(offset, Block(1000 * 17))
+        places.append(offset)
+    full = space.used_bytes
+    for offset in places[::2]:
+        space.release(offset)
+    while (offset := space.find(1000 * 17)) >= 0:
+        space.claim(offset, Block(1000 * 17))
+    assert space.used_bytes == full
+
+
+def test_soft_pins_go_last_and_hard_pins_never() -> None:
+    index = primary((16 * KIB,))
+    put(index, 0, b"hard", config=PutConfig(hard_pin=True))
+    put(index, 1, b"soft", config=PutConfig(soft_pin=SoftPin.ENABLE))
+    put(index, 2, b"plain")
+    put(index, 3, b"later")
+    put(index, 1_000, b"n1")
+    assert index.lookup(T, b"plain") is None
+    put(index, 2_000, b"n2")
+    assert index.lookup(T, b"later") is None
+    assert index.lookup(T, b"soft") is not None
+    for key in (b"n1", b"n2"):
+        index.get(2_000, T, key)
+    put(index, 2_001, b"n3")
+    assert index.lookup(T, b"soft") is None
+    assert index.lookup(T, b"hard") is not None
+    kept = primary((8 * KIB,), allow_evict_soft_pinned=False)
+    put(kept, 0, b"soft", 8 * KIB, PutConfig(soft_pin=SoftPin.ENABLE, soft_pin_ttl_ms=5_000))
+    assert kept.put_start(4_999, WRITER, T, b"new", 64, PutConfig())[0] == Code.NO_SPACE
+    assert kept.put_start(5_300, WRITER, T, b"new", 64, PutConfig())[0] == Code.OK
+
+
+def test_a_group_shares_its_lease_and_goes_together() -> None:
+    index = primary((16 * KIB,))
+    grouped = PutConfig(group=b"g")
+    for number, key in enumerate((b"a", b"b")):
+        put(index, number, key, config=grouped)
+    put(index, 2, b"c")
+    index.get(100, T, b"a")
+    assert index.remove(5_000, T, b"b", False)[0] == Code.HAS_LEASE
+    put(index, 10_200, b"d")
+    put(index, 10_300, b"e", 8 * KIB)
+    gone = [key for key in (b"a", b"b") if index.lookup(T, key) is None]
+    assert gone in ([], [b"a", b"b"])
+    assert gone or index.lookup(T, b"c") is None
+
+
+def test_one_look_at_a_time_when_everything_was_read() -> None:
+    """A million objects read meanwhile must not be one long pause: work is bounded by looks, not by evictions."""
+    index = primary((2_000 * 64,), eviction_high_watermark=0.5)
+    for number in range(1_500):
+        put(index, 0, b"k%d" % number, 64)
+    for number in range(1_500):
+        index.get(1_000, T, b"k%d" % number)
+    assert index.work(2_000, 10)
+    assert index.evicted_count == 0
+    assert len(index.wheel.ripe) == 256 - 10
+
+
+def test_a_repeated_start_gets_the_same_space() -> None:
+    index = primary()
+    first = index.put_start(0, WRITER, T, b"k", 100, PutConfig(), request=7)
+    assert index.put_start(1, WRITER, T, b"k", 100, PutConfig(), request=7) == first
+    assert index.put_start(1, WRITER, T, b"k", 100, PutConfig(), request=8)[0] == Code.EXISTS
+    assert index.put_start(1, OTHER, T, b"k", 100, PutConfig(), request=7)[0] == Code.EXISTS
+
+
+def test_exist_need_not_lease() -> None:
+    index = primary(exist_leases=False)
+    put(index, 0, b"k")
+    assert index.exist(1, T, b"k") is not None
+    assert index.exist_many(1, T, [b"k"], 1, 0)[0] == [1]
+    assert index.remove(2, T, b"k", False)[0] == Code.OK
+
+
+def test_expiry_gives_the_first_lease_at_the_end_of_a_put() -> None:
+    index = primary(eviction_policy="expiry")
+    put(index, 0, b"k")
+    assert index.remove(9_999, T, b"k", False)[0] == Code.HAS_LEASE
+    assert index.exist(9_999, T, b"k") is not None  # until 19,999
+    assert index.get(19_999, T, b"k") is None
+    assert index.miss(T, b"k")[0] == Code.NOT_FOUND
+    put(index, 20_000, b"k")  # the name is free
+
+
+@pytest.mark.parametrize("allocation", ["random", "free-ratio-first"])
+def test_replicas_are_on_different_segments_preferred_ones_first(allocation: str) -> None:
+    index = primary((64 * KIB,) * 4, allocation=allocation)
+    three = put(index, 0, b"three", config=PutConfig(replicas=3))
+    assert len({replica.segment.spec.name for replica in three.replicas}) == 3
+    for number in range(5):
+        wanted = put(index, 0, b"there-%d" % number, config=PutConfig(preferred_segments=("seg3",)))
+        assert [replica.segment.spec.name for replica in wanted.replicas] == ["seg3"]
+    many = put(index, 0, b"many", config=PutConfig(replicas=9))
+    assert len(many.replicas) == 4  # best effort
+    index.check()
+
+
+def test_space_only_to_those_who_speak_its_protocol() -> None:
+    index = primary()
+    assert index.put_start(0, WRITER, T, b"ours", 64, PutConfig(native=True))[0] == Code.NO_SPACE
+    index.mount(0, OTHER, spec(5, protocol="leasehold"))
+    entry = put(index, 0, b"ours", config=PutConfig(native=True, replicas=2))
+    assert [replica.segment.spec.protocol for replica in entry.replicas] == ["leasehold"]
+    entry = put(index, 0, b"theirs", config=PutConfig(replicas=2))
+    assert [replica.segment.spec.protocol for replica in entry.replicas] == ["tcp"]
+
+
+def test_a_client_is_alive_from_its_mount_and_while_it_pings() -> None:
+    index = primary()
+    put(index, 0, b"k")
+    index.work(10_000)
+    assert index.lookup(T, b"k") is not None
+    index.ping(10_000, STORAGE)
+    index.work(20_000)
+    assert index.lookup(T, b"k") is not None
+    index.work(20_101)
+    assert index.lookup(T, b"k") is None
+    assert index.ping(20_102, STORAGE) == ClientStatus.NEED_REMOUNT
+    assert index.remount(20_103, STORAGE, [spec(1)])[0] == Code.OK
+    assert index.ping(20_104, STORAGE) == ClientStatus.OK
+
+
+def test_a_draining_segment_takes_nothing_new_and_ends_in_time() -> None:
+    index, follower = primary((64 * KIB, 64 * KIB)), standby()
+    assert index.drain(0, STORAGE, spec(1).id, 5_000)[0] == Code.OK
+    for number in range(4):
+        entry = put(index, 1, b"k%d" % number)
+        assert entry.replicas[0].segment.spec.name == "seg2"
+    index.ping(5_000, STORAGE)
+    index.work(5_000)
+    assert [segment.spec.name for segment in index.segments.values()] == ["seg2"]
+    follow(follower, index)
+    assert follower.digest() == index.digest()
+
+
+def test_tasks_from_creation_to_end_on_every_node() -> None:
+    index, follower = primary((64 * KIB, 64 * KIB)), standby()
+    entry = put(index, 0, b"k")
+    here = entry.replicas[0].segment.spec.name
+    there = "seg2" if here == "seg1" else "seg1"
+    code, task, _ = index.create_copy_task(1, T, b"k", [there])
+    assert code == Code.OK
+    ((fetched,), _) = index.fetch_tasks(2, STORAGE, 16)
+    assert (fetched.id, fetched.source, fetched.targets) == (task, here, (there,))
+    assert index.fetch_tasks(2, STORAGE, 16)[0] == []
+    code, plan, _ = index.copy_start(3, STORAGE, T, b"k", here, [there])
+    assert code == Code.OK
+    assert plan is not None
+    assert len(entry.replicas) == 1
+    assert index.copy_end(4, STORAGE, T, b"k")[0] == Code.OK
+    assert len(entry.replicas) == 2
+    assert index.finish_task(5, STORAGE, task, TaskStatus.SUCCESS, "done")[0] == Code.OK
+    follow(follower, index)
+    code, known, _ = follower.query_task(task)
+    assert known is not None
+    assert (known.status, known.message) == (TaskStatus.SUCCESS, "done")
+    assert index.create_copy_task(6, T, b"absent", [there])[0] == Code.NOT_FOUND
+    assert index.create_move_task(6, T, b"k", here, "nowhere")[0] == Code.BAD_PARAMS
+    assert index.query_task(b"?" * 16)[0] == Code.TASK_NOT_FOUND
+
+
+def test_tenants_do_not_see_each_other() -> None:
+    index = primary()
+    put(index, 0, b"k")
+    assert index.get(1, b"other", b"k") is None
+    assert index.remove_all(20_000, b"other", True)[1] == 0
+    assert index.lookup(T, b"k") is not None
+
+
+def test_bad_patterns_are_refused_with_their_position() -> None:
+    for pattern, position in ((b"abc[", 3), (b"a**", 1), (b"x{3,2}", 1), (rb"(?=look)", 0), (rb"(a)\1", 3)):
+        with pytest.raises(BadPattern) as refused:
+            compile_pattern(pattern)
+        assert refused.value.position == position, (pattern, str(refused.value))
+    index = primary()
+    assert index.remove_by_regex(0, T, b"[", False) == (Code.BAD_PARAMS, 0, 0)
+    assert index.get_by_regex(0, T, b"[")[0] == Code.BAD_PARAMS
+    assert index.refused == {"bad pattern": 2}
+
+
+def test_no_pattern_can_stall() -> None:
+    index = primary()
+    put(index, 0, b"a" * 5_000)
+    assert index.remove_by_regex(20_000, T, b"(a*)*(a*)*(a*)*b", False)[:2] == (Code.OK, 0)
+
+
+def test_eviction_takes_the_oldest_end_first() -> None:
+    index = primary((4 * 4 * KIB,))
+    for number, key in enumerate((b"a", b"b", b"c", b"d")):
+        put(index, number, key)
+    index.get(1_000, T, b"a")
+    index.ping(29_999, STORAGE)
+    index.evict_to_bytes = 4 * KIB
+    while index.work(30_000, 1):
+        pass
+    assert [key for key in (b"a", b"b", b"c", b"d") if index.lookup(T, key) is not None] == [b"a"]
+
+
+def test_urgent_when_the_standby_knows_an_end_that_is_near() -> None:
+    index = primary()
+    entry = put(index, 0, b"k")
+    index.get(1, T, b"k")
+    index.take_renewals(10)
+    index.get(5_000, T, b"k")
+    assert not index.urgent
+    index.take_renewals(10)
+    index.get(14_100, T, b"k")  # it knows 15,000
+    assert index.urgent
+    assert index.take_renewals(10)[0] == [(T, b"k", entry.put_seq, 24_100, 0)]
+    assert not index.urgent
