@@ -52,7 +52,7 @@ def measure(store, name, size, seconds):
     start = time.perf_counter()
     if name == "remove":
         for key in GONE:
-            store.remove(key)
+            store.remove(key, True)
         return len(GONE), time.perf_counter() - start
     call, count = operations(store, size)[name], 0
     end = start + seconds

@@ -47,7 +47,7 @@ class OpenGate:
     durable_n = acked_n = 2**63
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or BootClock()
+        self._clock = BootClock() if clock is None else clock
         self.now_ms = self._clock.now_ms()
 
     def may_serve(self) -> bool:

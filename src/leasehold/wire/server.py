@@ -85,7 +85,7 @@ class Server:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.gate: Gate = gate if gate is not None else OpenGate()
-        self.settings = settings or WireSettings()
+        self.settings = WireSettings() if settings is None else settings
         self.log = structlog.get_logger("leasehold.wire")
         self.connections: set[Connection] = set()
         self.listeners: list[Listener] = []
