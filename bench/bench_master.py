@@ -2,8 +2,8 @@
 
 Three masters: `mooncake_master` (without its op log: it keeps nothing), ours without journal (`node/standalone.py`,
 which keeps nothing either: what the wire and the index cost), and `leasehold node --coord memory://` with all that it
-does for a standby. Ratios are what counts; single figures depend on what else the machine does. `LEASEHOLD_BENCH_SECONDS` is how
-long one measurement takes, `LEASEHOLD_BENCH_ROUNDS` how often the three take turns.
+does for a standby. Ratios are what counts; single figures depend on what else the machine does.
+`LEASEHOLD_BENCH_SECONDS` is how long one measurement takes, `LEASEHOLD_BENCH_ROUNDS` how often the three take turns.
 """
 
 from __future__ import annotations

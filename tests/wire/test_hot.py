@@ -17,6 +17,7 @@ from leasehold.wire import messages as m
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.frame import ResponseReader, request
 from leasehold.wire.gate import OpenGate
+from leasehold.wire.native import GET, Get
 from leasehold.wire.schema import Failed
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import RELEASES, Release
@@ -159,43 +160,80 @@ class Tide(OpenGate):
             then()
 
 
+class Talk:
+    """A real socket to a bench: requests go out, the numbers of the answers come back in their order."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.server = Server(bench.gate)
+        self.listener = self.server.serve(listen("127.0.0.1", 0), bench.handlers, bench.release)
+        self.got: list[int] = []
+        self._cutter = ResponseReader(1 << 20)
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(*self.listener.address)
+
+    def ask(self, seq: int, name: str, *arguments: Any) -> None:
+        function = self.bench.release.functions[name]
+        assert function.request is not None
+        value = arguments if len(arguments) > 1 else arguments[0]
+        self._writer.write(request(seq, function.id, pack(function.request, value)))
+
+    def ask_own(self, seq: int, message: Get) -> None:
+        self._writer.write(request(seq, GET.id, GET.pack_request(message)))
+
+    async def answered(self, count: int) -> list[int]:
+        async with asyncio.timeout(5):
+            while len(self.got) < count:
+                self.got.extend(item.seq for item in self._cutter.feed(await self._reader.read(1 << 16)))
+        return self.got
+
+    def close(self) -> None:
+        self._writer.close()
+        self.server.close()
+
+
 async def test_no_answer_leaves_before_what_it_shows_is_durable() -> None:
     """P1 on a real socket: puts, hits, misses, counts wait for their record; what shows nothing new does not."""
-    release, tide = RELEASES["0.3.13"], Tide()
-    bench = Bench(release, tide)
-    server = Server(tide)
-    listener = server.serve(listen("127.0.0.1", 0), bench.handlers, release)
-    reader, writer = await asyncio.open_connection(*listener.address)
-    cutter = ResponseReader(1 << 20)
-    got: list[int] = []
-
-    def ask(seq: int, name: str, *arguments: Any) -> None:
-        function = release.functions[name]
-        assert function.request is not None
-        writer.write(request(seq, function.id, pack(function.request, arguments)))
-
-    async def answered(count: int) -> list[int]:
-        async with asyncio.timeout(5):
-            while len(got) < count:
-                got.extend(item.seq for item in cutter.feed(await reader.read(1 << 16)))
-        return got
-
+    tide = Tide()
+    bench = Bench(RELEASES["0.3.13"], tide)
+    talk = Talk(bench)
+    await talk.open()
     n = bench.index.last_n
     tide.rise(n)
-    ask(1, "MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
-    ask(2, "PutStart", CLIENT, b"k", 10, m.ReplicateConfig(), T)
-    ask(3, "PutEnd", CLIENT, m.ObjectMeta(b"k"), 4, T)
-    ask(4, "ExistKey", b"k", T)
-    ask(5, "ExistKey", b"never was", T)
-    ask(6, "Remove", b"k", True, T)
-    ask(7, "ExistKey", b"k", T)
-    ask(8, "RemoveAll", False, T)
-    assert await answered(1) == [5]
+    talk.ask(1, "MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
+    talk.ask(2, "PutStart", CLIENT, b"k", 10, m.ReplicateConfig(), T)
+    talk.ask(3, "PutEnd", CLIENT, m.ObjectMeta(b"k"), 4, T)
+    talk.ask(4, "ExistKey", b"k", T)
+    talk.ask(5, "ExistKey", b"never was", T)
+    talk.ask(6, "Remove", b"k", True, T)
+    talk.ask(7, "ExistKey", b"k", T)
+    talk.ask(8, "RemoveAll", False, T)
+    assert await talk.answered(1) == [5]
     tide.rise(n + 2)
-    assert await answered(3) == [5, 1, 2]
+    assert await talk.answered(3) == [5, 1, 2]
     tide.rise(n + 3)
-    assert await answered(5) == [5, 1, 2, 3, 4]
+    assert await talk.answered(5) == [5, 1, 2, 3, 4]
     tide.rise(bench.index.last_n)
-    assert sorted(await answered(8)) == list(range(1, 9))
-    writer.close()
-    server.close()
+    assert sorted(await talk.answered(8)) == list(range(1, 9))
+    talk.close()
+
+
+async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart() -> None:
+    """H9: nobody is sent to memory that may be empty; "not there" would be as wrong."""
+    bench = Bench(RELEASES["0.3.13"])
+    bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
+    put(bench, b"k")
+    bench.index.distrust_owners()
+    talk = Talk(bench)
+    await talk.open()
+    talk.ask(1, "GetReplicaList", b"k", T)
+    talk.ask(2, "BatchGetReplicaList", [b"k"], T)
+    talk.ask(3, "GetReplicaListByRegex", b"k", T)
+    talk.ask_own(4, Get(T, [b"k"]))
+    talk.ask(5, "ExistKey", b"no", T)
+    assert await talk.answered(1) == [5]
+    talk.ask(6, "Ping", CLIENT)
+    assert sorted(await talk.answered(6)) == [1, 2, 3, 4, 5, 6]
+    assert talk.got[:2] == [5, 6]
+    talk.close()

@@ -17,6 +17,7 @@ from leasehold.node.boot import Boot
 from leasehold.node.boot import Listener as Inherited
 from leasehold.node.gate import NodeGate
 from leasehold.node.guardian.door import HELLO
+from leasehold.node.service import warm
 from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.server import Handler, Listener, Server
 from leasehold.wire.settings import WireSettings
@@ -46,6 +47,7 @@ class Entrance:
             release = find_release(inherited.table) if inherited.table else NEWEST
             listener = self.server.serve(_socket(inherited), {}, release)
             self.server.pause(listener)
+            warm(release)
             self._by_table[inherited.table] = listener
         self._door = _socket(boot.door)
         self._tasks = TaskSet()

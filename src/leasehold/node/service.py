@@ -8,26 +8,26 @@ answered as the C++ master answers when the feature is off, found by asking it (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from leasehold.index.codes import Code, ReplicaStatus
+from leasehold.index.codes import Code
 from leasehold.index.index import Index
-from leasehold.index.model import NATIVE_PROTOCOL, Object, PutConfig, SegmentSpec, Task
+from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
+from leasehold.index.settings import IndexSettings
 from leasehold.node.descriptors import message_of, readable
 from leasehold.node.hot import HotPaths
-from leasehold.node.leaving import Leaving
-from leasehold.node.puts import config_of
+from leasehold.node.leaving import Leaving, wait_for_owner
+from leasehold.node.own import OwnCalls
 from leasehold.runtime.clock import wall_us
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack
 from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
-from leasehold.wire.gate import Gate
-from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Get, Located, Start, Started
-from leasehold.wire.rpc import Method
+from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables.release import Function, Release
 
@@ -73,6 +73,10 @@ def _specs(segments: Iterable[m.Segment]) -> list[SegmentSpec]:
     return [SegmentSpec(s.id, s.name, s.base, s.size, s.te_endpoint, s.protocol, s.host_id) for s in segments]
 
 
+class NotYet(Exception):
+    """What would be told names memory whose owner has not been heard of since a restart of everything (H9)."""
+
+
 def _nowhere(segment: m.Segment) -> bool:
     """A null pointer: only our own hosts count their addresses from zero."""
     return segment.base == 0 and segment.protocol != NATIVE_PROTOCOL
@@ -107,9 +111,7 @@ class MasterService:
         for name in ("Remove", "BatchRemove"):
             made[self._release.functions[name].id] = self._removing(self._release.functions[name])
         made.update(HotPaths(self._index, self._leaving, self._release).handlers())
-        made.update(self._own(PUT_START, self.own_start, self._index.put_start))
-        made.update(self._own(UPSERT_START, self.own_start, self._index.upsert_start))
-        made.update(self._own(GET, self.own_get, None))
+        made.update(OwnCalls(self._index, self._leaving).handlers())
         return made
 
     def _handler(self, function: Function, method: Callable[..., Result]) -> Handler:
@@ -117,8 +119,12 @@ class MasterService:
         space = function.name in ("CopyStart", "MoveStart")
         leaving = self._leaving
 
-        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
-            value, after = method(*read(body)) if read is not None else method()
+        def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
+            try:
+                value, after = method(*read(body)) if read is not None else method()
+            except NotYet:
+                wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s)
+                return None
             frame = response(seq, pack(function.returns, value, literal=False))
             return leaving.send(connection, seq, frame, after, space=space)
 
@@ -144,6 +150,8 @@ class MasterService:
         code, found, after = self._index.get_by_regex(self._gate.now_ms, tenant, pattern)
         if code != Code.OK:
             return Failed(code), after
+        if self._index.unproven and any(self._index.must_wait(each) for each in found):
+            raise NotYet
         pairs = ((each.key, [message_of(replica, each.size) for replica in readable(each)]) for each in found)
         return {key: replicas for key, replicas in pairs if replicas}, after
 
@@ -332,53 +340,12 @@ class MasterService:
         """For people: leader time on the wall clock."""
         return wall_us() // 1000 - (self._gate.now_ms - leader_ms)
 
-    # --- our own
-
-    def _own(self, method: Method[Any, Any], call: Callable[..., Result], begin: Any) -> dict[int, Handler]:
-        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
-            value, after = call(method.unpack_request(body), begin)
-            frame = response(seq, method.pack_answer(value))
-            return self._leaving.send(connection, seq, frame, after, space=begin is not None)
-
-        return {method.id: handle}
-
-    def own_start(self, start: Start, begin: Callable[..., tuple[Code, Object | None, int]]) -> tuple[Started, int]:
-        """Starts that may be repeated: each key's request id is the call's, counted on."""
-        config = config_of(start.config, self._index.settings.soft_pin_ttl_max_ms, native=start.native)
-        same_length = len(start.keys) == len(start.sizes)
-        chosen = config.for_many(len(start.keys)) if same_length else int(Code.BAD_PARAMS)
-        if isinstance(chosen, int):
-            return Started([Located(chosen) for _ in start.keys]), 0
-        objects, last = [], 0
-        for number, (key, size, each) in enumerate(zip(start.keys, start.sizes, chosen, strict=True)):
-            assert isinstance(each, PutConfig)
-            request = start.request + number if start.request else 0
-            code, made, after = begin(self._gate.now_ms, start.client_id, start.tenant, key, size, each, request)
-            last = max(last, after)
-            objects.append(_located(code, made, started=True))
-        return Started(objects), last
-
-    def own_get(self, get: Get, _: None) -> tuple[Found, int]:
-        found, after = self._index.get_many(self._gate.now_ms, get.tenant, get.keys)
-        objects = [
-            _located(Code.OK if each is not None else self._index.miss(get.tenant, key)[0], each)
-            for key, each in zip(get.keys, found, strict=True)
-        ]
-        return Found(objects, self._index.lease_ttl_ms), after
-
 
 _NO_DYNAMIC_REPLICATION: Final = {
     "dynamic_replication_lease_id_high": 0,
     "dynamic_replication_lease_id_low": 0,
     "dynamic_replication_version_epoch": 0,
 }
-
-
-def _located(code: int, found: Object | None, *, started: bool = False) -> Located:
-    if found is None:
-        return Located(int(code))
-    replicas = [each for each in found.replicas if started or each.status == ReplicaStatus.COMPLETE]
-    return Located(0, [message_of(each, found.size) for each in replicas], found.size, found.checksum)
 
 
 def _each(results: Iterable[Result]) -> Result:
@@ -400,3 +367,8 @@ def _missing(*_: Any) -> Result:
 def _method_name(name: str) -> str:
     """`ReMountSegment` -> `re_mount_segment`."""
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def warm(release: Release) -> None:
+    """Compile what a release needs, so that a promotion finds it done."""
+    MasterService(Index(IndexSettings(), lambda _: 0), OpenGate(), release).handlers()
