@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.concurrency.helpers import keys_under, waiters
+from tests.concurrency.helpers import keys_under, until, waiters
 
 from leasehold.concurrency import (
     DoubleBarrier,
@@ -25,7 +25,7 @@ from leasehold.concurrency import (
     WaitTimeout,
 )
 from leasehold.coord.api import Coord
-from leasehold.mvcc.model import prefix_end
+from leasehold.mvcc.model import DeleteRange, prefix_end
 from leasehold.testing.faulty import CancelledAt, Fault, FaultyCoord
 
 Acquire = Callable[[Session, str], Coroutine[Any, Any, object]]
@@ -206,6 +206,39 @@ async def test_a_lost_answer_to_queueing_up_makes_one_key(memory_coord: Coord, n
         held = await take(session, name)
         assert isinstance(held, Held)
         assert await keys_under(memory_coord, name) == [held.key]
+
+
+@pytest.mark.parametrize("take", [read_lock, acquire, lock, campaign], ids=lambda take: take.__name__)
+async def test_a_request_that_arrives_after_the_release_leaves_no_key(
+    memory_coord: Coord, name: str, take: Acquire
+) -> None:
+    """A frozen member wakes up with the first request, long after the second one has had its way."""
+    faulty = FaultyCoord(memory_coord, lambda call: Fault.ARRIVE_LATE if call.number == 2 else None)
+    async with Session.open(faulty) as session:
+        held = await take(session, name)
+        assert isinstance(held, Held)
+        await memory_coord.txn([held.is_owner()], [DeleteRange(held.key)])
+        session.doubts.left(held.key, held.token)
+        await faulty.arrive()
+        await until(lambda: _is_empty(memory_coord, name))
+
+
+async def _is_empty(coord: Coord, name: str) -> bool:
+    return await keys_under(coord, name) == []
+
+
+async def test_a_late_request_does_not_disturb_the_next_hold(memory_coord: Coord, name: str) -> None:
+    faulty = FaultyCoord(memory_coord, lambda call: Fault.ARRIVE_LATE if call.number == 2 else None)
+    async with Session.open(faulty) as session:
+        mutex = Mutex(session, name)
+        await mutex.lock()
+        await mutex.unlock()
+        held = await mutex.lock()
+        await faulty.arrive()
+        await asyncio.sleep(0.3)
+        assert (await memory_coord.txn([held.is_owner()], [])).succeeded
+        await mutex.unlock()
+        assert await _is_empty(memory_coord, name)
 
 
 async def test_timeout_leaves_nothing_and_never_enters_the_body(coord: Coord, name: str) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, SessionLost, Unavailable, UnknownOutcome
 from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
+from leasehold.concurrency.doubt import Doubts
 from leasehold.concurrency.local import LocalQueues
 from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
@@ -62,6 +63,7 @@ class Session:
         self.lease_id = lease_id
         self.ttl_s = ttl_s
         self.local = LocalQueues()
+        self.doubts = Doubts(self)
         self._tenure = Tenure(sent_ms + ttl_ms, ttl_ms, margin_for(ttl_ms) if margin_ms is None else margin_ms)
         self._guard = threading.Lock()
         self._pid = os.getpid()
@@ -171,8 +173,10 @@ class Session:
         self.check()
         return done
 
-    async def settle(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def settle(self, attempt: Callable[[], Awaitable[T]], *, in_doubt: Callable[[], None] | None = None) -> T:
         """Repeat an *idempotent* request until the store has answered it; ends with the session.
+
+        `in_doubt` is called whenever one was sent and not answered: it may still arrive.
 
         A lost answer is resolved by asking again: the transactions of the recipes compare the own key first, so the
         repetition reads what the lost one did.
@@ -184,7 +188,9 @@ class Session:
                 return await attempt()
             except LeaseNotFound:
                 self._end("the store no longer knows its lease")
-            except (Unavailable, UnknownOutcome):
+            except (Unavailable, UnknownOutcome) as error:
+                if in_doubt is not None and isinstance(error, UnknownOutcome):
+                    in_doubt()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._lost), pause_s)
                 pause_s = min(pause_s * 2, 0.5)

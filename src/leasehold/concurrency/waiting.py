@@ -148,13 +148,16 @@ async def _enter(session: Session, key: bytes, value: bytes, queue: bytes) -> En
     then: list[Op] = [Put(key, value, lease=session.lease_id)]
     if queue:
         then.append(last_created(queue, WINDOW + 2))  # the new key itself, and one more than a window
-    result = await session.settle(lambda: session.coord.txn([create_compare(key, 0)], then, [Range(key)]))
-    if not result.succeeded:
-        existing = kvs_of(result, 0)[0]
-        return Entered(Place(key, existing.create_revision), result.header, existing, None)
-    place = Place(key, result.header.revision)
-    line = line_before(place.revision, result.header, kvs_of(result, 1)) if queue else None
-    return Entered(place, result.header, None, line)
+    doubts = session.doubts
+    async with doubts.alone(key):
+        result = await session.settle(
+            lambda: session.coord.txn([create_compare(key, 0)], then, [Range(key)]), in_doubt=lambda: doubts.arose(key)
+        )
+        existing = None if result.succeeded else kvs_of(result, 0)[0]
+        place = Place(key, result.header.revision if existing is None else existing.create_revision)
+        doubts.owned(key, place.revision)
+    line = line_before(place.revision, result.header, kvs_of(result, 1)) if queue and existing is None else None
+    return Entered(place, result.header, existing, line)
 
 
 async def _withdraw(session: Session, entering: asyncio.Task[Entered]) -> None:
@@ -173,6 +176,7 @@ async def enter_unique(session: Session, prefix: bytes) -> Entered:
 
 async def leave(session: Session, place: Place) -> Header:
     """Delete the own key, and only that very one; repeated until answered, or until the lease must have ended."""
+    session.doubts.left(place.key, place.revision)
     result = await session.settle(lambda: session.coord.txn([place.stands()], [DeleteRange(place.key)]))
     return result.header
 

@@ -42,6 +42,7 @@ T = TypeVar("T")
 class Fault(Enum):
     LOSE_REQUEST = "never arrives; the caller cannot tell"
     LOSE_ANSWER = "is done, and the answer is lost"
+    ARRIVE_LATE = "is done only when `arrive()` is called; the caller cannot tell"
     UNAVAILABLE = "is not sent, and the caller knows"
     DELAY = "is done after a moment"
 
@@ -62,6 +63,13 @@ class FaultyCoord(CoordFace):
         self.calls: list[Call] = []
         self.hit: list[Call] = []
         self._delay_s = delay_s
+        self._late: list[Callable[[], Awaitable[object]]] = []
+
+    async def arrive(self) -> None:
+        """Let the requests that were held back arrive now."""
+        late, self._late = self._late, []
+        for work in late:
+            await work()
 
     async def _through(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
         call = Call(len(self.calls) + 1, name)
@@ -72,7 +80,9 @@ class FaultyCoord(CoordFace):
         self.hit.append(call)
         if fault is Fault.UNAVAILABLE:
             raise Unavailable(f"injected: {name} was not sent")
-        if fault is Fault.LOSE_REQUEST:
+        if fault is Fault.ARRIVE_LATE:
+            self._late.append(work)
+        if fault in (Fault.LOSE_REQUEST, Fault.ARRIVE_LATE):
             raise UnknownOutcome(f"injected: {name} was lost on its way")
         if fault is Fault.DELAY:
             await asyncio.sleep(self._delay_s)
