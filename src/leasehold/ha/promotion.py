@@ -21,8 +21,8 @@ from leasehold.ha.lister import Lister
 from leasehold.ha.replica import Took
 from leasehold.journal.batch import UnreadableBatch, decode_explicit
 from leasehold.journal.chain import Fit, fit
-from leasehold.journal.fenced import Fate, FencedWriter, slot_key
-from leasehold.mvcc.model import TxnResult
+from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
+from leasehold.mvcc.model import DeleteRange, Txn, TxnResult, prefix_end
 
 RETRY_MS = 100
 
@@ -107,6 +107,35 @@ class Promotion(Activity):
         if (replica.set_aside or replica.diverged) and not self._forced:
             self._fail(now_ms, "The tail holds a record that cannot be applied: another node must lead.")
             return
+        if replica.set_aside:
+            self._cut_off()
+            return
+        self._await_right(now_ms)
+
+    def _cut_off(self) -> None:
+        """An operator's word: what cannot be applied, and all that follows it, leaves the journal."""
+        ctx = self._ctx
+        op = DeleteRange(slot_key(ctx.keys.explicit, ctx.replica.mark.n + 1), prefix_end(ctx.keys.explicit))
+        ctx.desk.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), (op,)), self._cut)
+
+    def _cut(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, TxnResult):
+            self._retry_at_ms = now_ms + RETRY_MS
+            return
+        if not event.result.succeeded:
+            self._fail(now_ms, "The leader key was lost while the journal was being cut off.")
+            return
+        replica = self._ctx.replica
+        self._ctx.desk.say(
+            f"By an operator's word everything after record {replica.mark.n} has left the journal "
+            f"({replica.set_aside[0].reason}).",
+            grave=True,
+        )
+        replica.set_aside = []
+        self._await_right(now_ms)
+
+    def _await_right(self, now_ms: int) -> None:
+        replica = self._ctx.replica
         wait_ms = max(0, self._old_right_ends_ms() - now_ms)
         if wait_ms:
             self._ctx.desk.say(

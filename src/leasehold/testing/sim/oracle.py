@@ -24,7 +24,7 @@ from leasehold.index.records import (
 )
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import slot_number
-from leasehold.mvcc.model import Op, Put, Txn, TxnResult
+from leasehold.mvcc.model import DeleteRange, Op, Put, Txn, TxnResult, prefix_end
 from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.plan import BLOCK, Plan
 
@@ -61,6 +61,7 @@ class Truth:
 
     def __init__(self) -> None:
         self.epochs: list[int] = [0]  # by record number
+        self.log: list[tuple[int, Record]] = []
         self.visible: dict[bytes, int] = {}
         self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
         self.started: dict[int, PutStart] = {}
@@ -74,6 +75,7 @@ class Truth:
 
     def apply(self, epoch: int, record: Record) -> None:
         self.epochs.append(epoch)
+        self.log.append((epoch, record))
         n = self.tail_n
         if isinstance(record, PutStart):
             self.started[n] = record
@@ -133,6 +135,17 @@ class Oracle:
         for part in op.success:
             if isinstance(part, Put) and part.key.startswith(self._keys.explicit):
                 self._batch(part)
+            elif isinstance(part, DeleteRange) and part.range_end == prefix_end(self._keys.explicit):
+                self._cut_off(slot_number(part.key) - 1)
+
+    def _cut_off(self, tail_n: int) -> None:
+        """An operator has given up what follows `tail_n`: nothing of it is promised any more."""
+        log = self.truth.log[:tail_n]
+        self.truth = Truth()
+        for epoch, record in log:
+            self.truth.apply(epoch, record)
+        self.shown = {key: min(n, tail_n) for key, n in self.shown.items()}
+        self.promises = [one for one in self.promises if one[0] <= tail_n]
 
     def _batch(self, put: Put) -> None:
         batch, truth = decode_explicit(put.value), self.truth
