@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from leasehold.coord.etcd.pb import kv_pb2, rpc_pb2
 from leasehold.mvcc.model import (
-    Compare,
     CompareTarget,
     DeleteRange,
     DeleteResult,
@@ -40,8 +39,27 @@ _EVENT_TYPES = (EventType.PUT, EventType.DELETE)
 
 
 def range_request(request: Range) -> rpc_pb2.RangeRequest:
-    message = rpc_pb2.RangeRequest(key=request.key)
-    # Most reads are of one key: what has its default need not be set, and setting it costs as much as the rest.
+    return _fill_range(rpc_pb2.RangeRequest(), request)
+
+
+def put_request(request: Put) -> rpc_pb2.PutRequest:
+    return _fill_put(rpc_pb2.PutRequest(), request)
+
+
+def delete_request(request: DeleteRange) -> rpc_pb2.DeleteRangeRequest:
+    return _fill_delete(rpc_pb2.DeleteRangeRequest(), request)
+
+
+def txn_request(request: Txn) -> rpc_pb2.TxnRequest:
+    return _fill_txn(rpc_pb2.TxnRequest(), request)
+
+
+# Messages are filled where they belong: put together from parts, every part would be copied into the next.
+# Most reads are of one key, most writes plain: what has its default is not set, which would cost as much as the rest.
+
+
+def _fill_range(message: rpc_pb2.RangeRequest, request: Range) -> rpc_pb2.RangeRequest:
+    message.key = request.key
     if request.range_end:
         message.range_end = request.range_end
     if request.limit:
@@ -66,8 +84,9 @@ def range_request(request: Range) -> rpc_pb2.RangeRequest:
     return message
 
 
-def put_request(request: Put) -> rpc_pb2.PutRequest:
-    message = rpc_pb2.PutRequest(key=request.key, value=request.value)
+def _fill_put(message: rpc_pb2.PutRequest, request: Put) -> rpc_pb2.PutRequest:
+    message.key = request.key
+    message.value = request.value
     if request.lease:
         message.lease = request.lease
     if request.prev_kv:
@@ -79,37 +98,41 @@ def put_request(request: Put) -> rpc_pb2.PutRequest:
     return message
 
 
-def delete_request(request: DeleteRange) -> rpc_pb2.DeleteRangeRequest:
-    return rpc_pb2.DeleteRangeRequest(key=request.key, range_end=request.range_end, prev_kv=request.prev_kv)
-
-
-def txn_request(request: Txn) -> rpc_pb2.TxnRequest:
-    return rpc_pb2.TxnRequest(
-        compare=[compare_message(item) for item in request.compare],
-        success=[_op_message(op) for op in request.success],
-        failure=[_op_message(op) for op in request.failure],
-    )
-
-
-def compare_message(compare: Compare) -> rpc_pb2.Compare:
-    message = rpc_pb2.Compare(
-        result=int(compare.result),  # type: ignore[arg-type]  # protobuf takes the number
-        target=int(compare.target),  # type: ignore[arg-type]  # likewise
-        key=compare.key,
-        range_end=compare.range_end,
-    )
-    setattr(message, _OPERAND[compare.target], compare.operand)
+def _fill_delete(message: rpc_pb2.DeleteRangeRequest, request: DeleteRange) -> rpc_pb2.DeleteRangeRequest:
+    message.key = request.key
+    if request.range_end:
+        message.range_end = request.range_end
+    if request.prev_kv:
+        message.prev_kv = True
     return message
 
 
-def _op_message(op: Op) -> rpc_pb2.RequestOp:
+def _fill_txn(message: rpc_pb2.TxnRequest, request: Txn) -> rpc_pb2.TxnRequest:
+    for compare in request.compare:
+        slot = message.compare.add()
+        slot.key = compare.key
+        slot.result = int(compare.result)  # type: ignore[assignment]  # protobuf takes the number
+        slot.target = int(compare.target)  # type: ignore[assignment]  # likewise
+        setattr(slot, _OPERAND[compare.target], compare.operand)
+        if compare.range_end:
+            slot.range_end = compare.range_end
+    for op in request.success:
+        _fill_op(message.success.add(), op)
+    for op in request.failure:
+        _fill_op(message.failure.add(), op)
+    return message
+
+
+def _fill_op(slot: rpc_pb2.RequestOp, op: Op) -> None:
     if isinstance(op, Put):
-        return rpc_pb2.RequestOp(request_put=put_request(op))
-    if isinstance(op, Range):
-        return rpc_pb2.RequestOp(request_range=range_request(op))
-    if isinstance(op, DeleteRange):
-        return rpc_pb2.RequestOp(request_delete_range=delete_request(op))
-    return rpc_pb2.RequestOp(request_txn=txn_request(op))
+        _fill_put(slot.request_put, op)
+    elif isinstance(op, Range):
+        _fill_range(slot.request_range, op)
+    elif isinstance(op, DeleteRange):
+        _fill_delete(slot.request_delete_range, op)
+    else:
+        slot.request_txn.SetInParent()  # there even if it is empty
+        _fill_txn(slot.request_txn, op)
 
 
 def watch_request(watch: Watch, watch_id: int, start_revision: int) -> rpc_pb2.WatchRequest:
@@ -129,9 +152,11 @@ def watch_request(watch: Watch, watch_id: int, start_revision: int) -> rpc_pb2.W
 
 def is_read_only(txn: Txn) -> bool:
     """Whether the transaction writes nothing, whichever way its compares turn out."""
-    return all(
-        isinstance(op, Range) or (isinstance(op, Txn) and is_read_only(op)) for op in (*txn.success, *txn.failure)
-    )
+    for branch in (txn.success, txn.failure):
+        for op in branch:
+            if not isinstance(op, Range) and not (isinstance(op, Txn) and is_read_only(op)):
+                return False
+    return True
 
 
 # ---- results ----
