@@ -82,6 +82,17 @@ async def test_values_and_tokens(make: Maker) -> None:
     await store.close()
 
 
+async def test_keys_and_values_are_any_bytes(make: Maker) -> None:
+    store = make()
+    epoch = (await store.open(1_000)).epoch
+    for n, key in enumerate((b"\0", b"\xff\xfe", "Schlüssel".encode(), b"a/b c\n"), start=1):
+        await store.store(key, key * 3, Version(epoch, n))
+        kept = await store.load(key)
+        assert kept is not None
+        assert kept.value == key * 3
+    await store.close()
+
+
 async def test_a_newer_office_fences_the_older_off(make: Maker) -> None:
     old, new = make(), make()
     before = await old.open(1_000)

@@ -201,7 +201,7 @@ class Client:
         if self._link is not None:
             self._link.send([*self._outgoing, Release()])
             self._outgoing = []
-            await asyncio.sleep(0.001)  # one turn for the parcel to leave
+            await self._link.drain()
         self._cut()
         for future in self._futures.values():
             if not future.done():

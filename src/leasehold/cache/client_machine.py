@@ -82,6 +82,7 @@ class ClientMachine:
         self.callbacks = 0
         self._seq = 0
         self._flights: dict[tuple[int, bytes], Flight] = {}
+        self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
         self._joinable: dict[bytes, Flight] = {}
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
@@ -154,6 +155,7 @@ class ClientMachine:
             flight.void = flight.key in self._writing_keys
             hits.append(self.entries.drop(flight.key))
             self._flights[flight.seq, flight.key] = flight
+            self._in_flight.setdefault(flight.key, []).append(flight)
             self._joinable[flight.key] = flight
         keys = tuple(flight.key for flight in flights)
         self._effects.append(Transmit(Ask(self._seq, keys, tuple(hits) if any(hits) else ())))
@@ -163,7 +165,7 @@ class ClientMachine:
         flight = self._flights.pop((seq, item.key), None)
         if flight is None:
             return None  # an attempt that was given up: its callers were asked for again
-        self._unjoin(flight)
+        self._landed(flight)
         if item.code is not Code.OK:
             self._fail_all(flight.early + flight.late, item.code, f"the authority answered {item.code.value}")
             return None
@@ -184,15 +186,18 @@ class ClientMachine:
     def _deadline_ms(self, now_ms: int, flight: Flight, term_ms: int) -> int:
         return holder_deadline_ms(flight.sent_ms, term_ms, self.settings.drift_ppm)
 
-    def _unjoin(self, flight: Flight) -> None:
+    def _landed(self, flight: Flight) -> None:
+        same_key = self._in_flight[flight.key]
+        same_key.remove(flight)
+        if not same_key:
+            del self._in_flight[flight.key]
         if self._joinable.get(flight.key) is flight:
             del self._joinable[flight.key]
 
     def _void_in_flight(self, key: bytes) -> None:
         """Nothing that is on its way for `key` may be kept, and nobody may join it."""
-        for flight in self._flights.values():
-            if flight.key == key:
-                flight.void = True
+        for flight in self._in_flight.get(key, ()):
+            flight.void = True
         self._joinable.pop(key, None)
 
     # --- callbacks ---
@@ -283,7 +288,7 @@ class ClientMachine:
         again = []
         for flight in flights:
             del self._flights[flight.seq, flight.key]
-            self._unjoin(flight)
+            self._landed(flight)
             waiting = flight.early + flight.late
             gone = [waiter for waiter in waiting if waiter[1] <= now_ms]
             self._fail_all(gone, Code.UNAVAILABLE, "the authority did not answer in time")

@@ -15,11 +15,17 @@ from leasehold.wire.channel import Channel, open_channel
 OnMessages = Callable[[list[FromAuthority]], None]
 _CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
 
+_DRAIN_S = 0.2
+
 
 class Link(Protocol):
     """An open way to the authority. What is sent on one that is gone is lost, and `on_lost` is called once."""
 
     def send(self, messages: list[FromClient]) -> None: ...
+
+    async def drain(self) -> None:
+        """Wait, not long, until what was sent has been taken."""
+        ...
 
     def close(self) -> None: ...
 
@@ -44,6 +50,10 @@ class WireLink:
         task = asyncio.get_running_loop().create_task(self._tell(Parcel(encode(messages))))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_DRAIN_S)
 
     def close(self) -> None:
         self._channel.on_close.clear()
@@ -109,6 +119,9 @@ class LocalLink:
     def send(self, messages: list[FromClient]) -> None:
         for message in messages:
             self._authority.receive(self._identity, message)
+
+    async def drain(self) -> None:
+        return None
 
     def close(self) -> None:
         self._authority.detach(self._identity, self._sink)

@@ -59,7 +59,8 @@ class RedisStore:
         return Opened(int(epoch), int(before_ms))
 
     async def load(self, key: bytes) -> Kept | None:
-        found: Any = await self._redis.hmget((self._values + key).decode("latin-1"), ["v", "e", "n"])
+        asked: Any = self._redis.hmget(self._values + key, ["v", "e", "n"])
+        found = await asked
         value, epoch, n = found
         return None if value is None else Kept(value, Version(int(epoch), int(n)))
 
