@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leasehold.base.errors import SettingError
 from leasehold.base.units import format_duration_ms
+from leasehold.leases import Plan, plan
 from leasehold.node.settings import NodeConfig
 
 ETCD_ELECTION_MS = 1_000  # etcd's default election timeout: it is added to every lease after a change of leader
@@ -13,6 +14,8 @@ EXPIRY_SCAN_MS = 500  # how often etcd looks for leases that have ended
 def check(config: NodeConfig) -> None:
     """Raise with the law that does not hold."""
     config.ha.check()
+    for law in leadership(config).broken:
+        raise SettingError(f"leader_ttl and beat: {law.name}: {law.why}")
     index, ha, guardian = config.index, config.ha, config.guardian
     gap_ms = host_death_ms(config)
     if index.client_ttl_ms < gap_ms:
@@ -27,6 +30,18 @@ def check(config: NodeConfig) -> None:
         )
     if ha.call_deadline_ms >= 30_000:
         raise SettingError("call_deadline must be under 30s: Mooncake's clients give up then, and would hear nothing")
+
+
+def leadership(config: NodeConfig) -> Plan:
+    """The planner's view of the leader's lease; what it calls risky is told in the log."""
+    embedded = config.node.coord.startswith(("embedded:", "memory:"))
+    return plan(
+        lease_ms=config.ha.leader_ttl_ms,
+        renew_ms=config.ha.beat_ms,
+        drift_ppm=round(config.ha.drift * 1_000_000),
+        election_timeout_ms=ETCD_ELECTION_MS,
+        store="embedded" if embedded else "etcd",
+    )
 
 
 def host_death_ms(config: NodeConfig) -> int:
