@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from leasehold.coord.connect import connect
+from leasehold.pool import Pool
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.load import Burst
 from leasehold.testing.node import NodeGroup
+from leasehold.testing.process import ServerProcess
 from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender
 
 SEGMENT = 8 << 20
+HOST_SEGMENT = "8MiB"
+LONG = [pytest.mark.chaos, pytest.mark.timeout(900)]
 OBJECT = 1024
 
 
@@ -50,3 +56,49 @@ async def test_evictions_are_not_written_and_a_full_pool_takes_puts_at_once_afte
         assert revisions < evicted / 10
         refused = [failure for failures in writers.failures for failure in failures if "-200" in failure]
         assert refused == [], "no space, in spite of what could be evicted"
+
+
+def value_of(key: str, version: int) -> bytes:
+    """Bytes that say whose they are, so that a byte of another object is seen."""
+    return f"{key}/{version};".encode() * 160
+
+
+@pytest.mark.parametrize("reads", [3_000, pytest.param(100_000, marks=LONG)])
+async def test_real_bytes_are_right_after_a_failover_on_a_full_pool(
+    nodes: NodeGroup, reads: int, tmp_path: Path
+) -> None:
+    """P3 with real memory: every key reads as its own bytes or as absent, never as another object's."""
+    master = ",".join(nodes.addresses)
+    host = ServerProcess(
+        "host",
+        [sys.executable, "-m", "leasehold", "host", "--segment", HOST_SEGMENT, "--master", master],
+        log_path=tmp_path / "host.log",
+        probe=lambda: b"lending" in (tmp_path / "host.log").read_bytes(),
+    )
+    nodes.revive()
+    host.start()
+    try:
+        async with Pool(master, timeout_ms=20_000) as pool:
+            await until(lambda: nodes.primary().status().index.segments > 0, "the host has mounted", 20, poll_s=0.1)
+            written: list[str | bytes] = []
+            for at in range(0, 12_000, 200):  # about 12 MB into 8 MiB: most of the early ones are evicted
+                batch: dict[str | bytes, bytes] = {
+                    f"pool-{reads}-{at + i}": value_of(f"{at + i}", 1) for i in range(200)
+                }
+                await pool.put_many(batch)
+                written += batch
+            nodes.primary().kill_worker()
+            found = wrong = 0
+            for at in range(0, reads, 200):
+                keys = [written[(at + i) * 7919 % len(written)] for i in range(200)]
+                for key, got in (await pool.get_many(keys)).items():
+                    number = str(key).rpartition("-")[2]
+                    found += isinstance(got, bytes)
+                    wrong += isinstance(got, bytes) and got != value_of(number, 1)
+                if at % 1000 == 0:  # and puts work at once
+                    await pool.put(f"after-{reads}-{at}", value_of("after", at))
+            print(f"{reads} reads after a failover on a full pool: {found} found, {wrong} wrong")
+            assert wrong == 0
+            assert found > reads // 4
+    finally:
+        host.stop()
