@@ -12,6 +12,18 @@ _STEPS = 3_000
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("policy", ["pressure", "expiry"])
 def test_nothing_is_lost_back_or_given_twice(seed: int, policy: str) -> None:
+    run(seed, policy)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("policy", ["pressure", "expiry"])
+def test_nothing_is_lost_over_many_more_schedules(policy: str) -> None:
+    for seed in range(100, 1_100):
+        run(seed, policy)
+
+
+def run(seed: int, policy: str) -> None:
+    """One random schedule, everything checked on the way."""
     ours = settings(
         lease_ttl_ms=1_000,
         put_discard_ms=1_500,

@@ -289,6 +289,16 @@ def test_13_what_shows_an_effect_by_not_showing_it_waits_too() -> None:
     assert leader.remove_all(3, T, False)[2] == leader.last_n
 
 
+def test_13_a_standby_remembers_nothing_for_it_has_only_what_is_durable() -> None:
+    leader, follower = pair()
+    for number in range(10):
+        leader.remove(1, T, b"absent-%d" % number, False)
+    follow(follower, leader)
+    assert not follower.removed
+    assert not leader.removed
+    assert follower.durable_n == follower.last_n
+
+
 def test_16_renewals_again_change_nothing() -> None:
     leader, follower = pair()
     put(leader, 0, b"a")

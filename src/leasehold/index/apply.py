@@ -54,6 +54,8 @@ class Apply(Mounts):
         if n != self.last_n + 1:
             raise Unappliable(f"record {n} does not follow {self.last_n}: records between them are missing")
         self.last_n = n
+        if n > self.durable_n:
+            self.durable_n = n  # it comes from the journal: nothing has to be remembered until it is durable
         handler = HANDLERS.get(type(record))
         if handler is None:
             raise Unappliable(f"record {n} is of an unknown kind, {type(record).__name__}")
