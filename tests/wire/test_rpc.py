@@ -88,6 +88,31 @@ async def test_every_kind_of_value_comes_back() -> None:
         assert (answer.attached, attached[:2]) == (400_000, b"ba")
 
 
+async def test_large_buffers_are_given_up_when_they_are_no_longer_needed() -> None:
+    async with serving() as (server, channel):
+        for _ in range(3):
+            _, attached = await channel.exchange(ECHO, Ask(""), timeout_ms=5000, attachment=b"x" * 2_000_000)
+            assert len(attached) == 2_000_000
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        (connection,) = server.connections
+        assert connection.recv_bytes == 64 * 1024
+
+
+async def test_a_caller_waits_while_the_peer_takes_nothing() -> None:
+    async with serving() as (server, channel):
+        (connection,) = server.connections
+        server.loop.remove_reader(connection.fileno())
+        flood = [asyncio.create_task(channel.call(ECHO, Ask(""), timeout_ms=3000, attachment=b"x" * 8_000_000))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises((Unavailable, CallLost)):
+            await channel.call(ECHO, Ask(""), timeout_ms=300)
+        server.drop_all("test")
+        with pytest.raises(CallLost):
+            await flood[0]
+
+
 async def test_answers_leave_when_they_are_ready() -> None:
     async with serving() as (_, channel):
         order: list[str] = []

@@ -35,6 +35,8 @@ class Channel(asyncio.Protocol):
         self._pushes: dict[int, tuple[Method[Any, Any], OnPush]] = {}
         self._seq = 0
         self._outgoing: list[bytes] = []
+        self._may_write = asyncio.Event()  # unset while the peer takes less than we have for it
+        self._may_write.set()
 
     # --- calls
 
@@ -53,6 +55,8 @@ class Channel(asyncio.Protocol):
 
     async def raw_call(self, function: int, body: bytes, *, timeout_ms: int, attachment: bytes = b"") -> Response:
         """Send a body as it is. `Unavailable`: not sent; `CallLost`: outcome unknown; `RpcRefused`: answered so."""
+        if not self._may_write.is_set():
+            await self._wait_writable(timeout_ms)
         if self.closed:
             raise Unavailable(f"the connection to {self.address} is closed: nothing was sent")
         seq = self._seq = (self._seq + 1) & 0xFFFFFFFF
@@ -99,10 +103,23 @@ class Channel(asyncio.Protocol):
             if future is not None and not future.done():  # an answer after its deadline has nobody left to go to
                 future.set_result(item)
 
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc) if exc else "the peer closed it")
 
     # --- inside
+
+    async def _wait_writable(self, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._may_write.wait()
+        except TimeoutError:
+            raise Unavailable(f"{self.address} takes nothing: nothing was sent") from None
 
     def _pushed(self, item: Response) -> None:
         known = self._pushes.get(item.seq)
@@ -130,6 +147,7 @@ class Channel(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
+        self._may_write.set()
         if self._transport is not None:
             self._transport.abort()
         for future in self._waiting.values():

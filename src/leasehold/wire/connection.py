@@ -57,7 +57,7 @@ class Connection:
         self._sock = sock
         self._fd = sock.fileno()
         self._recv = sock.recv
-        self._recv_bytes = _RECV_BYTES
+        self.recv_bytes = _RECV_BYTES
         self._handlers: Mapping[int, Handler] = listener.handlers
         self._partial = bytearray()
         self._wanted = 0
@@ -67,11 +67,14 @@ class Connection:
         self._tasks: set[asyncio.Future[Any]] = set()
         server.loop.add_reader(self._fd, self._on_readable)
 
+    def fileno(self) -> int:
+        return self._fd
+
     # --- in
 
     def _on_readable(self) -> None:
         try:
-            data = self._recv(self._recv_bytes)
+            data = self._recv(self.recv_bytes)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -81,8 +84,9 @@ class Connection:
             self.close()
             return
         self.heard = True
-        if self._partial or len(data) == self._recv_bytes:
-            self._recv_bytes = _RECV_BULK_BYTES if len(data) == self._recv_bytes else _RECV_BYTES
+        if self._partial or len(data) >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
+            # Large buffers only while there is much to come: each `recv` allocates one.
+            self.recv_bytes = _RECV_BULK_BYTES if len(data) == self.recv_bytes else _RECV_BYTES
             if not (whole := self._with_partial(data)):
                 return
             data = whole
@@ -172,7 +176,7 @@ class Connection:
             _, _, _, body_bytes, attachment_bytes = _HEAD.unpack_from(left)
             self._wanted += body_bytes + attachment_bytes
             if self._wanted > _RECV_BYTES:
-                self._recv_bytes = _RECV_BULK_BYTES
+                self.recv_bytes = _RECV_BULK_BYTES
 
     # --- out
 
