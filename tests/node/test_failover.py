@@ -6,7 +6,11 @@ import asyncio
 
 import pytest
 
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys, LeaderValue, unpack
+from leasehold.node.guardian.door import dial
 from leasehold.runtime.clock import BootClock
+from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.load import Burst
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.process import wait_until
@@ -55,6 +59,24 @@ async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGr
         await putter.put_batch(5)
         assert len(putter.told.acknowledged) == 10 or len(putter.told.failures) == 1
         putter.close()
+
+
+@pytest.mark.alone
+async def test_the_door_of_a_dead_worker_says_no_at_once(pair: NodeGroup, etcd: EtcdCluster) -> None:
+    """The socket outlives the worker: a dial must not wait in its queue. It did, a second in every failover."""
+    keys, clock = Keys(pair.cluster), BootClock()
+    async with await connect(etcd.url) as coord:
+        leader = await coord.get_one(keys.leader)
+    assert leader is not None
+    door = unpack(LeaderValue, leader.value, keys.leader).door
+    connection = await dial(door)
+    assert connection is not None, "the primary says hello"
+    connection.close()
+    victim = pair.primary()
+    victim.kill_worker()
+    start_ms = clock.now_ms()
+    assert await dial(door) is None
+    assert clock.now_ms() - start_ms < 300
 
 
 @pytest.mark.alone
@@ -125,12 +147,7 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         putter.close()
 
 
-async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGroup, etcd: object) -> None:
-    from leasehold.coord.connect import connect
-    from leasehold.ha.keys import Keys
-    from leasehold.testing.etcd import EtcdCluster
-
-    assert isinstance(etcd, EtcdCluster)
+async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGroup, etcd: EtcdCluster) -> None:
     async with Lender(both(pair)), await connect(etcd.url) as coord:
         putter = Putter(both(pair), "k")
         await putter.put_batch(5)
