@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from leasehold.index.allocator import Allocator
 from leasehold.index.model import (
     Client,
@@ -114,11 +116,25 @@ class Mounts(State):
         self.range_n = n  # a miss from here on shows this record
         self._bury(segment, now, cause)
         for start, owner in list(segment.space.owners.items()):
-            if not isinstance(owner, Limbo):
+            if type(owner) is Object and len(owner.replicas) == 1 and owner.visible and not owner.group:
+                if not self._lose_plainly(owner):
+                    self._lose_replica(owner, segment, start, n)
+            elif not isinstance(owner, Limbo):
                 if isinstance(owner, Object):
                     owner.changed_n = n
                 self._lose_replica(owner, segment, start, n)
         self._refresh_placeable()
+
+    def _lose_plainly(self, entry: Object) -> bool:
+        """The usual object of a segment that ends: one replica, finished, alone. There may be a million of them."""
+        name = (entry.tenant, entry.key)
+        if (self.copies and name in self.copies) or (self.pending and name in self.pending):
+            return False
+        del self.tables[entry.tenant][crc32(entry.key) & 255][entry.key]
+        self.object_count -= 1
+        entry.visible = False
+        entry.replicas = ()
+        return True
 
     def _bury(self, segment: Segment, now: int, cause: Cause) -> None:
         """Remember what must rest if this memory comes back.

@@ -21,6 +21,7 @@ from leasehold.node.descriptors import message_of, readable
 from leasehold.node.hot import HotPaths
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.own import OwnCalls
+from leasehold.node.ranges import Ranges
 from leasehold.runtime.clock import wall_us
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack
@@ -110,6 +111,9 @@ class MasterService:
                 made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
         for name in ("Remove", "BatchRemove"):
             made[self._release.functions[name].id] = self._removing(self._release.functions[name])
+        ranges = Ranges(self._index, self._leaving)
+        for name, handler in (("RemoveAll", ranges.all), ("RemoveByRegex", ranges.by_regex)):
+            made[self._release.functions[name].id] = handler(self._release.functions[name])
         made.update(HotPaths(self._index, self._leaving, self._release).handlers())
         made.update(OwnCalls(self._index, self._leaving).handlers())
         return made
@@ -168,14 +172,6 @@ class MasterService:
 
     def batch_upsert_revoke(self, client: bytes, keys: list[bytes], tenant: bytes) -> Result:
         return _each(self.upsert_revoke(client, key, m.ReplicaType.ALL, tenant) for key in keys)
-
-    def remove_by_regex(self, pattern: bytes, force: bool, tenant: bytes) -> Result:
-        code, count, after = self._index.remove_by_regex(self._gate.now_ms, tenant, pattern, force)
-        return (count if code == Code.OK else Failed(code)), after
-
-    def remove_all(self, force: bool, tenant: bytes) -> Result:
-        _, count, after = self._index.remove_all(self._gate.now_ms, tenant, force)
-        return count, after
 
     def batch_replica_clear(self, keys: list[bytes], client: bytes, segment_name: str) -> Result:
         code, cleared, after = self._index.replica_clear(

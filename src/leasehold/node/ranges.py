@@ -1,0 +1,90 @@
+"""`RemoveAll` and `RemoveByRegex` in steps: a million objects are no pause; each step is durable before the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.index.codes import Code
+from leasehold.index.index import Index
+from leasehold.index.patterns import BadPattern
+from leasehold.index.removes import RangeRemoval
+from leasehold.node.leaving import Leaving
+from leasehold.wire.body import pack
+from leasehold.wire.compiler import argument_reader
+from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.frame import response
+from leasehold.wire.schema import Failed
+from leasehold.wire.tables.release import Function
+
+
+class Ranges:
+    """The handlers of both functions."""
+
+    def __init__(self, index: Index, leaving: Leaving) -> None:
+        self._index = index
+        self._leaving = leaving
+
+    def by_regex(self, function: Function) -> Handler:
+        """Arguments: pattern, force, tenant. An empty pattern is no pattern."""
+        assert function.request is not None
+        read = argument_reader(function.request)
+
+        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
+            pattern, force, tenant = read(body)
+            removal = self._start(tenant, pattern, force) if pattern else None
+            if removal is None:
+                self._index.refuse("bad pattern")
+                return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
+            return self._go_on(connection, seq, removal, function)
+
+        return handle
+
+    def all(self, function: Function) -> Handler:
+        """Arguments: force, tenant."""
+        assert function.request is not None
+        read = argument_reader(function.request)
+
+        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
+            force, tenant = read(body)
+            return self._go_on(connection, seq, self._index.start_removal(tenant, b"", force), function)
+
+        return handle
+
+    def _start(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval | None:
+        try:
+            return self._index.start_removal(tenant, pattern, force)
+        except BadPattern:
+            return None
+
+    def _go_on(self, connection: Connection, seq: int, removal: RangeRemoval, function: Function) -> bytes | None:
+        """One step; the answer if it was the last, else None and more of it later."""
+        gate = self._leaving.gate
+        if removal.step(gate.now_ms):
+            frame = response(seq, pack(function.returns, removal.count, literal=False))
+            return self._leaving.send(connection, seq, frame, removal.after)
+        self._leaving.tell()
+
+        def more() -> bytes | None:
+            return self._go_on(connection, seq, removal, function)
+
+        if removal.after > gate.acked_n:
+            connection.wait_durable(removal.after, seq, more)
+        else:
+            _in_the_next_turn(connection, more)
+        return None
+
+
+def _in_the_next_turn(connection: Connection, more: Callable[[], bytes | None]) -> None:
+    """Let others be served first. Without the right to serve there is nothing more to decide."""
+    connection.in_flight += 1
+
+    def go_on() -> None:
+        connection.leave_flight()
+        if connection.closed:
+            return
+        if not connection.server.gate.may_serve():
+            connection.abort("the right to serve ended before the answer left")
+        elif (answer := more()) is not None:
+            connection.send_later(answer)
+
+    connection.server.loop.call_soon(go_on)
