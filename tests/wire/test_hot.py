@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.base.clock import ManualClock
+from leasehold.base.limits import absent_removes_bytes_max
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service import MasterService
@@ -68,6 +69,7 @@ class Bench:
 
 class _Nobody:
     peer = "127.0.0.1:1"
+    source = b"127.0.0.1:1"
 
 
 _NO_CONNECTION: Any = _Nobody()
@@ -103,6 +105,10 @@ def test_one_object(bench: Bench, literal: bool) -> None:
     assert bench("GetReplicaList", b"no", T) == Failed(-704)
     assert bench("PutStart", CLIENT, b"two", 64, bench.config(), T) == Failed(-705)
     assert bench("PutEnd", CLIENT, bench.meta(b"no"), 4, T) == Failed(-704)
+    assert bench("Remove", b"two", False, T) == Failed(-706)
+    assert bench("Remove", b"two", True, T) is None
+    assert bench("Remove", b"two", True, T) == Failed(-704)
+    assert bench("BatchRemove", [b"three", b"two"], True, T) == [None, Failed(-704)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 255, 256, 300])
@@ -236,4 +242,28 @@ async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart()
     talk.ask(6, "Ping", CLIENT)
     assert sorted(await talk.answered(6)) == [1, 2, 3, 4, 5, 6]
     assert talk.got[:2] == [5, 6]
+    talk.close()
+
+
+async def test_a_caller_that_removes_too_much_in_vain_waits_its_turn() -> None:
+    """H12: each absent key costs a record; one caller's are bounded, the rest wait until those are durable."""
+    tide = Tide()
+    bench = Bench(RELEASES["0.3.13"], tide)
+    talk = Talk(bench)
+    await talk.open()
+    key_bytes = 60_000
+    keys = [b"%060000d" % number for number in range(3 * absent_removes_bytes_max // key_bytes)]
+    talk.ask(1, "BatchRemove", keys, False, T)
+    talk.ask(2, "Remove", b"%060000d" % 77_777, False, T)
+    talk.ask(3, "ExistKey", b"another", T)
+    waits, answers = 0, asyncio.create_task(talk.answered(3))
+    while not answers.done():
+        await asyncio.sleep(0.001)
+        if tide.waiting:
+            waits += 1
+            bench.index.durable(bench.index.last_n)
+            tide.rise(bench.index.last_n)
+    assert sorted(await answers) == [1, 2, 3]
+    assert waits >= 3
+    assert bench.index.last_n >= len(keys) + 1
     talk.close()

@@ -18,7 +18,7 @@ from leasehold.index.index import Index
 from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
 from leasehold.index.settings import IndexSettings
 from leasehold.node.descriptors import message_of, readable
-from leasehold.node.hot import HotPaths
+from leasehold.node.hot import HotPaths, fixed
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.own import OwnCalls
 from leasehold.node.ranges import Ranges
@@ -199,8 +199,7 @@ class MasterService:
         ) -> bytes | None:
             last = 0
             for key in keys[len(done) :]:
-                source = connection.peer.encode()
-                code, after = self._index.remove(self._gate.now_ms, tenant, key, force, source)
+                code, after = self._index.remove(self._gate.now_ms, tenant, key, force, connection.source)
                 if code == Code.TRY_AGAIN:
                     self._leaving.tell()
                     connection.wait_durable(after, seq, lambda: step(connection, seq, keys, force, tenant, done))
@@ -210,9 +209,21 @@ class MasterService:
             frame = response(seq, pack(function.returns, done if many else done[0], literal=False))
             return self._leaving.send(connection, seq, frame, last)
 
+        def remove_many(connection: Connection, seq: int, body: bytes) -> bytes | None:
+            keys, force, tenant = read(body)
+            return step(connection, seq, list(keys), force, tenant, [])
+
+        if many:
+            return remove_many
+        gate, decide, send = self._gate, self._index.remove, self._leaving.send
+        answers = {int(code): fixed(pack(function.returns, _void(code), literal=False)) for code in Code}
+
         def remove(connection: Connection, seq: int, body: bytes) -> bytes | None:
-            named, force, tenant = read(body)
-            return step(connection, seq, list(named) if many else [named], force, tenant, [])
+            key, force, tenant = read(body)
+            code, after = decide(gate.now_ms, tenant, key, force, connection.source)
+            if code == Code.TRY_AGAIN:
+                return step(connection, seq, [key], force, tenant, [])
+            return send(connection, seq, answers[code](seq), after)
 
         return remove
 

@@ -46,6 +46,7 @@ class Connection:
         self.server = server
         self.listener = listener
         self.peer = peer
+        self.source = peer.encode()  # who it is, for what the index counts by caller
         self.attachment = b""
         self.on_close: list[Callable[[], None]] = []
         self.heard = True  # since the last sweep
