@@ -28,6 +28,7 @@ WAITERS = (16, 1000)
 
 Figures = dict[str, float]
 Act = Callable[[], Awaitable[object]]
+SLICES = 4
 
 
 class Contender:
@@ -65,23 +66,50 @@ async def go_mutex(endpoint: str, name: str) -> Contender:
     return Contender(lock, unlock, channel.close)
 
 
-async def measure(make: Callable[[str, str], Awaitable[Contender]], endpoint: str, name: str) -> Figures:
-    """Lock and unlock alone, then with eight contenders: as `lock_peer.py` does it for the others."""
-    alone = await make(endpoint, name)
-    for _ in range(20):
-        await alone.lock()
-        await alone.unlock()
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() < start + UNCONTENDED_S:
-        await alone.lock()
-        await alone.unlock()
-        count += 1
-    alone_per_s = count / (time.perf_counter() - start)
-    await alone.close()
+Maker = Callable[[str, str], Awaitable[Contender]]
 
-    contenders = [await make(endpoint, name + "-8") for _ in range(CONTENDERS)]
-    record = Record()
-    stop = time.perf_counter() + CONTENDED_S
+
+async def measure(makers: dict[str, Maker], endpoint: str) -> dict[str, Figures]:
+    """Lock and unlock alone, then with eight contenders: as `lock_peer.py` does it for the others.
+
+    In turns, a slice each, so that whatever else the machine does meets all of them alike.
+    """
+    alone = {name: await make(endpoint, f"bench-{name}") for name, make in makers.items()}
+    together = {
+        name: [await make(endpoint, f"bench-{name}-8") for _ in range(CONTENDERS)] for name, make in makers.items()
+    }
+    counts = dict.fromkeys(makers, 0)
+    alone_s = dict.fromkeys(makers, 0.0)
+    records = {name: Record() for name in makers}
+    contended_s = dict.fromkeys(makers, 0.0)
+    for _ in range(SLICES):
+        for name in makers:
+            count, seconds = await _alone(alone[name])
+            counts[name] += count
+            alone_s[name] += seconds
+        for name in makers:
+            contended_s[name] += await _together(together[name], records[name])
+    for contender in [*alone.values(), *(contender for group in together.values() for contender in group)]:
+        await contender.close()
+    return {
+        name: {"alone_per_s": counts[name] / alone_s[name], **records[name].summary(contended_s[name])}
+        for name in makers
+    }
+
+
+async def _alone(contender: Contender) -> tuple[int, float]:
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + UNCONTENDED_S / SLICES:
+        await contender.lock()
+        await contender.unlock()
+        count += 1
+    return count, time.perf_counter() - start
+
+
+async def _together(contenders: list[Contender], record: Record) -> float:
+    start = time.perf_counter()
+    stop = start + CONTENDED_S / SLICES
+    record.released_at = 0.0
 
     async def work(contender: Contender) -> None:
         while time.perf_counter() < stop:
@@ -90,12 +118,8 @@ async def measure(make: Callable[[str, str], Awaitable[Contender]], endpoint: st
             record.leaving()
             await contender.unlock()
 
-    start = time.perf_counter()
     await asyncio.gather(*map(work, contenders))
-    figures: Figures = {"alone_per_s": alone_per_s, **record.summary(time.perf_counter() - start)}
-    for contender in contenders:
-        await contender.close()
-    return figures
+    return time.perf_counter() - start
 
 
 async def many_waiters(endpoint: str, count: int, hand_overs: int = 100) -> float:
@@ -148,8 +172,7 @@ def main() -> None:
     with EtcdCluster(1) as cluster:
         endpoint = cluster.endpoints[0]
         rows = {
-            "leasehold": asyncio.run(measure(ours, endpoint, "bench-ours")),
-            "Go mutex (v3lock)": asyncio.run(measure(go_mutex, endpoint, "bench-go")),
+            **asyncio.run(measure({"leasehold": ours, "Go mutex (v3lock)": go_mutex}, endpoint)),
             **{name: peer(name, endpoint) for name in PEERS},
         }
         waiting = {count: asyncio.run(many_waiters(endpoint, count)) for count in WAITERS}

@@ -47,7 +47,7 @@ WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
-OWN_WATCH_AFTER_S = 0.1
+OWN_WATCH_AFTER_S = 0.25
 
 
 class Place(Struct, frozen=True):
