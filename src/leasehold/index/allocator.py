@@ -144,10 +144,10 @@ class Allocator(Generic[Owner]):
             insort(row, offset)
         self.used_bytes += length
 
-    def release(self, offset: int) -> None:
-        """Give a block back; it grows together with its free neighbours."""
+    def release(self, offset: int) -> int:
+        """Give a block back; it grows together with its free neighbours. Returns how many bytes it took up."""
         owner = self.owners.pop(offset)
-        length = (owner.size + _ROUND) & ~_ROUND
+        length = released = (owner.size + _ROUND) & ~_ROUND
         row = self._rows[offset >> self._row_bits]
         del row[bisect_left(row, offset)]
         self.used_bytes -= length
@@ -162,6 +162,7 @@ class Allocator(Generic[Owner]):
             self._drop_free(start + length, after)
             length += after
         self._add_free(start, length)
+        return released
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""

@@ -210,10 +210,7 @@ class State:
             self._drop(owner, n, self.latest, 0)
 
     def _release(self, segment: Segment, offset: int) -> None:
-        space = segment.space
-        before = space.used_bytes
-        space.release(offset)
-        self.used_bytes += space.used_bytes - before
+        self.used_bytes -= segment.space.release(offset)
 
     def _let_go(self, replicas: Iterable[Replica], size: int, n: int, now: int, limbo_ms: int) -> None:
         """Extents leave their object: free at once, or after `limbo_ms` in limbo."""
