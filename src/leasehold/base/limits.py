@@ -36,9 +36,10 @@ regex_results_max: Final = 100_000
 journal_batch_bytes_max: Final = 1 * MIB
 journal_batch_records_max: Final = 8_192
 journal_bulk_entries_max: Final = 10_000
+journal_bulk_bytes_max: Final = 900 * KIB  # before compression
 journal_hints_max: Final = 2_000
 journal_pending_records_max: Final = 200_000
-journal_list_page_keys: Final = 16
+journal_list_page_keys: Final = 4  # a page is applied in one go: the loop must not stand still for long
 journal_trim_step_keys: Final = 32
 
 # --- the lease-coherent cache ---

@@ -32,7 +32,7 @@ class Identity(Struct, frozen=True):
 class Context:
     """One node's identity, settings, picture of the cluster and state."""
 
-    __slots__ = ("desk", "identity", "keys", "replica", "settings", "view", "wall_us")
+    __slots__ = ("desk", "identity", "keys", "replica", "settings", "step", "view", "wall_us")
 
     def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
         settings.check()
@@ -43,3 +43,4 @@ class Context:
         self.view = View(self.keys)
         self.replica = Replica(make_index)
         self.wall_us = 0  # for people; the shell sets it now and then
+        self.step: Callable[[], None] = lambda: None  # called between the steps of long work; the shell may set it

@@ -12,7 +12,8 @@ from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.right import Right
-from leasehold.journal.batch import READS, BulkBatch, Hint, Renewal, encode_bulk
+from leasehold.journal.batch import READS, BulkBatch, encode_bulk
+from leasehold.journal.cargo import Cargo
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced import Fate, FencedWriter, slot_key
 from leasehold.mvcc.errors import LeaseNotFound
@@ -48,6 +49,7 @@ class Leading(Activity):
         "_bulk_retry_at_ms",
         "_bulk_sent",
         "_bulk_writer",
+        "_cargo",
         "_ctx",
         "_over",
         "_pushed",
@@ -99,6 +101,7 @@ class Leading(Activity):
         self._bulk_lease = 0
         self._bulk_lease_at_ms = -FAR_MS
         self._bulk_lease_asked = False
+        self._cargo = Cargo()
         self.bulk_written = 0
         self.complete_at_stop = False
         self._stop_at_ms = FAR_MS
@@ -243,8 +246,7 @@ class Leading(Activity):
         if self._bulk_lease_wanted(now_ms):
             return
         index, number = self._ctx.replica.index, self._bulk_number + 1
-        renewals, complete = index.take_renewals(limits.journal_bulk_entries_max)
-        hints = index.take_hints(limits.journal_hints_max)
+        renewals, hints, complete = self._cargo.load(index)
         batch = BulkBatch(
             epoch=self.epoch,
             number=number,
@@ -253,8 +255,8 @@ class Leading(Activity):
             complete=complete,
             right_ms=self._ctx.settings.leader_ttl_ms,
             wall_us=self._ctx.wall_us,
-            renewals=tuple(Renewal(*one) for one in renewals),
-            hints=tuple(Hint(*one) for one in hints),
+            renewals=renewals,
+            hints=hints,
         )
         self._bulk_number = number
         self.complete_at_stop = complete

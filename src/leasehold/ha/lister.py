@@ -53,7 +53,9 @@ class Lister(Activity):
         if self._journal:
             # The batch that holds the next record may have begun before it (a snapshot ends anywhere).
             here = slot_key(keys.explicit, self._replica.mark.n + 1)
-            reads.append(Range(keys.explicit, here, limit=1, sort_order=SortOrder.DESCEND))
+            # How far back is bounded, because etcd reads and sorts the whole of a range that is asked for backwards.
+            back = slot_key(keys.explicit, max(0, self._replica.mark.n + 1 - limits.journal_batch_records_max))
+            reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
             reads.append(Range(here, prefix_end(keys.explicit), limit=page))
         self._desk.ask(self, Txn(success=tuple(reads)), self._first)
 

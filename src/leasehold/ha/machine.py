@@ -454,8 +454,8 @@ class NodeMachine:
         self._pin_n = -1
         if event.raw is not None:
             try:
-                loaded = load_snapshot(event.raw, self.identity.cluster)
-                self.ctx.replica.load(loaded)
+                loaded = load_snapshot(event.raw, self.identity.cluster, self.ctx.step)
+                self.ctx.replica.load(loaded, self.ctx.step)
                 if event.source == "disk":
                     mark = SnapshotMark(loaded.low.n, loaded.end.epoch, loaded.end.n)
                     self._snapshots.known(now_ms, mark)

@@ -18,7 +18,7 @@ from leasehold.index.records import Begin, Handover, Record
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
-from leasehold.journal.snapshot import Loaded
+from leasehold.journal.snapshot import Loaded, stepping
 
 
 class Took(Enum):
@@ -82,10 +82,10 @@ class Replica:
         self.last_write = LastWrite()
         self._bulk_seen = (0, 0)
 
-    def load(self, loaded: Loaded) -> None:
+    def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Begin from a snapshot: replay goes on after its lowest slice."""
         self.reset()
-        self.index.load(loaded.keyless, loaded.slices)
+        self.index.load(loaded.keyless, stepping(loaded.slices, step))
         self.mark = loaded.low
         self.bulk.begin(self.mark.epoch, known_from_start=False)
 

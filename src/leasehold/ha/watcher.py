@@ -10,8 +10,8 @@ from leasehold.ha.effects import CloseWatch, OpenWatch
 from leasehold.ha.events import StoreAnswered, WatchBroken, WatchDelivered
 from leasehold.ha.lister import Lister
 from leasehold.ha.replica import Took
-from leasehold.journal.fenced import slot_number
-from leasehold.mvcc.model import EventType, Range, RangeResult, SortOrder, Txn, TxnResult, prefix_end
+from leasehold.journal.fenced import slot_key, slot_number
+from leasehold.mvcc.model import EventType, Range, RangeResult, Txn, TxnResult, prefix_end
 
 RETRY_MS = 200
 HEARD_MS = 1_500  # a watch that has been silent for this long is asked about
@@ -44,7 +44,7 @@ class Watcher(Activity):
         self.caught_up = False
         self.heard_ms = -FAR_MS
         self.journal = True  # whether batches are fed to the replica; a leader knows what it wrote
-        self.tail_n = 0  # the first record of the last batch that a linearizable read has shown
+        self.tail_n = 0  # the first record that a linearizable read has shown and that was not applied then
 
     @property
     def wake_at_ms(self) -> int:
@@ -152,7 +152,8 @@ class Watcher(Activity):
         self._verified_ms = now_ms
         self._verify_asked = True
         keys = self._ctx.keys
-        tail = Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND, keys_only=True)
+        unseen = slot_key(keys.explicit, self._ctx.replica.mark.n + 1)
+        tail = Range(unseen, prefix_end(keys.explicit), limit=1, keys_only=True)
         self._ctx.desk.ask(self, Txn(success=(Range(keys.leader, keys_only=True), tail)), self._verified)
 
     def _verified(self, now_ms: int, event: StoreAnswered) -> None:
@@ -163,8 +164,7 @@ class Watcher(Activity):
         leader, tail = event.result.results
         assert isinstance(leader, RangeResult)
         assert isinstance(tail, RangeResult)
-        if tail.kvs:
-            self.tail_n = slot_number(tail.kvs[0].key)
+        self.tail_n = slot_number(tail.kvs[0].key) if tail.kvs else self._ctx.replica.mark.n
         self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)
         if self._behind() and self._behind_since_ms == FAR_MS:
             self._behind_since_ms = now_ms

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 import msgspec
 import zstandard
@@ -22,6 +22,7 @@ from leasehold.index.snapshot import Keyless, Slice
 from leasehold.journal.chain import Mark
 
 SLICES: Final = 256
+T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
 _VERSION: Final = 1
 _FRAME_BYTES_MAX: Final = 1 << 30
@@ -96,20 +97,27 @@ class SnapshotTaker:
         return _pack(keyless)
 
 
-def load_snapshot(raw: bytes, cluster: str) -> Loaded:
-    """Decode a whole file; `UnreadableSnapshot` says what is wrong with it."""
+def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: None) -> Loaded:
+    """Decode a whole file, calling `step` between its parts; `UnreadableSnapshot` says what is wrong with it."""
     frames = list(_frames(raw))
     if len(frames) != SLICES + 2:
         raise UnreadableSnapshot(f"a snapshot of {len(frames)} frames is not complete ({SLICES + 2} are)")
     try:
         head = msgspec.msgpack.decode(frames[0], type=Head)
-        slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in frames[1:-1])
+        slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in stepping(frames[1:-1], step))
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
         raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
     if head.version != _VERSION or head.cluster != cluster:
         raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
     return Loaded(head, slices, keyless)
+
+
+def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:
+    """The same parts, with `step` called before each: whoever watches over this process sees that it is at work."""
+    for part in parts:
+        step()
+        yield part
 
 
 def _pack(value: Struct) -> bytes:

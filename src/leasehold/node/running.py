@@ -60,6 +60,7 @@ class RunningNode:
         self._prepared: dict[str, tuple[Index, Mapping[int, Handler]]] = {}
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
+        self.machine.ctx.step = beat  # a large snapshot takes longer to load than the guardian waits for a beat
         self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
         self.keeping = Keeping(config, self._tell, self._admin_of)
         self.driver = Driver(

@@ -7,14 +7,15 @@ the same text with the outcome that they have now.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any
 
 from leasehold.ha.effects import Role
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
-from leasehold.ha.keys import pack
-from leasehold.ha.registry import NodeValue
+from leasehold.ha.keys import pack, unpack
+from leasehold.ha.registry import FloorValue, NodeValue
 from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
@@ -46,6 +47,7 @@ class Script:
     def __init__(self) -> None:
         self._world: World | None = None
         self._told = 0
+        self._epochs: dict[str, int] = {}  # as they were first told
         self._writing: dict[str, Writing] = {}
         self._grants: dict[tuple[str, str], Grant] = {}
         self._caller: Caller | None = None
@@ -75,7 +77,19 @@ class Script:
             return []
         lines = list(self.world.clock.lines)
         fresh, self._told = lines[self._told :], len(lines)
-        return [" ".join(line.split()[1:]) for line in fresh]
+        return [self._plain(" ".join(line.split()[1:])) for line in fresh]
+
+    def _plain(self, line: str) -> str:
+        """Without what changes from run to run of changed code: epochs are counted, waits are rough."""
+
+        def epoch(match: re.Match[str]) -> str:
+            return f"epoch {self._epochs.setdefault(match[1], len(self._epochs) + 1)}"
+
+        def wait(match: re.Match[str]) -> str:
+            wait_ms = int(match[1])
+            return "waiting less than 0.3 s" if wait_ms < 300 else f"waiting about {round(wait_ms / 1000)} s"
+
+        return re.sub(r"waiting (\d+) ms", wait, re.sub(r"epoch (\d+)", epoch, line))
 
     def _step_until(self, done: Callable[[], bool], limit_ms: int = WAIT_MS_MAX) -> bool:
         world = self.world
@@ -159,7 +173,8 @@ class Script:
         kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
         first = int(kvs[0].key[-20:]) if kvs else 0
         floor = store.range(Range(keys.floor)).kvs
-        return f"batches from record {first}; floor {floor[0].value.decode() if floor else 'none'}"
+        floor_n = unpack(FloorValue, floor[0].value, keys.floor).n if floor else 0
+        return f"batches from record {first} on; the floor is {floor_n}"
 
     # --- clients ---
 
