@@ -47,13 +47,14 @@ async def test_switchover_under_load_loses_nothing_and_needs_no_remount(pair: No
         assert lender.remounts == 0
 
 
-async def test_a_rolling_restart_under_load_keeps_the_index(pair: NodeGroup) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=[pytest.mark.chaos, pytest.mark.timeout(900)])])
+async def test_a_rolling_restart_under_load_keeps_the_index(pair: NodeGroup, rounds: int) -> None:
     master = ",".join(pair.addresses)
     async with Lender(master, size=8 << 30) as lender:
         kept = Putter(master, "kept")
         await kept.put_batch(200)
         async with Burst(master, writers=2) as writers:
-            for node in pair.nodes:
+            for node in pair.nodes * rounds:
                 await asyncio.to_thread(node.stop)  # SIGTERM: it hands over first
                 await asyncio.to_thread(node.start)
                 await asyncio.to_thread(pair.settle)
