@@ -72,6 +72,16 @@ def test_a_starting_worker_has_longer_until_its_first_beat() -> None:
     assert tick_through(machine, 0, 30_000, beats=0) == []
 
 
+def test_a_worker_that_loads_may_be_silent_for_longer_until_others_depend_on_it() -> None:
+    """A snapshot of a million objects takes longer to load than a beat may be late: it was killed for ever after."""
+    machine = started()
+    machine.handle(0, Tick(1, patient=True))
+    for now_ms in range(100, 60_000, 100):
+        assert machine.handle(now_ms, Tick(1, patient=True)) == []
+    machine.handle(60_000, Tick(2, patient=False))
+    assert tick_through(machine, 60_100, 63_000, beats=2) == [Kill("r1")]
+
+
 def test_the_door_is_open_unless_the_worker_serves() -> None:
     machine = started()
     assert machine.handle(5, WorkerServes("r1", serving=True)) == [Door(open=False)]

@@ -24,7 +24,7 @@ class GuardianSettings:
     beat_timeout_ms: int = duration(
         "2s", low="200ms", high="60s", help="a worker that has not beaten for so long is killed"
     )
-    start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the time until a new worker's first beat")
+    start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the same while it starts, loads or catches up")
     stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="the time a worker has to hand over when stopped")
     restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
     restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
@@ -42,9 +42,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; `beats` is the worker's counter in the shared page. A tick every 100 ms or so."""
+    """Time has passed; `beats` is the worker's counter in the shared page. A tick every 100 ms or so.
+
+    `patient`: the worker loads or catches up. Nobody depends on it yet, and a snapshot of a million objects takes
+    longer to load than a beat may be late.
+    """
 
     beats: int
+    patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ class Beats:
 
     LOOK_MAX_MS = 500
 
-    def look(self, now_ms: int, beats: int) -> bool:
+    def look(self, now_ms: int, beats: int, patient: bool) -> bool:
         """True if the worker has been silent for too long."""
         passed_ms = now_ms - self.looked_ms if self.looked_ms >= 0 else 0
         self.looked_ms = now_ms
@@ -168,7 +173,8 @@ class Beats:
             self.last_beats, self.silent_ms = beats, 0
             return False
         self.silent_ms += min(passed_ms, self.LOOK_MAX_MS)
-        return self.silent_ms > (self.timeout_ms if self.last_beats else self.start_timeout_ms)
+        strict = self.last_beats and not patient
+        return self.silent_ms > (self.timeout_ms if strict else self.start_timeout_ms)
 
 
 class GuardianMachine:
@@ -207,8 +213,8 @@ class GuardianMachine:
         match event:
             case Start():
                 return [Door(open=True), Spawn(reaped=())]
-            case Tick(beats):
-                return self._tick(now_ms, beats)
+            case Tick(beats, patient):
+                return self._tick(now_ms, beats, patient)
             case Spawned(run):
                 self.run, self._spawned_ms, self._killed = run, now_ms, False
                 self._beats = self._fresh_beats()
@@ -225,13 +231,13 @@ class GuardianMachine:
     def _fresh_beats(self) -> Beats:
         return Beats(self._settings.beat_timeout_ms, self._settings.start_timeout_ms)
 
-    def _tick(self, now_ms: int, beats: int) -> list[Effect]:
+    def _tick(self, now_ms: int, beats: int, patient: bool) -> list[Effect]:
         if not self.run:
             if self._spawn_at_ms >= 0 and now_ms >= self._spawn_at_ms:
                 self._spawn_at_ms = -1
                 return [Spawn(self._reaped)]
             return []
-        silent = self._beats.look(now_ms, beats)
+        silent = self._beats.look(now_ms, beats, patient)
         if self._killed:
             return []
         if self._kill_at_ms >= 0 and now_ms >= self._kill_at_ms:

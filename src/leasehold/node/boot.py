@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 BEAT_PAGE_BYTES = mmap.PAGESIZE
-_COUNTER = struct.Struct("<Q")
+_PAGE = struct.Struct("<QQ")  # beats; 1 while long work may be under way
 
 
 class Listener(Struct, frozen=True):
@@ -63,7 +63,7 @@ class BeatPage:
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, BEAT_PAGE_BYTES)
-        self._count = self.read()
+        self._count, self._patient = self.read()
 
     @staticmethod
     def create() -> int:
@@ -73,11 +73,20 @@ class BeatPage:
 
     def beat(self) -> None:
         self._count += 1
-        _COUNTER.pack_into(self._page, 0, self._count)
+        self._write()
 
-    def read(self) -> int:
-        (count,) = _COUNTER.unpack_from(self._page, 0)
-        return int(count)
+    def be_patient(self, patient: bool) -> None:
+        """While loading or catching up a worker may be silent for long: nobody depends on it yet."""
+        self._patient = patient
+        self._write()
+
+    def _write(self) -> None:
+        _PAGE.pack_into(self._page, 0, self._count, self._patient)
+
+    def read(self) -> tuple[int, bool]:
+        """How often it has beaten, and whether patience is asked for."""
+        count, patient = _PAGE.unpack_from(self._page, 0)
+        return int(count), bool(patient)
 
     def close(self) -> None:
         self._page.close()

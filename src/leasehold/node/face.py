@@ -125,7 +125,7 @@ class Face:
             raise Unavailable("this node is not ready: its index is not whole; ask another one")
         if node.machine.index.last_n > node.machine.durable_n:
             raise Unavailable("this node leads and is at work: ask a standby, or again")
-        return whole_index(node.machine.index, node.config.node.cluster, node.beat)
+        return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)
 
     async def snapshot(self) -> bytes | None:
         return await self._node.keeping.snapshots.newest_file()

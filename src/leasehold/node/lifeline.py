@@ -46,12 +46,17 @@ class Lifeline:
         self._control = socket.socket(fileno=boot.control_fd)
         self._control.setblocking(False)
         self._on_stop = on_stop
+        self._page.be_patient(True)
         self._beat()
         self._loop.add_reader(self._control.fileno(), self._hear)
 
     def say_serving(self, serving: bool) -> None:
         with contextlib.suppress(OSError):
             self._control.send(b"serving\n" if serving else b"not serving\n")
+
+    def be_patient(self, patient: bool) -> None:
+        """Whether the guardian should bear long silence: while loading or catching up, not while others wait for us."""
+        self._page.be_patient(patient)
 
     def beat(self) -> None:
         """One beat: also called between the steps of long work, which is slow but not stuck."""

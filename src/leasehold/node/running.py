@@ -6,7 +6,7 @@ import asyncio
 import gc
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -21,6 +21,7 @@ from leasehold.node.driver import Driver
 from leasehold.node.entrance import Entrance
 from leasehold.node.gate import NodeGate
 from leasehold.node.keeping import Keeping
+from leasehold.node.lifeline import Lifeline
 from leasehold.node.service import MasterService
 from leasehold.node.settings import NodeConfig
 from leasehold.runtime.clock import BootClock
@@ -42,11 +43,9 @@ class RunningNode:
         boot: Boot,
         config: NodeConfig,
         coord: Coord,
-        say_serving: Callable[[bool], None],
-        beat: Callable[[], None],
+        lifeline: Lifeline,
     ) -> None:
-        """`beat` tells the guardian that this process is at work, within a long piece of it."""
-        self.beat = beat
+        self.lifeline = lifeline
         self.boot = boot
         self.config = config
         self.coord = coord
@@ -54,7 +53,6 @@ class RunningNode:
         self.started_ms = self.clock.now_ms()
         self.stopped = asyncio.Event()
         self.failed: BaseException | None = None
-        self._say_serving = say_serving
         self._loop = asyncio.get_running_loop()
         self._stopping = False
         self._prepared: dict[str, tuple[Index, Mapping[int, Handler]]] = {}
@@ -76,7 +74,7 @@ class RunningNode:
 
     def start(self) -> None:
         """Begin: from here on the machine decides."""
-        self._say_serving(False)  # the door is ours from here on
+        self.lifeline.say_serving(False)  # the door is ours from here on
         self.driver.tell(Started())
         self._every_second()
 
@@ -120,23 +118,26 @@ class RunningNode:
 
     def _prepare(self) -> None:
         """As a standby: do beforehand what takes a tenth of a second, so that a promotion does not wait for it."""
+        self.lifeline.be_patient(True)  # with millions of objects the collection takes its time
         self.entrance.prepare()
         # What was loaded or replayed lives long: it need not be looked at by every later collection.
         gc.collect()
         gc.freeze()
+        self.lifeline.be_patient(self.machine.role in (Role.FOLLOWER, Role.CATCHING_UP))
 
     def _tell(self, event: NodeEvent) -> None:
         self.driver.tell(event)
 
     def _on_role(self, change: ChangeRole) -> None:
         """Law: when the new role is not primary, connections are closed before anything else is done."""
+        self.lifeline.be_patient(change.role in (Role.FOLLOWER, Role.CATCHING_UP))
         if change.role is Role.PRIMARY:
             self.entrance.open()
-            self._say_serving(True)
+            self.lifeline.say_serving(True)
             self._timers["work"] = self._loop.call_soon(self._work)
             return
         self.entrance.shut(change.sentence)
-        self._say_serving(False)
+        self.lifeline.say_serving(False)
         if change.role is Role.STANDBY:
             self._timers["prepare"] = self._loop.call_soon(self._prepare)
         self.gate.drop_all()

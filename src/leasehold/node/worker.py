@@ -36,7 +36,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     stop = asyncio.Event()
     lifeline = Lifeline(boot, stop.set)
     coord = await connect(config.node.coord)
-    node = RunningNode(boot, config, coord, lifeline.say_serving, lifeline.beat)
+    node = RunningNode(boot, config, coord, lifeline)
     admin = await serve_admin(Face(node), socket.socket(fileno=boot.admin.fd))
     metadata = MetadataServer()
     if boot.metadata is not None:

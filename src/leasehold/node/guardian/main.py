@@ -119,7 +119,8 @@ class Guardian:
             while not self._ended.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), TICK_S)
-                self._tell(Tick(self._child.beats.read() if self._child is not None else 0))
+                beats, patient = self._child.beats.read() if self._child is not None else (0, False)
+                self._tell(Tick(beats, patient))
         finally:
             await self._close()
 
