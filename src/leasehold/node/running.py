@@ -58,7 +58,7 @@ class RunningNode:
         self._prepared: dict[str, tuple[Index, Mapping[int, Handler]]] = {}
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
-        self.machine.ctx.step = beat  # a large snapshot takes longer to load than the guardian waits for a beat
+        self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
         self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
         self.keeping = Keeping(config, self._tell, self._admin_of)
         self.driver = Driver(
@@ -99,7 +99,7 @@ class RunningNode:
     # --- what the machine and the wire call ---
 
     def _make_index(self) -> Index:
-        return Index(self.config.index, random.SystemRandom().randrange)
+        return Index(self.config.index, random.Random().randrange)
 
     def _admin_of(self, name: str) -> str:
         """Where a peer's admin port is, by what it has registered; "" if it is not there."""
