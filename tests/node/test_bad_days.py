@@ -18,6 +18,8 @@ from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 from leasehold.wire.client import Client
 from leasehold.wire.errors import MasterError
 
+pytestmark = pytest.mark.xdist_group("bad_days")  # its processes are shared by the module
+
 
 async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) -> None:
     """P2, H2: each `begin` lifts older ends; the second failover must not forget the first one's grace."""
@@ -56,6 +58,7 @@ async def test_a_storage_host_restarted_on_the_same_endpoint_supersedes_itself(p
         putter.close()
 
 
+@pytest.mark.chaos
 async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_is_behind(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
@@ -89,6 +92,7 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
             node.kill()
 
 
+@pytest.mark.chaos
 async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdCluster, tmp_path: Path) -> None:
     """No decision looks at it: no failover, no lease gone, nothing lost."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
@@ -131,6 +135,7 @@ async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guar
                 await asyncio.to_thread(nodes.settle)
 
 
+@pytest.mark.chaos
 async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: EtcdCluster, tmp_path: Path) -> None:
     with RedisProcess(tmp_path / "redis") as redis:
         arguments = ["--durability", "buffered", "--buffer", redis.url]

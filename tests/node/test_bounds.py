@@ -21,6 +21,8 @@ from leasehold.testing.node import NodeGroup
 from leasehold.testing.workload import Lender, Putter, missing
 from leasehold.wire.client import Client
 
+pytestmark = pytest.mark.xdist_group("bounds")  # its processes are shared by the module
+
 RENEWAL_WRITES_PER_S_MAX = 15
 BEHIND_MS_MAX = 1_200
 JOURNAL_BYTES_MAX = 8 << 20

@@ -14,6 +14,8 @@ from leasehold.node.buffer.redis import RedisBuffer, Sealed
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
 
+pytestmark = pytest.mark.xdist_group("buffers")  # its processes are shared by the module
+
 
 def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path)

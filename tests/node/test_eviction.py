@@ -19,6 +19,8 @@ from leasehold.testing.process import ServerProcess
 from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender
 
+pytestmark = pytest.mark.xdist_group("eviction")  # its processes are shared by the module
+
 SEGMENT = 8 << 20
 HOST_SEGMENT = "8MiB"
 LONG = [pytest.mark.chaos, pytest.mark.timeout(900)]

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.node import NodeGroup, NodeProcess
 from leasehold.testing.workload import Lender, Putter, missing
 from leasehold.wire.client import Client
+
+pytestmark = pytest.mark.xdist_group("export")  # its processes are shared by the module
 
 
 def leasehold(*words: str) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,8 @@ from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 from leasehold.wire.client import Client
 
+pytestmark = pytest.mark.xdist_group("failover")  # its processes are shared by the module
+
 TTL_MS = 3_000
 
 

@@ -14,6 +14,8 @@ import pytest
 from leasehold.testing import mooncake
 from leasehold.testing.node import NodeGroup, NodeProcess
 
+pytestmark = pytest.mark.xdist_group("real_client")  # its processes are shared by the module
+
 # A call fails on each connection that died: one a thread, and those of the client's own ping and task loops, which the
 # next caller may find in its pool.
 FAILURES_MAX = 8 + 2

@@ -17,6 +17,8 @@ from leasehold.testing.node import NodeGroup
 from leasehold.testing.process import wait_until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 
+pytestmark = pytest.mark.xdist_group("store_faults")  # its processes are shared by the module
+
 TTL_MS = 3_000
 
 
@@ -152,7 +154,7 @@ async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdC
         putter.close()
 
 
-@pytest.mark.alone
+@pytest.mark.chaos
 async def test_three_etcd_nodes_with_a_frozen_leader_then_without_quorum(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

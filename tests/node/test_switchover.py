@@ -14,6 +14,8 @@ from leasehold.testing.node import NodeGroup
 from leasehold.testing.process import wait_until
 from leasehold.testing.workload import Lender, Putter, missing
 
+pytestmark = pytest.mark.xdist_group("switchover")  # its processes are shared by the module
+
 
 def test_switchover_to_a_named_node_by_the_command_line(pair: NodeGroup) -> None:
     old = pair.primary()

@@ -18,6 +18,8 @@ from leasehold.pool import Pool
 from leasehold.testing import mooncake
 from leasehold.testing.process import wait_until
 
+pytestmark = pytest.mark.xdist_group("up")  # its processes are shared by the module
+
 PUT_GET = Path(__file__).parent / "clients" / "put_get.py"
 
 
