@@ -27,11 +27,14 @@ class Eviction(Placement):
                 return False
             share = max(0.0, self.settings.eviction_high_watermark - self.settings.eviction_ratio)
             self.evict_to_bytes = int(share * self.total_bytes)
+        goal, ripe, consider = self.evict_to_bytes, self.wheel.ripe, self._consider
         for _ in range(budget):
-            if self.used_bytes <= self.evict_to_bytes:
+            if self.used_bytes <= goal:
                 self.evict_to_bytes = -1
                 return False
-            if not self._consider_next(now):
+            if ripe:
+                consider(ripe.popleft(), now, False, True)
+            elif not self._consider_next(now):
                 self.evict_to_bytes = -1  # nothing can go now: leased, pinned or unfinished
                 return False
         return True
@@ -81,7 +84,7 @@ class Eviction(Placement):
             else:
                 self.soft.append(entry)
             return False
-        if self._busy(entry):
+        if (self.copies or self.pending) and self._busy(entry):
             self.wheel.add(entry, now + _BUSY_AGAIN_MS)
             return False
         if entry.group:
@@ -108,11 +111,12 @@ class Eviction(Placement):
 
     def _evict(self, entry: Object, hint: bool = True) -> None:
         for replica in entry.replicas:
-            self._release(replica.segment, replica.offset)
+            self.used_bytes -= replica.segment.space.release(replica.offset)
         entry.replicas = ()
         self._delete(entry)
-        # Its end may not be durable yet, and then neither is it that the version before is gone: a miss shows that.
-        self._remember_removed((entry.tenant, entry.key), entry.changed_n)
+        if entry.changed_n > self.durable_n:
+            # Its end is not durable yet, and then neither is it that the version before is gone: a miss shows that.
+            self._remember_removed((entry.tenant, entry.key), entry.changed_n)
         self.evicted_count += 1
         self.evicted_bytes += entry.size
         if hint:
