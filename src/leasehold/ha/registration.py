@@ -17,7 +17,7 @@ MARK_MS = 2_000  # a mark that moves is told this often; everything else at once
 class Registration(Activity):
     """Keeps the store's value equal to the wanted one; news about the mark alone may wait."""
 
-    __slots__ = ("_asked_ms", "_busy", "_ctx", "_lease", "_said", "_said_ms", "_wanted", "wake_at_ms")
+    __slots__ = ("_asked_ms", "_busy", "_ctx", "_lease", "_mark_at_ms", "_retry_at_ms", "_said", "_said_ms", "_wanted")
 
     def __init__(self, ctx: Context) -> None:
         super().__init__()
@@ -28,7 +28,12 @@ class Registration(Activity):
         self._wanted: NodeValue | None = None
         self._said: NodeValue | None = None
         self._said_ms = -FAR_MS
-        self.wake_at_ms = FAR_MS
+        self._retry_at_ms = FAR_MS  # after a failure: nothing is said before
+        self._mark_at_ms = FAR_MS  # a mark that has moved is told then; anything else does not wait for it
+
+    @property
+    def wake_at_ms(self) -> int:
+        return min(self._retry_at_ms, self._mark_at_ms)
 
     @property
     def told(self) -> NodeValue | None:
@@ -42,7 +47,7 @@ class Registration(Activity):
 
     def tick(self, now_ms: int) -> None:
         if now_ms >= self.wake_at_ms:
-            self.wake_at_ms = FAR_MS
+            self._retry_at_ms = self._mark_at_ms = FAR_MS
             self._go(now_ms)
 
     def lease_lost(self, now_ms: int, lease: int) -> None:
@@ -51,7 +56,7 @@ class Registration(Activity):
             self._go(now_ms)
 
     def _go(self, now_ms: int) -> None:
-        if self._busy or (self.wake_at_ms != FAR_MS and now_ms < self.wake_at_ms):
+        if self._busy or self._retry_at_ms != FAR_MS:
             return
         if not self._lease:
             self._busy = True
@@ -62,8 +67,9 @@ class Registration(Activity):
         if wanted is None or wanted == said:
             return
         if said is not None and now_ms < self._said_ms + MARK_MS and _same_but_mark(wanted, said):
-            self.wake_at_ms = self._said_ms + MARK_MS
+            self._mark_at_ms = self._said_ms + MARK_MS
             return
+        self._mark_at_ms = FAR_MS
         self._busy = True
         key = self._ctx.keys.node(self._ctx.identity.name)
         sent = wanted
@@ -78,7 +84,7 @@ class Registration(Activity):
             self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._asked_ms))
             self._go(now_ms)
         else:
-            self.wake_at_ms = now_ms + RETRY_MS
+            self._retry_at_ms = now_ms + RETRY_MS
 
     def _put(self, now_ms: int, event: StoreAnswered, sent: NodeValue) -> None:
         self._busy = False
@@ -89,7 +95,7 @@ class Registration(Activity):
         if event.failure is Failure.REFUSED:
             self._lease = 0  # most likely the lease has ended; a new one harms nobody
         self._said = None  # unknown: the next put says it again
-        self.wake_at_ms = now_ms + RETRY_MS
+        self._retry_at_ms = now_ms + RETRY_MS
 
 
 def _same_but_mark(one: NodeValue, other: NodeValue) -> bool:
