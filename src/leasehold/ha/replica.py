@@ -14,6 +14,7 @@ from msgspec import Struct
 from leasehold.base.errors import LeaseholdError
 from leasehold.ha.right import NEVER_MS
 from leasehold.index.index import Index
+from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
@@ -131,9 +132,18 @@ class Replica:
         self.index.apply(n, record)
         self.mark = Mark(epoch, n)
         self.records_applied += 1
-        self.handover = record if isinstance(record, Handover) else None
         if isinstance(record, Begin):
-            self.bulk.begin(epoch, known_from_start=True)
+            self._begin(epoch, record)
+        self.handover = record if isinstance(record, Handover) else None
+
+    def _begin(self, epoch: int, record: Begin) -> None:
+        """A new epoch. After a hand-over lease ends go on as they were, also those that this node never heard of."""
+        handed_over, before = record.handover_ms != NO_HANDOVER_MS, self.handover
+        unknown = handed_over and (before is None or not self.bulk.has_all_to(before.last_bulk))
+        self.bulk.begin(epoch, known_from_start=True)
+        if unknown:
+            self.bulk.gap_closed_ms = 0
+            self.index.gap_closed(0)
 
     def take_bulk(self, now_ms: int, raw: bytes, *, live: bool) -> None:
         """One value of `journal/bulk/`. A damaged one is as good as lost: its number leaves a gap."""

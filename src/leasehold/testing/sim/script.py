@@ -83,13 +83,13 @@ class Script:
         """Without what changes from run to run of changed code: epochs are counted, waits are rough."""
 
         def epoch(match: re.Match[str]) -> str:
-            return f"epoch {self._epochs.setdefault(match[1], len(self._epochs) + 1)}"
+            return f"{match[1]} {self._epochs.setdefault(match[2], len(self._epochs) + 1)}"
 
         def wait(match: re.Match[str]) -> str:
             wait_ms = int(match[1])
             return "waiting less than 0.3 s" if wait_ms < 300 else f"waiting about {round(wait_ms / 1000)} s"
 
-        return re.sub(r"waiting (\d+) ms", wait, re.sub(r"epoch (\d+)", epoch, line))
+        return re.sub(r"waiting (\d+) ms", wait, re.sub(r"([Ee]poch) (\d+)", epoch, line))
 
     def _step_until(self, done: Callable[[], bool], limit_ms: int = WAIT_MS_MAX) -> bool:
         world = self.world
