@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-to-run
 # tests that run side by side; measured tests (`alone`) follow by themselves
 JOBS ?= 2
 
@@ -20,7 +21,14 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-up: setup ## run Leasehold on this machine: everything embedded, on loopback
+# What runs needs less than what tests: `make up` on a fresh machine installs only that.
+$(RUN_STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "leasehold needs Python 3.11 or newer: set PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test $(STAMP) -nt pyproject.toml || $(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+up: $(RUN_STAMP) ## run Leasehold on this machine: everything embedded, on loopback
 	@$(BIN)/leasehold up
 
 test: setup ## every check and every test; fails if anything fails
