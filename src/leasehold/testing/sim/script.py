@@ -356,8 +356,14 @@ class Script:
         self.world.network.cut.add((source, target))
         return ""
 
+    def do_silence(self, name: str) -> str:
+        """A node's watch falls silent, while its requests are answered."""
+        self.world.store.stalled.add(name)
+        return ""
+
     def do_heal(self) -> str:
         self.world.network.calm()
+        self.world.store.stalled.clear()
         return ""
 
     def do_store(self, what: str) -> str:

@@ -61,6 +61,7 @@ class SimStore:
         self._rewrite = rewrite
         self._streams: list[Stream] = []
         self._expiry_at_ms = -1
+        self.stalled: set[str] = set()  # nodes whose watch is silent although requests are answered
 
     # --- requests ---
 
@@ -167,7 +168,7 @@ class SimStore:
         stream.pumping = False
         if stream.closed or stream.watcher is None or not self.up:
             return
-        if not self._network.connected(NAME, stream.party.name):
+        if stream.party.name in self.stalled or not self._network.connected(NAME, stream.party.name):
             stream.pumping = True
             self._clock.after_ms(100, self._pump, stream)
             return

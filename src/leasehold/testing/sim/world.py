@@ -127,6 +127,7 @@ class World:
         self.clock.tell("world", "everything is healed")
         self.faults.on = False
         self.network.calm()
+        self.store.stalled.clear()
         if not self.store.up:
             self.store.start()
         self.store.store.execute(DeleteRange(self.keys.pause))
