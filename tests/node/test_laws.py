@@ -8,8 +8,8 @@ from leasehold.base.errors import SettingError
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
-from leasehold.node.laws import check, worst_cases
-from leasehold.node.settings import NodeConfig, parse_compat, split_address
+from leasehold.node.laws import check, waivers, worst_cases
+from leasehold.node.settings import NodeConfig, NodeSettings, parse_compat, split_address
 
 
 def test_the_defaults_obey_every_law() -> None:
@@ -39,3 +39,11 @@ def test_a_compat_port_has_a_release_an_address_and_a_cluster() -> None:
             parse_compat(bad, "c")
     with pytest.raises(SettingError, match="admin"):
         split_address("127.0.0.1", "admin")
+
+
+def test_what_is_given_up_is_said() -> None:
+    strict = NodeConfig(node=NodeSettings(coord="etcd://127.0.0.1:2379"))
+    assert waivers(strict) == []
+    assert "P1 and P5" in waivers(NodeConfig(node=strict.node, ha=HaSettings(durability="async")))[0]
+    assert "not the host" in waivers(NodeConfig(node=strict.node, ha=HaSettings(durability="buffered")))[0]
+    assert len(waivers(NodeConfig(ha=HaSettings(copies=1)))) == 2

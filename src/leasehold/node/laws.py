@@ -59,3 +59,17 @@ def worst_cases(config: NodeConfig) -> dict[str, str]:
         "host_dies": format_duration_ms(host_death_ms(config)),
         "host_dies_while_etcd_restarts": f"{format_duration_ms(restarted_ms)} and the restart itself",
     }
+
+
+def waivers(config: NodeConfig) -> list[str]:
+    """What these settings give up, a sentence each: nobody should find out afterwards."""
+    said = []
+    if config.ha.durability == "async":
+        said.append("durability = async: P1 and P5 do not hold for the last moments before a failover")
+    if config.ha.durability == "buffered" and config.node.buffer == "disk":
+        said.append("durability = buffered on disk: what is only in the buffer survives the process, not the host")
+    if config.ha.copies == 1:
+        said.append("copies = 1: what leaves the journal is in one node's snapshot only; losing that disk loses it")
+    if config.node.coord.startswith("memory://"):
+        said.append("coord = memory://: everything is gone with the worker; there is no standby")
+    return said

@@ -8,7 +8,6 @@ from typing import Final
 
 import structlog
 
-from leasehold.base.errors import LeaseholdError
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, unpack
 from leasehold.ha.registry import FloorValue
@@ -30,8 +29,8 @@ async def follow_leader(coord: Coord, keys: Keys, on_leader: OnLeader) -> None:
     while True:
         try:
             await _follow_once(coord, keys, on_leader)
-        except LeaseholdError as error:
-            log.info("the leader key cannot be followed for the moment", error=str(error))
+        except Exception as error:  # whatever it is: a guardian without this task would hold connections for ever
+            log.info("the leader key cannot be followed for the moment", error=str(error), kind=type(error).__name__)
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
@@ -63,8 +62,9 @@ async def release(
             while True:
                 try:
                     return await _release_once(coord, keys, run, how, buffer)
-                except LeaseholdError as error:
-                    log.warning("the dead worker's key cannot be given up yet", error=str(error))
+                except Exception as error:  # whatever it is: the next worker is started only after this has ended
+                    kind = type(error).__name__
+                    log.warning("the dead worker's key cannot be given up yet", error=str(error), kind=kind)
                 await asyncio.sleep(RETRY_PAUSE_S)
     except TimeoutError:
         log.warning("the dead worker's key was not given up: the store did not answer; its lease ends it")

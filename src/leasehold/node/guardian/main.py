@@ -236,6 +236,8 @@ def run_guardian(config: NodeConfig) -> None:
     laws.check(config)
     logs.configure(json=config.node.log == "json", node=config.node.name)
     log.info("the longest time without an answer, by what happens", **laws.worst_cases(config))
+    for sentence in laws.waivers(config):
+        log.warning(sentence)
     for law in laws.leadership(config).risky:
         log.warning("these lease times are risky", law=law.name, why=law.why)
     asyncio.run(_run(config))
