@@ -306,3 +306,71 @@ def test_adaptive_terms_follow_the_benefit_factor() -> None:
         desk.tell(now_ms, "w", put(now_ms, b"x"))
         desk.tell(now_ms, "r", Ack(desk.drops("r")))
     assert desk.read(201, "r", seq=9) == (b"x", 0)
+
+
+def items(desk: Desk, client: str) -> list[tuple[int, bytes | None, int]]:
+    """Answers that came by themselves: request, value, term."""
+    return [
+        (m.seq, m.items[0].value, m.items[0].term_ms) for n, m in desk.sent if n == client and isinstance(m, Answer)
+    ]
+
+
+def called_back(desk: Desk, now_ms: int, client: str, seq: int, hits: int = 3) -> None:
+    drops = desk.drops(client)
+    desk.tell(now_ms, client, Ack(drops, seq, (hits,) * len(drops)))
+
+
+def test_an_acknowledgement_that_asks_is_answered_when_the_write_has_taken_effect() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.read(0, "g")
+    desk.tell(1, "w", put(2, b"v2"))
+    called_back(desk, 2, "h", seq=5)
+    assert items(desk, "h") == []
+    called_back(desk, 3, "g", seq=6, hits=0)  # it never used the value: it gets none
+    assert items(desk, "h") == [(5, b"v2", TERM_MS)]
+    assert items(desk, "g") == []
+    desk.tell(4, "w", put(3, b"v3"))
+    assert [key for key, _ in desk.drops("h")] == [b"k"]  # what was refilled is called back like anything else
+    assert desk.drops("g") == ()
+
+
+def test_a_refill_waits_for_the_writes_behind_it_too() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.read(0, "g")
+    desk.tell(1, "w", put(2, b"v2"))
+    desk.tell(1, "g", put(9, b"v3"))
+    called_back(desk, 2, "h", seq=5)
+    called_back(desk, 3, "g", seq=8)  # sent before its own write: it keeps nothing of that
+    assert items(desk, "h") == [(5, b"v3", TERM_MS)]
+    assert items(desk, "g") == []
+
+
+def test_no_refill_for_who_is_gone_or_was_not_asked() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1"))
+    desk.read(0, "h")
+    desk.read(0, "g")
+    desk.tell(1, "w", put(2, b"v2"))
+    desk.tell(1, "stranger", Ack(((b"k", Version(7, 2)),), 4, (1,)))
+    called_back(desk, 2, "h", seq=5)
+    desk.feed(3, e.Disconnected("h"))
+    called_back(desk, 4, "g", seq=6)
+    assert items(desk, "h") == items(desk, "stranger") == []
+    assert desk.machine.table.live_holders(b"k", 5) == ["g"]
+
+
+def test_no_refill_while_the_store_has_not_answered() -> None:
+    desk = Desk(stores=False)
+    desk.read(0, "h")
+    desk.tell(1, "w", put(2, b"v2"))
+    called_back(desk, 2, "h", seq=5)
+    assert items(desk, "h") == []
+    desk.feed(3, e.StoreUnknown(b"k", desk.held_back[0].token, "no answer"))
+    assert items(desk, "h") == []
+    desk.feed(60, e.Tick())
+    desk.feed(61, e.Stored(b"k", desk.held_back[1].token))
+    assert items(desk, "h") == [(5, b"v2", TERM_MS)]

@@ -204,3 +204,66 @@ def test_answers_nobody_asked_for_are_ignored() -> None:
     seat.hear(0, Outcome(99, Code.OK, ABSENT))
     assert seat.told == []
     assert not seat.valid(0)
+
+
+def holding(seat: Seat, *, used: bool = True) -> None:
+    seat.get(0)
+    seat.answer(1, seat.seq())
+    if used:
+        seat.get(2)
+
+
+def test_a_callback_on_a_used_value_asks_for_the_new_one_and_counts_from_there() -> None:
+    seat = Seat()
+    holding(seat)
+    seat.hear(100, Drop(((b"k", V2),)))
+    ack = seat.out[-1]
+    assert isinstance(ack, Ack)
+    assert ack.hits == (1,)
+    seat.hear(400, Answer(ack.seq, (Item(b"k", b"v2", V2, 1_000),)))
+    assert seat.valid(1_098)
+    assert not seat.valid(1_099)
+
+
+def test_a_callback_on_an_unused_value_asks_for_nothing() -> None:
+    seat = Seat()
+    holding(seat, used=False)
+    seat.hear(100, Drop(((b"k", V2),)))
+    assert seat.out[-1] == Ack(((b"k", V2),))
+
+
+def test_no_reader_joins_a_refill_because_it_waits_for_the_writer() -> None:
+    seat = Seat()
+    holding(seat)
+    seat.hear(100, Drop(((b"k", V2),)))
+    waiter = seat.get(101)
+    assert isinstance(seat.out[-1], Ask)
+    seat.answer(102, seat.seq(), b"v1", term_ms=0)
+    assert values(seat)[-1] == (waiter, b"v1")
+    assert not seat.valid(103)
+
+
+def test_a_refill_is_void_after_another_callback_and_after_an_own_write() -> None:
+    for trouble in ("callback", "write"):
+        seat = Seat()
+        holding(seat)
+        seat.hear(100, Drop(((b"k", V2),)))
+        ack = seat.out[-1]
+        assert isinstance(ack, Ack)
+        if trouble == "callback":
+            seat.hear(101, Drop(((b"k", Version(1, 3)),)))
+            assert seat.out[-1] == Ack(((b"k", Version(1, 3)),))
+        else:
+            seat.put(101)
+        seat.hear(102, Answer(ack.seq, (Item(b"k", b"v2", V2, 1_000),)))
+        assert not seat.valid(103), trouble
+
+
+def test_an_unanswered_refill_is_forgotten_and_not_repeated() -> None:
+    seat = Seat()
+    holding(seat)
+    seat.hear(100, Drop(((b"k", V2),)))
+    sent = len(seat.out)
+    seat.feed(700, c.Tick())
+    assert len(seat.out) == sent
+    assert seat.machine.next_wake_ms() is None

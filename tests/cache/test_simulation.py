@@ -13,13 +13,15 @@ BLOCK = 25
 
 
 def clean(seeds: range) -> None:
-    operations = hits = 0
+    operations = hits = refills = 0
     for seed in seeds:
         finding = run_seed(seed)
         assert finding, f"seed {seed}: no order for {finding.bad}"
         operations += finding.operations
         hits += finding.hits
+        refills += finding.refills
     assert hits > 0.05 * operations, "almost nothing was answered from memory: the run proves little"
+    assert refills > 0.002 * operations, "almost no acknowledgement asked for the new value"
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, BLOCK))

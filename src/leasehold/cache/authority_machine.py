@@ -8,6 +8,8 @@ The rules, each of which keeps out a stale read that has been seen (schedules 6,
   lease that ends with those already out;
 - the writer's own lease counts as dropped only if it was asked for before the write: a write that arrives late
   must not override a lease that its writer asked for afterwards;
+- an acknowledgement may ask for the new value. It is answered when no write of that key is under way any more, never
+  before: a lease on the old value would outlive the acknowledgement;
 - a write begins only when the key's value is known, and nothing is loaded while it is under way: load, decision
   and grant are one step;
 - a store whose outcome is unknown is repeated under a newer token until one stands; until then no lease;
@@ -78,7 +80,7 @@ class AuthorityMachine(AuthorityWrites):
             case Right(until_ms):
                 self._right_until_ms = until_ms
             case Disconnected(client):
-                self._subscriptions.forget(client)
+                self._on_disconnected(client)
             case Stop():
                 self._on_stop(now_ms)
 
@@ -88,9 +90,9 @@ class AuthorityMachine(AuthorityWrites):
                 self._on_ask(now_ms, client, message)
             case Write():
                 self._on_write(now_ms, client, message)
-            case Ack(dropped):
-                for key, ticket in dropped:
-                    self._on_ack(now_ms, client, key, ticket)
+            case Ack(dropped, seq, hits):
+                for index, (key, ticket) in enumerate(dropped):
+                    self._on_ack(now_ms, client, key, ticket, seq, hits[index] if index < len(hits) else 0)
             case Hello():
                 self._remind(client)
             case Release():
@@ -139,9 +141,15 @@ class AuthorityMachine(AuthorityWrites):
             if cell.pending is not None and client in cell.pending.unacked:
                 self._send(client, Drop(((cell.key, cell.pending.ticket),)))
 
+    def _on_disconnected(self, client: str) -> None:
+        """Who is gone hears of no changes, and gets no lease that the next write would have to wait for."""
+        self._subscriptions.forget(client)
+        for cell in self._busy.values():
+            cell.refills.pop(client, None)
+
     def _on_release(self, now_ms: int, client: str) -> None:
         self.table.release_holder(client)
-        self._subscriptions.forget(client)
+        self._on_disconnected(client)
         for cell in list(self._busy.values()):
             if cell.pending is not None and client in cell.pending.unacked:
                 cell.pending.unacked.discard(client)

@@ -32,7 +32,9 @@ class AuthorityReads(AuthorityBase):
         self._shrink()
 
     def _item(self, now_ms: int, cell: Cell, client: str, asked: int) -> Item:
-        term_ms = self._term_ms(now_ms, cell)
+        return self._granted(now_ms, cell, client, asked, self._term_ms(now_ms, cell))
+
+    def _granted(self, now_ms: int, cell: Cell, client: str, asked: int, term_ms: int) -> Item:
         if term_ms > 0:
             self.table.grant(cell.key, client, now_ms + term_ms, asked)
         return Item(cell.key, cell.value, cell.version, max(0, term_ms))

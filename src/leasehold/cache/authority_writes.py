@@ -9,7 +9,7 @@ from leasehold.cache.authority_reads import AuthorityReads
 from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.checks import objection_to_write
 from leasehold.cache.events import Deposed, Store, StoreUnknown
-from leasehold.cache.model import ABSENT, Changed, Code, Drop, Version, Write
+from leasehold.cache.model import ABSENT, Answer, Changed, Code, Drop, Version, Write
 
 _STORE_RETRY_MS: Final = (50, 200, 1_000)
 
@@ -44,6 +44,8 @@ class AuthorityWrites(AuthorityReads):
             request = cell.queue.popleft()
             if not self._refuse_at_once(now_ms, cell, request):
                 self._begin(now_ms, cell, request)
+        if cell.refills and cell.pending is None:
+            self._refill(now_ms, cell)
 
     def _refuse_at_once(self, now_ms: int, cell: Cell, request: Request) -> bool:
         expect = request.write.expect
@@ -60,6 +62,7 @@ class AuthorityWrites(AuthorityReads):
 
     def _begin(self, now_ms: int, cell: Cell, request: Request) -> None:
         self._exempt_writer(cell.key, request)
+        cell.refills.pop(request.client, None)  # it keeps nothing that it asked for before its write
         ends_ms = max(self.table.latest_end_ms(cell.key), self.writes_from_ms)
         if request.write.mode == "fail" and ends_ms > now_ms:
             self._refuse(request, Code.BUSY, f"leases are out for another {ends_ms - now_ms} ms; nothing was done")
@@ -93,14 +96,34 @@ class AuthorityWrites(AuthorityReads):
             pending.token = self._next_version()
             self._effects.append(Store(cell.key, pending.request.write.value, pending.token))
 
-    def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version) -> None:
+    def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int) -> None:
         cell = self._busy.get(key)
         if cell is None or cell.pending is None or cell.pending.ticket != ticket or client not in cell.pending.unacked:
             self.acks_ignored += 1  # late, repeated, or from a stranger: it proves nothing about the present
             return
         cell.pending.unacked.discard(client)
         self.table.release(key, client)
+        if hits > 0:
+            if self.settings.adaptive:
+                cell.rates.count(now_ms, reads=hits)
+            self._want_refill(now_ms, cell, client, seq)
         self._proceed(now_ms, cell)
+
+    def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
+        """It used what it has dropped, so it will soon ask: answer when the write has taken effect, not before."""
+        cell.refills[client] = seq
+
+    def _refill(self, now_ms: int, cell: Cell) -> None:
+        """Nothing is under way on this key any more: those who acknowledged get what stands now, under a lease."""
+        refills, cell.refills = cell.refills, {}
+        if not self.may_serve(now_ms):
+            return
+        for client, seq in refills.items():
+            self._refill_one(now_ms, cell, client, seq, self._term_ms(now_ms, cell))
+
+    def _refill_one(self, now_ms: int, cell: Cell, client: str, seq: int, term_ms: int) -> None:
+        if term_ms > 0:  # without a lease it is of no use: nobody waits for it
+            self._send(client, Answer(seq, (self._granted(now_ms, cell, client, seq, term_ms),)))
 
     def _on_stored(self, now_ms: int, key: bytes, token: Version) -> None:
         cell = self._busy.get(key)

@@ -64,7 +64,7 @@ class Gather:
 class Cell:
     """One key: its value if known, readers that wait for the load, the write under way, and those behind it."""
 
-    __slots__ = ("key", "known", "loading", "pending", "queue", "rates", "readers", "value", "version")
+    __slots__ = ("key", "known", "loading", "pending", "queue", "rates", "readers", "refills", "value", "version")
 
     def __init__(self, key: bytes, rates: Rates) -> None:
         self.key = key
@@ -73,6 +73,7 @@ class Cell:
         self.version: Version = ABSENT
         self.loading = False
         self.readers: list[tuple[Gather, int]] = []
+        self.refills: dict[str, int] = {}  # who acknowledged and wants the new value, by which request of theirs
         self.pending: Pending | None = None
         self.queue: deque[Request] = deque()
         self.rates = rates

@@ -49,6 +49,7 @@ class Statistics(Struct, frozen=True):
     hits: int
     misses: int
     callbacks: int
+    refills: int
     entries: int
     bytes: int
     dropped_for_space: int
@@ -68,8 +69,9 @@ class Client:
         """Begin anew: nothing kept, nothing in flight, nobody's identity."""
         self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
         self.machine = ClientMachine(self.settings)
-        self._find = self.machine.entries.by_key.get
-        self._touch = self.machine.entries.by_key.move_to_end
+        self._entries = self.machine.entries
+        self._find = self._entries.by_key.get
+        self._touch = self._entries.by_key.move_to_end
         self._dialer: Dialer = (
             LocalDialer(self._where)
             if isinstance(self._where, Authority)
@@ -90,9 +92,11 @@ class Client:
     async def get(self, key: bytes) -> bytes | None:
         """The value, or None if the key is absent: from memory while the lease is valid, else asked for."""
         entry = self._find(key)
-        if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
+        if entry is not None and (now_ns := _clock_ns(_BOOTTIME)) < entry.deadline_ns:
             entry.hits += 1
-            self._touch(key)
+            if now_ns >= entry.touch_ns:
+                entry.touch_ns = now_ns + self._entries.touch_every_ns
+                self._touch(key)
             return entry.value
         return (await self._ask((key,)))[key].value
 
@@ -100,7 +104,7 @@ class Client:
         """What is in memory under a valid lease; None if it would have to be asked for. Never waits."""
         entry = self._find(key)
         if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
-            entry.hits += 1
+            entry.hits += 1  # and no touch: other threads may call this, and the loop may drop the key meanwhile
             return Value(entry.value, entry.version)
         return None
 
@@ -187,7 +191,13 @@ class Client:
         machine, entries = self.machine, self.machine.entries
         hits = entries.hits()
         return Statistics(
-            hits, machine.misses, machine.callbacks, len(entries), entries.bytes, entries.dropped_for_space
+            hits,
+            machine.misses,
+            machine.callbacks,
+            machine.refills,
+            len(entries),
+            entries.bytes,
+            entries.dropped_for_space,
         )
 
     async def close(self) -> None:

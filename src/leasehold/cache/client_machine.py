@@ -6,6 +6,8 @@ The rules, each of which keeps out a stale read (schedules 6, 22):
   hit;
 - a callback drops the copy and *voids* every request in flight for that key: its answer may be returned once, never
   kept;
+- the acknowledgement of a callback asks for the new value where the old one was used (a *refill*): one more request,
+  with the send time of the acknowledgement. Nobody joins it, because it waits for the writer, and no reader ever does;
 - a writer drops its copy before it sends, and keeps nothing that it asked for before its write was answered;
 - concurrent misses ask once. But an answer without a valid lease belongs only to those who called before it was
   asked for: who came later may have seen a newer value elsewhere, so for them it is asked again.
@@ -80,6 +82,7 @@ class ClientMachine:
         self.entries = Entries(settings.entries_max, settings.bytes_max)
         self.misses = 0
         self.callbacks = 0
+        self.refills = 0
         self._seq = 0
         self._flights: dict[tuple[int, bytes], Flight] = {}
         self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
@@ -99,7 +102,7 @@ class ClientMachine:
                 again = [self._on_item(now_ms, seq, item) for item in items]
                 self._ask(now_ms, [flight for flight in again if flight is not None])
             case FromServer(Drop(keys)):
-                self._on_drop(keys)
+                self._on_drop(now_ms, keys)
             case FromServer(Outcome() as outcome):
                 self._on_outcome(outcome)
             case FromServer(Changed(changes, missed)):
@@ -132,8 +135,7 @@ class ClientMachine:
         for key in get.keys:
             entry = self.entries.valid(now_ms, key)
             if entry is not None:
-                entry.hits += 1
-                self.entries.by_key.move_to_end(key)
+                self.entries.use(now_ms, key, entry)
                 self._effects.append(Deliver(get.waiter, key, entry.value, entry.version))
                 continue
             self.misses += 1
@@ -151,14 +153,17 @@ class ClientMachine:
         self._seq += 1
         hits = []
         for flight in flights:
-            flight.seq, flight.sent_ms = self._seq, now_ms
             flight.void = flight.key in self._writing_keys
             hits.append(self.entries.drop(flight.key))
-            self._flights[flight.seq, flight.key] = flight
-            self._in_flight.setdefault(flight.key, []).append(flight)
+            self._launch(now_ms, flight)
             self._joinable[flight.key] = flight
         keys = tuple(flight.key for flight in flights)
         self._effects.append(Transmit(Ask(self._seq, keys, tuple(hits) if any(hits) else ())))
+
+    def _launch(self, now_ms: int, flight: Flight) -> None:
+        flight.seq, flight.sent_ms = self._seq, now_ms
+        self._flights[flight.seq, flight.key] = flight
+        self._in_flight.setdefault(flight.key, []).append(flight)
 
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
@@ -202,7 +207,7 @@ class ClientMachine:
 
     # --- callbacks ---
 
-    def _on_drop(self, keys: tuple[tuple[bytes, Version], ...]) -> None:
+    def _on_drop(self, now_ms: int, keys: tuple[tuple[bytes, Version], ...]) -> None:
         self.callbacks += 1
         if not keys:  # everything: the authority is stopping
             self.entries.clear()
@@ -211,10 +216,20 @@ class ClientMachine:
             self._joinable.clear()
             self._effects.append(Transmit(Release()))
             return
+        hits = []
         for key, _ in keys:
-            self.entries.drop(key)
+            used = self.entries.drop(key)
             self._void_called_back(key)
-        self._effects.append(Transmit(Ack(keys)))
+            hits.append(0 if key in self._writing_keys else used)
+        if not any(hits):
+            self._effects.append(Transmit(Ack(keys)))
+            return
+        self._seq += 1
+        for (key, _), used in zip(keys, hits, strict=True):
+            if used:
+                self.refills += 1
+                self._launch(now_ms, Flight(key, 0, 0, [], False))
+        self._effects.append(Transmit(Ack(keys, self._seq, tuple(hits))))
 
     def _void_called_back(self, key: bytes) -> None:
         """A grant that the callback has overtaken must not be kept when it arrives."""

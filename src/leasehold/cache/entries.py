@@ -8,6 +8,7 @@ from typing import Final
 from leasehold.cache.model import Version
 
 _NS_PER_MS: Final = 1_000_000
+_TOUCH_NS: Final = 10_000_000  # with room to spare, what is used twice within so short a time is moved once
 _OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key and value, about
 
 
@@ -17,7 +18,7 @@ class Entry:
     The deadline is in nanoseconds because it is compared at every hit, with what the clock gives.
     """
 
-    __slots__ = ("cost_bytes", "deadline_ns", "hits", "value", "version")
+    __slots__ = ("cost_bytes", "deadline_ns", "hits", "touch_ns", "value", "version")
 
     def __init__(self, value: bytes | None, version: Version, deadline_ms: int, cost_bytes: int) -> None:
         self.value = value
@@ -25,16 +26,22 @@ class Entry:
         self.deadline_ns = deadline_ms * _NS_PER_MS
         self.cost_bytes = cost_bytes
         self.hits = 0
+        self.touch_ns = 0  # when a use counts for the order again
 
 
 class Entries:
-    """`by_key` is open to the client's hit path, which is too hot for a call of a method."""
+    """`by_key` is open to the client's hit path, which is too hot for a call of a method.
+
+    It is in the order of use. Moving an entry is a good part of what a hit costs, so each is moved once per
+    `touch_every_ns`: every time when the cache is half full or more, seldom while the order does not matter.
+    """
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self.by_key: OrderedDict[bytes, Entry] = OrderedDict()
         self.bytes = 0
+        self.touch_every_ns = 0
         self.hits_gone = 0  # hits of entries that are no longer there
         self.dropped_for_space = 0
 
@@ -43,6 +50,14 @@ class Entries:
         entry = self.by_key.get(key)
         return entry if entry is not None and now_ms * _NS_PER_MS < entry.deadline_ns else None
 
+    def use(self, now_ms: int, key: bytes, entry: Entry) -> None:
+        """It was answered from memory."""
+        entry.hits += 1
+        now_ns = now_ms * _NS_PER_MS
+        if now_ns >= entry.touch_ns:
+            entry.touch_ns = now_ns + self.touch_every_ns
+            self.by_key.move_to_end(key)
+
     def keep(self, key: bytes, value: bytes | None, version: Version, deadline_ms: int) -> None:
         self.drop(key)
         cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
@@ -50,6 +65,8 @@ class Entries:
             return
         self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes)
         self.bytes += cost_bytes
+        half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
+        self.touch_every_ns = 0 if half_full else _TOUCH_NS
         while len(self.by_key) > self._entries_max or self.bytes > self._bytes_max:
             self.drop(next(iter(self.by_key)))
             self.dropped_for_space += 1

@@ -69,9 +69,15 @@ class Write(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Ack(Struct, frozen=True, array_like=True, tag=4):
-    """These keys are dropped, and so is every request for them that was in flight."""
+    """These keys are dropped, and so is every request for them that was in flight.
+
+    `hits` are the answers given from memory, for each of the keys. Where there were any, this is also the request
+    `seq` for the new value: a *refill*, answered when the write has taken effect.
+    """
 
     dropped: tuple[tuple[bytes, Version], ...]
+    seq: int = 0
+    hits: tuple[int, ...] = ()
 
 
 class Release(Struct, frozen=True, array_like=True, tag=5):

@@ -79,14 +79,14 @@ class AuthorityProcess(Process):
             return
         for effect in machine.handle(self.now_ms(), event):
             self._do(effect)
-        self.run_at(max(self.world.now_us + 1, self.real_us(machine.next_wake_ms())), self._tick_of(machine))
+        self.wake_at(self.real_us(machine.next_wake_ms()))
 
-    def _tick_of(self, machine: AuthorityMachine) -> Callable[[], None]:
-        def tick() -> None:
-            if self.machine is machine and self.now_ms() >= machine.next_wake_ms():
-                self.feed(e.Tick())
-
-        return tick
+    def tick(self) -> None:
+        machine = self.machine
+        if machine is not None and self.now_ms() >= machine.next_wake_ms():
+            self.feed(e.Tick())
+        elif machine is not None:
+            self.wake_at(self.real_us(machine.next_wake_ms()))
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
@@ -210,6 +210,7 @@ class ClientProcess(Process):
             if what != "read":
                 self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))
         self._calls.clear()
+        self._sim.refills += self.machine.refills
         self.incarnation += 1
         self._start()
 
@@ -257,13 +258,15 @@ class ClientProcess(Process):
             self._do(effect)
         wake_ms = self.machine.next_wake_ms()
         if wake_ms is not None:
-            self.run_at(max(self.world.now_us + 1, self.real_us(wake_ms)), self._tick)
+            self.wake_at(self.real_us(wake_ms))
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         wake_ms = self.machine.next_wake_ms()
         if wake_ms is not None and self.now_ms() >= wake_ms:
             self._target = (self._target + 1) % self._sim.authorities_count
             self._feed(c.Tick())
+        elif wake_ms is not None:
+            self.wake_at(self.real_us(wake_ms))
 
     def _do(self, effect: c.ClientEffect) -> None:
         match effect:
@@ -295,6 +298,7 @@ class ClientProcess(Process):
         self._sim.record(key, Operation(called_us, now_us, what, argument, result, self.identity, hint))
 
     def finish(self) -> None:
+        self._sim.refills += self.machine.refills
         for key, what, argument, called_us in self._calls.values():
             if what != "read":
                 self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))
@@ -309,6 +313,7 @@ class Simulation:
         self.world = world
         self.rules = rules
         self.failed: dict[Code, int] = {}
+        self.refills = 0
         self.history: list[tuple[bytes, Operation]] = []
         self.clients: dict[str, ClientProcess] = {}
         self._values = 0
@@ -341,9 +346,7 @@ class Simulation:
         if delay_ms is not None:
             authority = self._authorities[index]
             # A message outlives the incarnation it was meant for: the next one may get it.
-            self.world.after_ms(
-                delay_ms, lambda: authority.run_at(self.world.now_us, lambda: authority.receive(client, message))
-            )
+            self.world.after_ms(delay_ms, lambda: authority.reach(lambda: authority.receive(client, message)))
 
     def to_client(self, client: str, sender: int, message: FromAuthority) -> None:
         delay_ms = self.world.network_delay_ms()
@@ -352,7 +355,7 @@ class Simulation:
 
             def arrive() -> None:
                 if process.identity == client:
-                    process.run_at(self.world.now_us, lambda: process.receive(sender, message))
+                    process.reach(lambda: process.receive(sender, message))
 
             self.world.after_ms(delay_ms, arrive)
 

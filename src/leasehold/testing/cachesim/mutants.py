@@ -53,6 +53,24 @@ class ExemptsLateWriters(AuthorityMachine):
         self.table.release(key, request.client)
 
 
+class RefillsAtOnce(AuthorityMachine):
+    """The request in an acknowledgement is answered when it arrives, like any other before the write."""
+
+    def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
+        self._refill_one(now_ms, cell, client, seq, self.settings.term_ms)
+
+
+class RefillsInDoubt(AuthorityMachine):
+    """What was asked for with an acknowledgement is answered when the store is told, not when it has answered."""
+
+    def _proceed(self, now_ms: int, cell: Cell) -> None:
+        super()._proceed(now_ms, cell)
+        if cell.pending is not None and cell.pending.token is not None:
+            refills, cell.refills = cell.refills, {}
+            for client, seq in refills.items():
+                self._refill_one(now_ms, cell, client, seq, self.settings.term_ms)
+
+
 class NoVoid(ClientMachine):
     def _void_called_back(self, key: bytes) -> None:
         pass
@@ -114,6 +132,8 @@ MUTANTS: dict[str, Rules] = {
     "token on store": _without_tokens(),
     "doubt after an unknown store": _with_authority(ForgetsDoubt),
     "untracked holders": _with_authority(BelievesTheUntracked),
+    "refills wait for the write": _with_authority(RefillsAtOnce),
+    "refills wait for the store": _with_authority(RefillsInDoubt),
     "late writers are not exempt": _with_authority(ExemptsLateWriters),
     "answers without a lease are not shared": _with_client(SharesWithTheLate),
 }

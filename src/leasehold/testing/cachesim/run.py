@@ -19,6 +19,7 @@ class Finding(Struct, frozen=True):
     seed: int
     operations: int
     hits: int
+    refills: int
     failed: dict[Code, int]
     bad: dict[bytes, tuple[Operation, ...]]
 
@@ -38,4 +39,4 @@ def run_seed(seed: int, rules: Rules | None = None, *, run_ms: int = RUN_MS, wea
         if not verdict:
             bad[key] = verdict.stuck
     hits = sum(operation.called == operation.returned for _, operation in history)
-    return Finding(seed, len(history), hits, simulation.failed, bad)
+    return Finding(seed, len(history), hits, simulation.refills, simulation.failed, bad)

@@ -62,6 +62,8 @@ class Process:
         self._rate = world.chance.choice([1 - half, 1 + half, 1 + world.chance.uniform(-half, half)])
         self._offset_ms = world.chance.randrange(10**6)
         self._paused_until_us = 0
+        self._wake_us = 0  # of this incarnation: `_wake_born`
+        self._wake_born = -1
         self.incarnation = 0
 
     def now_ms(self) -> int:
@@ -87,6 +89,31 @@ class Process:
                 action()
 
         self.world.at(when_us, go)
+
+    def reach(self, action: Callable[[], None]) -> None:
+        """Something has arrived: now, or when the process goes on."""
+        if self.world.now_us < self._paused_until_us:
+            self.run_at(self.world.now_us, action)
+        else:
+            action()
+
+    def tick(self) -> None:
+        """The time that was asked for by `wake_at` has come, or an earlier one."""
+        raise NotImplementedError
+
+    def wake_at(self, when_us: int) -> None:
+        """Tick then; one alarm is set at a time, so an earlier one stands and looks again."""
+        when_us = max(self.world.now_us + 1, when_us)
+        if self._wake_born == self.incarnation and self._wake_us <= when_us:
+            return
+        self._wake_us, self._wake_born = when_us, self.incarnation
+
+        def ring() -> None:
+            if self._wake_us == when_us:
+                self._wake_born = -1
+                self.tick()
+
+        self.run_at(when_us, ring)
 
     def run_after_ms(self, delay_ms: float, action: Callable[[], None]) -> None:
         self.run_at(self.world.now_us + round(delay_ms * US_PER_MS), action)
