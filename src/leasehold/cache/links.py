@@ -8,8 +8,8 @@ from typing import Protocol
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
-from leasehold.cache.model import FromAuthority, FromClient, Hello
-from leasehold.cache.transport import TELL, Parcel, decode_from_authority, encode
+from leasehold.cache.model import FromAuthority, FromClient, Hello, Release
+from leasehold.cache.transport import SAY, TELL, Parcel, decode_from_authority, encode
 from leasehold.wire.channel import Channel, open_channel
 
 OnMessages = Callable[[list[FromAuthority]], None]
@@ -43,11 +43,19 @@ class WireLink:
         self._channel = channel
         self._on_messages = on_messages
         self._tasks: set[asyncio.Task[None]] = set()
-        channel.on_push(TELL, self._pushed)
+        channel.on_push(SAY, self._pushed)
         channel.on_close.append(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
-        task = asyncio.get_running_loop().create_task(self._tell(Parcel(encode(messages))))
+        parcel = Parcel(encode(messages))
+        if isinstance(messages[-1], Hello | Release) or not self._channel.writable:
+            self._call(parcel)
+        else:
+            self._channel.tell(SAY, parcel)
+
+    def _call(self, parcel: Parcel) -> None:
+        """What must be known to have arrived, or has to wait until the peer takes more."""
+        task = asyncio.get_running_loop().create_task(self._tell(parcel))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

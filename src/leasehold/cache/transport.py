@@ -1,7 +1,8 @@
-"""The cache on the wire: one function of our own whose parcels carry our messages both ways.
+"""The cache on the wire: two functions of our own whose parcels carry our messages.
 
-A client's parcel is answered with what its messages have led to at once; what comes later (answers after a load,
-outcomes, callbacks, notices) is pushed. Callbacks of one turn of the loop travel together.
+A connection begins with a call of `Tell`, which is answered, so that both sides know that they understand each other.
+Everything else is *said*, in parcels without an answer: what the messages lead to is pushed, at once or later, and an
+acknowledgement costs one frame. Everything for one client in one turn of the loop travels together.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from leasehold.cache.model import (
     Write,
 )
 from leasehold.wire.connection import Connection
-from leasehold.wire.rpc import implement, method, push
+from leasehold.wire.errors import Malformed
+from leasehold.wire.rpc import implement, method, push, pushed
 from leasehold.wire.server import Server, listen
 
 log = structlog.get_logger("leasehold.cache")
@@ -46,7 +48,9 @@ class Parcel(Struct, frozen=True):
 
 
 TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
+SAY: Final = method("leasehold::cache::Say", Parcel, Parcel)
 encode = msgspec.msgpack.Encoder().encode
+NOTHING: Final = encode([])
 decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
 
@@ -99,7 +103,7 @@ class _Peer:
         self._pushing = False
         outgoing = self.take_outgoing()
         if outgoing and not self._connection.closed:
-            push(self._connection, TELL, Parcel(encode(coalesced(outgoing))))
+            push(self._connection, SAY, Parcel(encode(coalesced(outgoing))))
 
 
 class CacheServer:
@@ -109,7 +113,9 @@ class CacheServer:
         self._server = Server()
         self._peers: dict[Connection, _Peer] = {}
         self._authority: Authority | None = None
-        self._listener = self._server.serve(sock or listen(host, port), implement(TELL, self._told))
+        self._listener = self._server.serve(
+            sock or listen(host, port), {**implement(TELL, self._told), SAY.id: self._said}
+        )
 
     @property
     def address(self) -> str:
@@ -125,6 +131,15 @@ class CacheServer:
 
     def close(self) -> None:
         self._server.close()
+
+    def _said(self, connection: Connection, _seq: int, body: bytes) -> bytes | None:
+        """A parcel without an answer: what it has led to at once is pushed in the same turn."""
+        try:
+            answer = self._told(connection, SAY.unpack_request(body))
+        except (InvalidArgument, Malformed) as error:
+            connection.abort(str(error))  # nobody waits for a refusal, so the end of the connection says it
+            return None
+        return pushed(SAY, answer) if answer.messages != NOTHING else None
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
         authority = self._authority

@@ -73,6 +73,17 @@ class Channel(asyncio.Protocol):
             raise RpcRefused(answered.err, _message_of(answered.body))
         return answered
 
+    @property
+    def writable(self) -> bool:
+        """Whether the peer takes what we send: while it does not, wait with `call`, or let go."""
+        return self._may_write.is_set() and not self.closed
+
+    def tell(self, function: Method[Q, Any], message: Q) -> None:
+        """Send without waiting for an answer; the function's handler on the server must give none."""
+        if not self.closed:
+            self._seq = (self._seq + 1) & 0xFFFFFFFF
+            self._send(request(self._seq, function.id, function.pack_request(message)))
+
     def on_push(self, function: Method[Q, Any], handler: Callable[[Q, bytes], None]) -> None:
         """Call `handler(message, attachment)` for every push of this function."""
         self._pushes[function.id] = (function, handler)

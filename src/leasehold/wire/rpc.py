@@ -130,7 +130,11 @@ def _refused(seq: int, error: LeaseholdError) -> bytes:
     return refusal(seq, Err.INTERRUPTED, f"{type(error).__name__}: {error}")
 
 
+def pushed(function: Method[Q, Any], message: Q, attachment: bytes = b"") -> bytes:
+    """The frame of a push: for a handler that has something to say at once, and does not answer."""
+    return response(function.id, function.pack_request(message), kind=PUSH, attachment=attachment)
+
+
 def push(connection: Connection, function: Method[Q, Any], message: Q, attachment: bytes = b"") -> None:
     """Tell a client something that it did not ask for. It must listen with `Channel.on_push`."""
-    body = function.pack_request(message)
-    connection.send_later(response(function.id, body, kind=PUSH, attachment=attachment))
+    connection.send_later(pushed(function, message, attachment))
