@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from leasehold.mvcc.model import (
     CompactResult,
@@ -28,6 +28,7 @@ from leasehold.mvcc.model import (
     LeaseRevokeResult,
     LeaseTimeToLiveResult,
     Op,
+    OpResult,
     PutResult,
     RangeResult,
     SortOrder,
@@ -90,6 +91,15 @@ class KeepAlive(Protocol):
 
     def close(self) -> None:
         """Stop renewing. Does not revoke. Never blocks; may be called from any thread, more than once."""
+        ...
+
+
+@runtime_checkable
+class AtOnce(Protocol):
+    """A store that can answer some requests without waiting: one in this process's memory."""
+
+    def at_once(self, op: Op) -> OpResult | None:
+        """Do `op` now. None: nothing was done, it has to be asked the usual way."""
         ...
 
 

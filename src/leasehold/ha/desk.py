@@ -46,11 +46,12 @@ class Desk:
     def say(self, sentence: str, *, grave: bool = False) -> None:
         self.out.append(Say(sentence, grave))
 
-    def ask(self, owner: Activity, op: Range | Put | DeleteRange | Txn, then: Handler) -> None:
-        """Put `op` to the store; `then` hears the answer unless `owner` was closed meanwhile."""
+    def ask(self, owner: Activity, op: Range | Put | DeleteRange | Txn, then: Handler) -> int:
+        """Put `op` to the store; `then` hears the answer unless `owner` was closed meanwhile. The request's number."""
         request = self.number()
         self._waiting[request] = (owner, then)
         self.out.append(StoreRequest(request, op, self.timeout_ms))
+        return request
 
     def grant(self, owner: Activity, ttl_s: int, then: Handler) -> None:
         request = self.number()

@@ -60,6 +60,7 @@ class Leading(Activity):
         "_unbuffered_n",
         "base_ms",
         "bulk_written",
+        "commit_request",
         "committer",
         "complete_at_stop",
         "epoch",
@@ -89,6 +90,7 @@ class Leading(Activity):
         self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version())
         self.phase = Phase.BEGINNING
         self.successor = ""
+        self.commit_request = 0  # the number of the last request that commits a batch
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._pushed = 0
@@ -127,9 +129,18 @@ class Leading(Activity):
         return durable_n
 
     @property
-    def hurried(self) -> bool:
-        """Renewals must be told soon, or more was decided than the journal takes."""
-        return self._ctx.replica.index.urgent or self.committer.pending > limits.journal_pending_records_max
+    def steady(self) -> bool:
+        """Serving, and nothing to be repeated; the journal keeps up with what is decided."""
+        return (
+            self.phase is Phase.SERVING
+            and self._retry_at_ms == FAR_MS
+            and self.committer.pending <= limits.journal_pending_records_max
+        )
+
+    @property
+    def urgent(self) -> bool:
+        """Renewals must be told sooner than by the usual beat."""
+        return self._ctx.replica.index.urgent
 
     @property
     def wake_at_ms(self) -> int:
@@ -162,7 +173,6 @@ class Leading(Activity):
             return
         committer = self.committer
         if committer.undecided is None and committer.pending:
-            committer.version = self._version()
             finished = committer.finish(self._ctx.wall_us)
             if finished is not None and self._ctx.settings.durability == "buffered":
                 self._pushed = finished[0]
@@ -176,7 +186,7 @@ class Leading(Activity):
         if txn is not None:
             self._sent = True
             self._retry_at_ms = FAR_MS
-            self._ctx.desk.ask(self, txn, self._committed)
+            self.commit_request = self._ctx.desk.ask(self, txn, self._committed)
 
     def _committed(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
@@ -317,6 +327,7 @@ class Leading(Activity):
     # --- time ---
 
     def tick(self, now_ms: int) -> None:
+        self.committer.version = self._version()  # nodes come and go only with events that end in a tick
         if now_ms >= self._stop_at_ms:
             self.end(now_ms, "The hand-over could not be finished in time.", clean=False)
             return

@@ -136,14 +136,8 @@ class NodeMachine:
 
     def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
         """Take one event; what is to be done about it."""
-        if type(event) is Decided:
-            leading = self._leading
-            if leading is None:
-                return []
-            leading.decided(now_ms)
-            # The hot path: nothing else has changed, unless something is due or the journal has fallen far behind.
-            if now_ms < self.wake_at_ms and not leading.hurried:
-                return self.ctx.desk.take()
+        if self._only_journal(now_ms, event):
+            return self.ctx.desk.take()
         match event:
             case StoreAnswered():
                 self.ctx.desk.answered(now_ms, event)
@@ -171,13 +165,38 @@ class NodeMachine:
                     self._promotion.drained(now_ms, batches)
             case BufferFailed(reason):
                 self._buffer_failed(now_ms, reason)
-            case Ticked() | Decided():
+            case Decided():
+                if self._leading is not None:
+                    self._leading.decided(now_ms)
+            case Ticked():
                 pass
         self._tick(now_ms)
         self._decide(now_ms)
         self._set_wake(now_ms)
         self._refresh()
         return self.ctx.desk.take()
+
+    def _only_journal(self, now_ms: int, event: NodeEvent) -> bool:
+        """The hot path of a leader: records were decided, or a batch of them was committed.
+
+        True: that was all. Nothing else can have changed, nothing is due. (An answer is handed on only once: if the
+        rest has to be looked at too, it no longer concerns anybody there.)
+        """
+        leading = self._leading
+        if leading is None or leading.phase is not Phase.SERVING:
+            return False
+        if isinstance(event, Decided):
+            leading.decided(now_ms)
+        elif isinstance(event, StoreAnswered) and event.request == leading.commit_request:
+            self.ctx.desk.answered(now_ms, event)
+            if self._leading is not leading:
+                return False
+            self._refresh()
+        else:
+            return False
+        if leading.urgent:
+            self.wake_at_ms = min(self.wake_at_ms, leading.wake_at_ms)
+        return now_ms < self.wake_at_ms and leading.steady
 
     def _tick(self, now_ms: int) -> None:
         """Everything that is due by the clock."""

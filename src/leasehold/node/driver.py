@@ -1,12 +1,13 @@
 """The shell around `ha.machine.NodeMachine`: it carries effects out on a coordination store and comes back with events.
 
-Nothing is decided here. An effect never answers from inside its own execution: every event enters by the loop, so
-the machine is never entered twice.
+Nothing is decided here. An effect never answers from inside its own execution: every event enters by the loop, or (the
+answers of a store in memory) when all effects before it are done. So the machine is never entered twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
@@ -14,7 +15,7 @@ import structlog
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
-from leasehold.coord.api import Coord, KeepAlive
+from leasehold.coord.api import AtOnce, Coord, KeepAlive
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -97,6 +98,8 @@ class Driver:
         self._timer_ms = -1
         self._said: dict[str, tuple[int, int]] = {}  # sentence -> (when it was said, how often not since)
         self._deciding = False
+        self._at_once = coord.at_once if isinstance(coord, AtOnce) else None
+        self._answers: deque[StoreAnswered] = deque()  # of the store, to what was asked in the present turn
         self._closed = False
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -106,9 +109,13 @@ class Driver:
         if self._closed:
             return
         try:
-            self.machine.ctx.wall_us = wall_us()
-            for effect in self.machine.handle(self._clock.now_ms(), event):
+            machine = self.machine
+            machine.ctx.wall_us = wall_us()
+            for effect in machine.handle(self._clock.now_ms(), event):
                 self._do(effect)
+            while self._answers:
+                for effect in machine.handle(self._clock.now_ms(), self._answers.popleft()):
+                    self._do(effect)
             self._on_progress()
             self._arm()
         except BaseException as error:
@@ -145,7 +152,7 @@ class Driver:
     def _do(self, effect: NodeEffect) -> None:
         match effect:
             case StoreRequest():
-                self._tasks.start(self._ask(effect))
+                self._request(effect)
             case Say(sentence, grave):
                 self._say(sentence, grave)
             case ChangeRole():
@@ -190,6 +197,20 @@ class Driver:
         if not self._closed:
             self._closed = True
             self._on_fatal(error)
+
+    def _request(self, effect: StoreRequest) -> None:
+        """Ask the store: at once where that can be, since a task and a time-out cost more than such a store itself."""
+        answer = None
+        if self._at_once is not None:
+            try:
+                result = self._at_once(effect.op)
+                answer = None if result is None else StoreAnswered(effect.request, result=result)
+            except LeaseholdError as error:
+                answer = _failed_answer(effect.request, error)
+        if answer is None:
+            self._tasks.start(self._ask(effect))
+        else:
+            self._answers.append(answer)
 
     async def _ask(self, effect: StoreRequest) -> None:
         self.tell(await _answer(effect.request, self._execute(effect), effect.timeout_ms))
@@ -278,12 +299,17 @@ async def _answer(request: int, call: Coroutine[Any, Any, StoreResult], timeout_
     try:
         async with asyncio.timeout(timeout_ms / 1000 + 0.5):
             return StoreAnswered(request, result=await call)
-    except StoreError as error:
-        return StoreAnswered(request, failure=Failure.REFUSED, error=error)
-    except Unavailable:
-        return StoreAnswered(request, failure=Failure.UNAVAILABLE)
-    except (UnknownOutcome, TimeoutError):
-        return StoreAnswered(request, failure=Failure.UNKNOWN)
-    except LeaseholdError as error:
-        log.warning("the store answered in a way that is not understood", error=str(error))
-        return StoreAnswered(request, failure=Failure.UNKNOWN)
+    except (LeaseholdError, TimeoutError) as error:
+        return _failed_answer(request, error)
+
+
+def _failed_answer(request: int, error: LeaseholdError | TimeoutError) -> StoreAnswered:
+    match error:
+        case StoreError():
+            return StoreAnswered(request, failure=Failure.REFUSED, error=error)
+        case Unavailable():
+            return StoreAnswered(request, failure=Failure.UNAVAILABLE)
+        case UnknownOutcome() | TimeoutError():
+            return StoreAnswered(request, failure=Failure.UNKNOWN)
+    log.warning("the store answered in a way that is not understood", error=str(error))
+    return StoreAnswered(request, failure=Failure.UNKNOWN)

@@ -161,6 +161,11 @@ class Engine:
         self._afterwards.append(call)
 
     @property
+    def in_memory(self) -> bool:
+        """Whether there is no disk, so that everything is durable (as far as it ever will be) at once."""
+        return self._log is None
+
+    @property
     def unsettled(self) -> bool:
         """Whether something that a call may have seen is not on the disk yet."""
         return self._log is not None and (bool(self._pending) or self._group > self._settled)
