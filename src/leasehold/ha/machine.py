@@ -357,7 +357,7 @@ class NodeMachine:
         assert promotion is not None
         self._promotion = None
         self.forced = False
-        self._watcher.journal = False
+        self._watcher.lead()
         self.sentence = ready.sentence
         if ready.distrust_owners:
             self.index.distrust_owners()

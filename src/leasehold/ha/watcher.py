@@ -22,12 +22,14 @@ PATIENCE_MS = 2_000  # what a read has shown and the watch has not: after this t
 class Watcher(Activity):
     """One watch over the whole prefix, both kinds of batches included: it keeps their order.
 
+    A leader watches only what is around the journal: it knows what it wrote, and need not be sent it all again.
+
     `troubled(now_ms, reason)` is called when the replica must be rebuilt.
     """
 
     __slots__ = (
         "_behind_since_ms", "_ctx", "_lister", "_retry_at_ms", "_seen", "_troubled", "_verified_ms", "_verify_asked",
-        "_watch", "caught_up", "heard_ms", "journal", "tail_n",
+        "_watches", "caught_up", "heard_ms", "journal", "tail_n",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, troubled: Callable[[int, str], None]) -> None:
@@ -35,7 +37,7 @@ class Watcher(Activity):
         self._ctx = ctx
         self._troubled = troubled
         self._lister: Lister | None = None
-        self._watch = 0
+        self._watches: tuple[int, ...] = ()
         self._retry_at_ms = FAR_MS
         self._verified_ms = -FAR_MS
         self._seen = (0, 0)  # (revision, epoch of the leader) in the last verification
@@ -49,7 +51,7 @@ class Watcher(Activity):
     @property
     def wake_at_ms(self) -> int:
         verify_ms = FAR_MS if self._verify_asked or not self.caught_up else self._verify_due_ms()
-        behind_ms = self._behind_since_ms + PATIENCE_MS if self._watch else FAR_MS
+        behind_ms = self._behind_since_ms + PATIENCE_MS if self._watches else FAR_MS
         return min(self._retry_at_ms, verify_ms, behind_ms)
 
     def _verify_due_ms(self) -> int:
@@ -77,7 +79,7 @@ class Watcher(Activity):
     def tick(self, now_ms: int) -> None:
         if now_ms >= self._retry_at_ms:
             self.relist(now_ms)
-        elif now_ms >= self._behind_since_ms + PATIENCE_MS and self._watch:
+        elif now_ms >= self._behind_since_ms + PATIENCE_MS and self._watches:
             self._ctx.desk.say("The watch has fallen behind what a read shows: list the journal again.")
             self.relist(now_ms)
         elif self.caught_up and not self._verify_asked and now_ms >= self._verify_due_ms():
@@ -85,7 +87,7 @@ class Watcher(Activity):
 
     def delivered(self, now_ms: int, event: WatchDelivered) -> None:
         """Changes in the order of their revisions."""
-        if event.watch != self._watch:
+        if event.watch not in self._watches:
             return
         self.heard_ms = now_ms
         ctx = self._ctx
@@ -112,8 +114,8 @@ class Watcher(Activity):
         return True
 
     def broken(self, now_ms: int, event: WatchBroken) -> None:
-        if event.watch == self._watch:
-            self._watch = 0
+        if event.watch in self._watches:
+            self._watches = tuple(watch for watch in self._watches if watch != event.watch)
             self.relist(now_ms)
 
     def close(self) -> None:
@@ -123,15 +125,28 @@ class Watcher(Activity):
             self._lister.close()
 
     def _drop_watch(self) -> None:
-        if self._watch:
-            self._ctx.desk.do(CloseWatch(self._watch))
-        self._watch = 0
+        for watch in self._watches:
+            self._ctx.desk.do(CloseWatch(watch))
+        self._watches = ()
         self._behind_since_ms = FAR_MS
 
+    def lead(self) -> None:
+        """From here on this node writes the journal itself: look past it, from where the watch has come to."""
+        self.journal = False
+        if self._watches:
+            self._drop_watch()
+            self._open_watch(self._ctx.view.revision + 1)
+
+    def _open_watch(self, revision: int) -> None:
+        desk, keys = self._ctx.desk, self._ctx.keys
+        end = prefix_end(keys.root)
+        spans = [(keys.root, end)] if self.journal else [(keys.root, keys.journal), (prefix_end(keys.journal), end)]
+        self._watches = tuple(desk.number() for _ in spans)
+        for watch, (first, beyond) in zip(self._watches, spans, strict=True):
+            desk.do(OpenWatch(watch, first, beyond, revision))
+
     def _listed(self, now_ms: int, revision: int) -> None:
-        ctx = self._ctx
-        self._watch = ctx.desk.number()
-        ctx.desk.do(OpenWatch(self._watch, ctx.keys.root, prefix_end(ctx.keys.root), revision + 1))
+        self._open_watch(revision + 1)
         self.caught_up = True
         self.heard_ms = now_ms
         self._verified_ms = now_ms
