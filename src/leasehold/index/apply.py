@@ -12,8 +12,8 @@ from typing import Any
 from zlib import crc32
 
 from leasehold.index.codes import SoftPin, TaskStatus
+from leasehold.index.doubt import Doubt
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Task
-from leasehold.index.mounts import Mounts
 from leasehold.index.patterns import compile_pattern
 from leasehold.index.records import (
     NEVER_MS,
@@ -46,7 +46,7 @@ def task_id(epoch: int, n: int) -> bytes:
     return epoch.to_bytes(8, "little") + n.to_bytes(8, "little")
 
 
-class Apply(Mounts):
+class Apply(Doubt):
     """One method a record."""
 
     def apply(self, n: int, record: Record) -> None:
@@ -62,9 +62,12 @@ class Apply(Mounts):
         self._see(record)
         try:
             handler(self, n, record)
+            if type(record) is Begin:
+                self._doubt_free_space()
         finally:
             if self.slice_n is not None and n >= self.keyless_n:
                 self.slice_n = None
+                self._place_limbo()
 
     def _emit(self, record: Record) -> int:
         """Primary: this is decided. It goes to the journal, and is applied as on every other node."""
@@ -90,8 +93,8 @@ class Apply(Mounts):
             # have heard more of the old epoch than the one that decided `shift_ms`.
             beyond = self.latest + self.max_term_ms + 1
             self.offset += record.shift_ms
-            now = self.offset + record.at_ms
-            self.older_than = max(now, beyond)
+            self._move_on(beyond - self.offset - record.at_ms)
+            now = self.older_than = self.offset + record.at_ms
             self.floor = now + record.grace_ms
             self._lift_limbo(now, record.grace_ms)
         else:
@@ -109,6 +112,22 @@ class Apply(Mounts):
         for client in self.clients.values():
             client.heard = now
 
+    def _move_on(self, by_ms: int) -> None:
+        """Begin later on our own axis, with a walk (rare), so that this epoch's ends are later than all older ones.
+
+        What is not lifted by `begin` and is the same on every node moves along.
+        """
+        if by_ms <= 0:
+            return
+        self.offset += by_ms
+        for shards in self.tables.values():
+            for entry in (entry for shard in shards for entry in shard.values()):
+                entry.soft_pin_end += by_ms if entry.soft_pin_end else 0
+        for entry in self.pending.values():
+            entry.soft_pin_end += by_ms if entry.soft_pin_end else 0
+        for segment in self.segments.values():
+            segment.drain_end += by_ms if segment.drain_end else 0
+
     def _apply_handover(self, n: int, record: Handover) -> None:
         """Nothing to do: `begin` of the next epoch says what it means."""
 
@@ -120,6 +139,7 @@ class Apply(Mounts):
 
     def _apply_put_start(self, n: int, record: PutStart) -> None:
         if self._covers(n, record.key):
+            self._displaced_since(n, record.extents, record.size)
             return
         now = record.at_ms + self.offset
         tenant, key = record.tenant, record.key
@@ -159,6 +179,13 @@ class Apply(Mounts):
             if self._claim(segment, extent.offset, owner, n):
                 taken.append(Replica(n << 4 | place, segment, extent.offset, PROCESSING))
         return tuple(taken)
+
+    def _displaced_since(self, n: int, extents: tuple[Extent, ...], size: int) -> None:
+        """The key's slice is newer than this claim. A slice that is older may still have what it displaced (P3)."""
+        for extent in extents:
+            segment = self.segments.get(extent.incarnation)
+            if segment is not None:
+                self._displace_older(segment, extent.offset, size, n)
 
     def _discard(self, n: int, name: tuple[bytes, bytes], put_seq: int, now: int, limbo_ms: int) -> None:
         entry = self.unfinished.get(put_seq)
@@ -255,6 +282,10 @@ class Apply(Mounts):
     # --- copies and moves ---
 
     def _apply_copy_start(self, n: int, record: CopyStart) -> None:
+        if self._covers(n, record.key):
+            entry = self.lookup(record.tenant, record.key)
+            self._displaced_since(n, record.extents, entry.size if entry is not None else 1)
+            return
         entry = self._version(n, record.tenant, record.key, record.put_seq, "copy_start")
         if entry is None:
             return

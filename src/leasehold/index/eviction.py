@@ -112,6 +112,7 @@ class Eviction(Placement):
     def _evict(self, entry: Object, hint: bool = True) -> None:
         for replica in entry.replicas:
             self.used_bytes -= replica.segment.space.release(replica.offset)
+            replica.segment.evicted = True
         entry.replicas = ()
         self._delete(entry)
         if entry.changed_n > self.durable_n:

@@ -45,9 +45,12 @@ class Index(Reads, Checking):
         max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
         self._housekept = -_HOUSEKEEPING_MS
         if handover_ms is not None:
-            return self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms))
-        shift_ms = self.latest + self.max_term_ms + 1 - self.offset
-        return self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms))
+            n = self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms))
+        else:
+            shift_ms = self.latest + self.max_term_ms + 1 - self.offset
+            n = self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms))
+        self._rest_in_doubt(n, now_ms + self.offset)
+        return n
 
     def handover(self, now_ms: int, last_bulk: int) -> int:
         """Primary: the last record of this epoch. Nothing may be decided after it."""

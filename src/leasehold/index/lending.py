@@ -97,6 +97,11 @@ class Lending(Removes):
             self._prove(client)
         return ClientStatus.OK
 
+    def hear_all(self, now_ms: int) -> None:
+        """Nobody could ping for a while: every client's term starts anew. It proves no owner (H9): only a ping does."""
+        for client in self.clients.values():
+            client.heard = max(client.heard, now_ms + self.offset)
+
     def distrust_owners(self) -> None:
         """After a restart of everything: nobody is sent to a segment before its owner has pinged (H9)."""
         for segment in self.segments.values():

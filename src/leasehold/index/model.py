@@ -47,7 +47,9 @@ class PutConfig(Struct, frozen=True):
 class Segment:
     """A mounted segment: what was said, its incarnation (the number of its mount), and its space."""
 
-    __slots__ = ("client", "drain_end", "incarnation", "memo", "native", "proven", "space", "spec", "unmounted")
+    __slots__ = (
+        "client", "drain_end", "evicted", "incarnation", "memo", "native", "proven", "space", "spec", "unmounted",
+    )  # fmt: skip
 
     def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, space: Allocator[Owner]) -> None:
         self.spec = spec
@@ -57,6 +59,7 @@ class Segment:
         self.native = spec.protocol == NATIVE_PROTOCOL
         self.drain_end = 0  # internal time at which a draining segment is unmounted; 0: not draining
         self.unmounted = False
+        self.evicted = False  # something was evicted from it here: another node may still have that (see `doubt`)
         # False after a restart of everything, until its owner has pinged: until then nobody is sent there (H9).
         self.proven = True
         # For the wire: the encoded tail of a descriptor (protocol and endpoint), by release. The index never reads it.

@@ -139,7 +139,8 @@ class Mounts(State):
     def _bury(self, segment: Segment, now: int, cause: Cause) -> None:
         """Remember what must rest if this memory comes back.
 
-        All of it after a death that may be false, else writers' extents.
+        All of it, where readers may be at work in it: after a death that may be false, and after an owner took it back
+        and is alive. Else (its owner is another process now) writers' extents.
         """
         extents = []
         base = segment.spec.base
@@ -147,10 +148,10 @@ class Mounts(State):
             end = self._writer_gives_up(owner)
             if end > now:
                 extents.append(RestingExtent(base + start, owner.size, end, end - now))
-        false_death_ms = self.max_term_ms if cause == Cause.CLIENT_GONE else 0
-        if extents or false_death_ms:
+        alive_ms = 0 if cause == Cause.SUPERSEDED else self.max_term_ms
+        if extents or alive_ms:
             spec = segment.spec
-            self.graves.append(Grave(spec.endpoint, base, spec.size, now + false_death_ms, false_death_ms, extents))
+            self.graves.append(Grave(spec.endpoint, base, spec.size, now + alive_ms, alive_ms, extents))
 
     def _writer_gives_up(self, owner: Owner) -> int:
         if isinstance(owner, Limbo):

@@ -169,8 +169,9 @@ class Reads(Apply):
         removed = self.removed
         if removed:
             after = max(after, max((removed.get((tenant, key), 0) for key in keys), default=0))
-        for key in keys if self.unfinished else ():
+        # What is unfinished, or over (policy `expiry`), is there and yet missed.
+        for key in keys if self.unfinished or self.expiry else ():
             entry = self.lookup(tenant, key)
-            if entry is not None and not entry.visible:
+            if entry is not None:
                 after = max(after, entry.changed_n)
         return after

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappush
 from zlib import crc32
 
 from leasehold.base.errors import LeaseholdError
@@ -22,7 +21,7 @@ from leasehold.index.snapshot import (
     SavedTask,
     Slice,
 )
-from leasehold.index.state import SLICES, by_end
+from leasehold.index.state import SLICES
 
 
 class BadSnapshot(LeaseholdError):
@@ -64,7 +63,7 @@ class Saving(Copying):
         """The last slice: what has no key."""
         offset = self.offset
         segments = tuple(
-            SavedSegment(s.spec, s.client, s.incarnation, s.drain_end - offset if s.drain_end else None)
+            SavedSegment(s.spec, s.client, s.incarnation, s.drain_end - offset if s.drain_end else None, s.evicted)
             for s in self.segments.values()
         )
         limbo = tuple(
@@ -88,6 +87,7 @@ class Saving(Copying):
         return Keyless(
             self.epoch, self.last_n, self.latest - offset, self.max_term_ms, self.older_than - offset,
             self.floor - offset, self.epoch_start - offset, segments, tuple(self.clients), limbo, graves, tasks,
+            tuple(self.in_doubt),
         )  # fmt: skip
 
     def load(self, keyless: Keyless, slices: Iterable[Slice]) -> None:
@@ -98,7 +98,7 @@ class Saving(Copying):
         ensure(not self.last_n and not self.segments, "only an empty index is loaded")
         self._load_keyless(keyless)
         numbers = [-1] * SLICES
-        claims: list[tuple[int, Object | CopyJob | Limbo, SavedReplica | SavedLimbo]] = []
+        claims: list[tuple[int, Object | CopyJob, SavedReplica]] = []
         objects: list[tuple[Object, bool]] = []
         for one in slices:
             if one.epoch != keyless.epoch or one.n > keyless.n:
@@ -117,12 +117,14 @@ class Saving(Copying):
                 claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
         if min(numbers) < 0:
             raise BadSnapshot("a slice is missing")
-        claims += [(saved.n, _load_limbo(self, saved), saved) for saved in keyless.limbo]
+        self.limbo_to_come = [_load_limbo(self, saved) for saved in keyless.limbo]
         self._load_claims(claims)
         self._load_objects(objects)
         self.last_n = min(numbers)
         self.keyless_n = keyless.n
         self.slice_n = numbers if self.last_n < keyless.n else None
+        if self.slice_n is None:
+            self._place_limbo()
 
     def _load_keyless(self, keyless: Keyless) -> None:
         self.epoch = keyless.epoch
@@ -133,6 +135,8 @@ class Saving(Copying):
         for saved in keyless.segments:
             segment = self._add_segment(saved.spec, saved.client, saved.incarnation)
             segment.drain_end = 0 if saved.drain_end_ms is None else saved.drain_end_ms
+            segment.evicted = saved.evicted
+        self.in_doubt = list(keyless.in_doubt)
         self._refresh_placeable()
         for client in keyless.clients:
             self._hear(client, keyless.latest_ms)
@@ -146,16 +150,13 @@ class Saving(Copying):
                 task.updated_ms, task.status, task.message,
             )  # fmt: skip
 
-    def _load_claims(self, claims: list[tuple[int, Object | CopyJob | Limbo, SavedReplica | SavedLimbo]]) -> None:
+    def _load_claims(self, claims: list[tuple[int, Object | CopyJob, SavedReplica]]) -> None:
         claims.sort(key=lambda claim: claim[0])
         for n, owner, saved in claims:
             segment = self.segments.get(saved.incarnation)
             if segment is None or not self._claim(segment, saved.offset, owner, n):
                 continue
-            if isinstance(owner, Limbo):
-                heappush(self.limbo, by_end(owner))
-            elif isinstance(saved, SavedReplica):
-                owner.replicas = (*owner.replicas, Replica(saved.id, segment, saved.offset, saved.status))
+            owner.replicas = (*owner.replicas, Replica(saved.id, segment, saved.offset, saved.status))
 
     def _load_objects(self, objects: list[tuple[Object, bool]]) -> None:
         objects.sort(key=lambda pair: pair[0].put_seq)  # the unfinished are kept the oldest first

@@ -73,6 +73,7 @@ class SavedSegment(Struct, array_like=True, frozen=True, gc=False):
     client: bytes
     incarnation: int
     drain_end_ms: int | None
+    evicted: bool = False
 
 
 class SavedLimbo(Struct, array_like=True, frozen=True, gc=False):
@@ -122,3 +123,4 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     limbo: tuple[SavedLimbo, ...]
     graves: tuple[SavedGrave, ...]
     tasks: tuple[SavedTask, ...]
+    in_doubt: tuple[tuple[int, int, int], ...] = ()

@@ -77,6 +77,7 @@ class State:
         self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
         self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end`
         self.graves: list[Grave] = []
+        self.in_doubt: list[tuple[int, int, int]] = []  # see `doubt`
         self.total_bytes = 0
         self.used_bytes = 0
         self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
@@ -100,6 +101,7 @@ class State:
         # replay over a fuzzy snapshot: what each slice already covers; None when past it
         self.slice_n: list[int] | None = None
         self.keyless_n = 0
+        self.limbo_to_come: list[Limbo] = []  # of the last slice: it has its place when replay has come that far
         # counters, for people
         self.evicted_count = 0
         self.evicted_bytes = 0
@@ -191,6 +193,13 @@ class State:
                 return replica.claimed_n
         return owner.put_seq
 
+    def _displace_older(self, segment: Segment, offset: int, size: int, n: int) -> None:
+        """Record `n` gave this place away, whatever has become of it since."""
+        space = segment.space
+        for start in space.in_the_way(offset, size) if space.contains(offset, size) else ():
+            if start in space.owners and self._claimed_n(space.owners[start], segment, start) < n:
+                self._displace(segment, start, n)
+
     def _displace(self, segment: Segment, start: int, n: int) -> None:
         """Somebody newer has this place: whatever we still believed to be there is not."""
         owner = segment.space.owners[start]
@@ -229,6 +238,19 @@ class State:
         space.claim(offset, entry)
         self.used_bytes += rounded(size)
         heappush(self.limbo, by_end(entry))
+
+    def _place_limbo(self) -> None:
+        """Replay has come to the last slice: its limbo takes its places, where nothing newer is.
+
+        Not before: a record between the slices may say that an object had left a place before it came to rest.
+        """
+        for entry in sorted(self.limbo_to_come, key=lambda one: one.n):
+            segment = entry.segment
+            there = segment.space.owners.get(entry.offset)
+            again = isinstance(there, Limbo) and there.n == entry.n
+            if not segment.unmounted and not again and self._claim(segment, entry.offset, entry, entry.n):
+                heappush(self.limbo, by_end(entry))
+        self.limbo_to_come = []
 
     def _free_limbo(self, now: int) -> None:
         """Everything whose time in limbo is over is free. No record: a later claim tells everyone."""

@@ -1,0 +1,117 @@
+"""Objects that one node has and another lacks: what must hold when they lead one after the other.
+
+An eviction has no record. So a new leader may rightly serve what its predecessor had evicted, under a lease; and a node
+that has evicted it, or has heard the hint, or was built from a snapshot without it, takes its space for free.
+"""
+
+from __future__ import annotations
+
+from tests.index.kit import KIB, STORAGE, WRITER, T, flush, follow, primary, put, spec, standby
+
+from leasehold.index import Code, Index, PutConfig
+
+
+def _evict(index: Index, key: bytes) -> None:
+    entry = index.lookup(T, key)
+    assert entry is not None
+    index._evict(entry)
+
+
+def _served_by_a_successor() -> tuple[Index, Index]:
+    """The first leader has evicted `k` (its hint is lost) and handed over; the second serves `k` under a lease."""
+    first, second = primary((8 * KIB,)), standby()
+    put(first, 0, b"k", 8 * KIB)
+    follow(second, first)
+    _evict(first, b"k")
+    first.handover(100, 0)
+    follow(second, first)
+    second.begin(0, 2, handover_ms=100, drift_ms=5)
+    follow(first, second)
+    assert second.get(10, T, b"k") is not None  # until 10,010, not flushed
+    return first, second
+
+
+def test_space_of_what_a_node_lacks_rests_when_it_leads_next() -> None:
+    first, _ = _served_by_a_successor()
+    first.begin(0, 3)  # the second has died: the first leads again
+    assert first.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    first.check()
+    assert first.put_start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+    first.check()
+
+
+def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
+    first, second = _served_by_a_successor()
+    for source in (first, _after_a_snapshot(first)):
+        built = _after_a_snapshot(source)
+        built.begin(0, 3)
+        assert built.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert second.lookup(T, b"k") is not None
+
+
+def test_what_the_present_leader_evicted_or_never_had_is_free_at_once() -> None:
+    first, second = primary((16 * KIB,)), standby()
+    put(first, 0, b"k", 8 * KIB)
+    follow(second, first)
+    _evict(first, b"k")
+    flush(first, second, 100)  # the hint has arrived: the leader of this very epoch evicted it
+    second.begin(0, 2)
+    put(second, 1, b"new", 8 * KIB)
+    put(second, 1, b"unused", 8 * KIB)
+
+
+def test_a_hand_over_leaves_nothing_in_doubt_but_what_is_within_a_grace() -> None:
+    first, second = _served_by_a_successor()
+    second.handover(20_000, 1)
+    follow(first, second)
+    first.begin(0, 3, handover_ms=20_000, drift_ms=5)  # it has every renewal, and none that it did not know
+    put(first, 1, b"new", 8 * KIB)
+
+
+def _after_a_snapshot(index: Index) -> Index:
+    fresh = standby()
+    fresh.load(index.export_keyless(), [index.export_slice(number) for number in range(256)])
+    return fresh
+
+
+def test_a_renewal_counts_on_a_node_that_had_heard_more_of_the_old_epoch() -> None:
+    """A leader that had missed an hour of bulk begins; the ends that another node knows are numbers of that hour."""
+    first, informed, behind = primary(), standby(), standby()
+    put(first, 0, b"a")
+    for n, record in first.take_outbox():
+        informed.apply(n, record)
+        behind.apply(n, record)
+    first.durable(first.last_n)
+    first.get(3_600_000, T, b"a")
+    flush(first, informed, 3_600_000)
+    behind.begin(0, 2)
+    follow(informed, behind)
+    assert behind.get(100_000, T, b"a") is not None  # until 110,000
+    flush(behind, informed, 100_100)
+    behind.handover(101_000, 1)
+    follow(informed, behind)
+    informed.begin(0, 3, handover_ms=101_000, drift_ms=5)
+    assert informed.remove(8_000, T, b"a", False)[0] == Code.HAS_LEASE
+    assert informed.remove(9_100, T, b"a", False)[0] == Code.OK
+
+
+def test_memory_that_is_taken_back_and_lent_again_rests_while_a_lease_may_be_live() -> None:
+    leader = primary((8 * KIB,))
+    put(leader, 0, b"k", 8 * KIB)
+    assert leader.get(100, T, b"k") is not None
+    leader.unmount(200, STORAGE, spec(1).id)
+    assert leader.mount(300, STORAGE, spec(1, size=8 * KIB))[0] == Code.OK
+    assert leader.put_start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert leader.put_start(10_201, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+
+
+def test_13_a_batch_that_misses_what_is_over_waits_for_it_too() -> None:
+    """Policy `expiry`, a store that is slower than a lease is long: the version before was there until that record."""
+    leader = primary(eviction_policy="expiry", lease_ttl_ms=1_000)
+    put(leader, 0, b"k")
+    leader.durable(leader.last_n)
+    assert leader.upsert_start(10, WRITER, T, b"k", 4 * KIB, PutConfig())[0] == Code.OK
+    assert leader.upsert_end(20, WRITER, T, b"k")[0] == Code.OK
+    undurable_n = leader.last_n
+    assert leader.get_many(1_500, T, [b"k"]) == ([None], undurable_n)
+    assert leader.exist_many(1_500, T, [b"k"], 1, 0) == ([0], undurable_n)
