@@ -42,7 +42,7 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
         ("no-grace", 0, ("P2",)),
         ("no-wait", 0, ("P4",)),
         ("no-right", 0, ("P4",)),
-        ("early-miss", 0, ("P1", "P5")),
+        ("early-miss", 0, ("P1", "P2", "P5")),
         ("no-limbo", 0, ("P2", "P3")),
         ("no-fence", 50, ("P1", "P2", "P3", "P4", "P5")),
     ],

@@ -102,6 +102,12 @@ class SnapshotStored(Struct, frozen=True):
     snapshot: int
 
 
+class SnapshotFailed(Struct, frozen=True):
+    """A snapshot's file could not be written: nothing of it counts, and another one is due."""
+
+    snapshot: int
+
+
 class SnapshotRead(Struct, frozen=True):
     """The newest readable snapshot, from the disk or from a peer; None where there is none."""
 
@@ -122,6 +128,7 @@ NodeEvent: TypeAlias = (
     | BufferPushed
     | BufferDrained
     | BufferFailed
+    | SnapshotFailed
     | SnapshotStored
     | SnapshotRead
 )

@@ -12,6 +12,7 @@ from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.right import Right
+from leasehold.index.records import Handover
 from leasehold.journal.batch import READS, BulkBatch, encode_bulk
 from leasehold.journal.cargo import Cargo
 from leasehold.journal.committer import Committer
@@ -64,6 +65,7 @@ class Leading(Activity):
         "committer",
         "complete_at_stop",
         "epoch",
+        "handover",
         "lease",
         "phase",
         "right",
@@ -107,6 +109,7 @@ class Leading(Activity):
         self.bulk_written = 0
         self.complete_at_stop = False
         self._stop_at_ms = FAR_MS
+        self.handover: Handover | None = None  # the last record of this epoch, once it was decided
 
     def _version(self) -> int:
         """The oldest version that a live node reads, so that none has to set a batch aside."""
@@ -223,9 +226,7 @@ class Leading(Activity):
         lapsed = self.phase is Phase.SERVING and not self.right.holds(now_ms)
         self.right.committed(sent_ms)
         if lapsed and self.right.holds(now_ms):
-            index, leader_ms = self._ctx.replica.index, self.leader_ms(now_ms)
-            for client in tuple(index.clients):
-                index.ping(leader_ms, client)
+            self._ctx.replica.index.hear_all(self.leader_ms(now_ms))
 
     def _in_doubt(self, now_ms: int) -> bool:
         """After a time without the store, every undetermined batch is written again before anything is answered."""
@@ -364,7 +365,9 @@ class Leading(Activity):
                 self._bulk(now_ms)
                 return
             self.phase = Phase.HANDING_OVER
-            self._ctx.replica.index.handover(self.leader_ms(now_ms), self.bulk_written)
+            at_ms = self.leader_ms(now_ms)
+            self._ctx.replica.index.handover(at_ms, self.bulk_written)
+            self.handover = Handover(at_ms, self.epoch, self.bulk_written)
             self._bulk_at_ms = FAR_MS
             self.decided(now_ms)
         elif self.phase is Phase.HANDING_OVER and self.committer.idle:

@@ -31,6 +31,7 @@ from leasehold.ha.events import (
     ForceAsked,
     LeaseLost,
     NodeEvent,
+    SnapshotFailed,
     SnapshotRead,
     SnapshotStored,
     Started,
@@ -153,6 +154,8 @@ class NodeMachine:
                 self._snapshot_read(now_ms, event)
             case SnapshotStored(snapshot):
                 self._snapshots.stored(snapshot)
+            case SnapshotFailed(snapshot):
+                self._snapshots.failed(now_ms, snapshot)
             case SwitchoverAsked(target):
                 self._switchover(now_ms, target)
             case ForceAsked():
@@ -401,7 +404,7 @@ class NodeMachine:
         self._watcher.journal = True
         self._patience_until_ms = now_ms + PREFERENCE_MS
         if clean:
-            self.ctx.replica.follow(leading.bulk_written)
+            self.ctx.replica.follow(leading.bulk_written, leading.handover)
             self._become(Role.CATCHING_UP, sentence)
             self._watcher.relist(now_ms)
         else:

@@ -229,7 +229,7 @@ class Promotion(Activity):
             self._fail(now_ms, f"The leader key of epoch {self.epoch} is gone.")
             return
         handover = replica.handover
-        holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk)
+        holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk) and not replica.unexplained
         applied = replica.records_applied - self._applied_before
         last = replica.last_write
         aged = not last.live or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms

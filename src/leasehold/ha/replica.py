@@ -65,6 +65,7 @@ class Replica:
         "mark",
         "records_applied",
         "set_aside",
+        "unexplained",
     )
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
@@ -79,6 +80,7 @@ class Replica:
         self.handover: Handover | None = None  # if it is the last record of the chain
         self.set_aside: list[SetAside] = []
         self.diverged = ""
+        self.unexplained = False  # a renewal of this epoch named what is not here
         self.records_applied = 0
         self.last_write = LastWrite()
         self._bulk_seen = (0, 0)
@@ -90,8 +92,9 @@ class Replica:
         self.mark = loaded.low
         self.bulk.begin(self.mark.epoch, known_from_start=False)
 
-    def follow(self, bulk_written: int) -> None:
-        """Go on with the state of an epoch that this node has led and cleanly handed over."""
+    def follow(self, bulk_written: int, handover: Handover | None) -> None:
+        """Go on with the state of an epoch that this node has led and cleanly handed over: that is its last record."""
+        self.handover = handover
         self.bulk = BulkReader()
         self.bulk.begin(self.mark.epoch, known_from_start=True)
         self.bulk.skip_to(bulk_written)
@@ -105,7 +108,7 @@ class Replica:
             return self._put_aside(n, str(error)) if n > self.mark.n else Took.OLD
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
-        if batch.last_n > self.mark.n:
+        if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
             self._saw(now_ms, batch.epoch, batch.right_ms, live)
         return self.take_batch(batch)
 
@@ -125,7 +128,8 @@ class Replica:
                 self._apply(batch.epoch, at, record)
             except LeaseholdError as error:
                 return self._put_aside(at, f"record {at} cannot be applied: {error}")
-        self._count_bulk()
+            if self.bulk.waits:
+                self._count_bulk()  # at its very place in the order: only there can divergence be told
         return Took.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:
@@ -141,6 +145,7 @@ class Replica:
         handed_over, before = record.handover_ms != NO_HANDOVER_MS, self.handover
         unknown = handed_over and (before is None or not self.bulk.has_all_to(before.last_bulk))
         self.bulk.begin(epoch, known_from_start=True)
+        self.unexplained = False
         if unknown:
             self.bulk.gap_closed_ms = 0
             self.index.gap_closed(0)
@@ -165,9 +170,13 @@ class Replica:
         index = self.index
         for one in batch.renewals:
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
-            if not known and batch.as_of_n == self.mark.n:
+            if known:
+                continue
+            if batch.as_of_n == self.mark.n and index.slice_n is None:
                 # The primary has, as of this very record, an object that this node lacks: nothing explains that.
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
+            else:
+                self.unexplained = True  # it may have been removed since, or never have been here
         for hint in batch.hints:
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
         index.observe(batch.leader_ms)

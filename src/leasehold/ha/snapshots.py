@@ -15,7 +15,18 @@ KEPT = 2
 class Snapshots:
     """Takes one at a time, a few slices a step, so that no request waits long."""
 
-    __slots__ = ("_ctx", "_held", "_last_ms", "_last_n", "_next_step_ms", "_number", "_storing", "_taker", "confirmed")
+    __slots__ = (
+        "_ctx",
+        "_held",
+        "_last_ms",
+        "_last_n",
+        "_last_stored_n",
+        "_next_step_ms",
+        "_number",
+        "_storing",
+        "_taker",
+        "confirmed",
+    )
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -23,7 +34,7 @@ class Snapshots:
         self._held = b""  # the last frame, until its end is durable
         self._storing: SnapshotMark | None = None
         self._number = 0
-        self._last_n = 0
+        self._last_n = self._last_stored_n = 0
         self._last_ms = NEVER_MS
         self._next_step_ms = FAR_MS
         self.confirmed: tuple[SnapshotMark, ...] = ()  # on disk and read back, the newest last
@@ -76,6 +87,7 @@ class Snapshots:
             return  # valid once the number at its end is durable
         self._ctx.desk.do(WriteSnapshot(self._number, self._held, first=False, last=True))
         self._storing = SnapshotMark(taker.low_n, taker.end.epoch, taker.end.n)
+        self._last_stored_n = self._last_n
         self._last_n, self._last_ms = taker.end.n, now_ms
         self.abandon()
 
@@ -86,3 +98,9 @@ class Snapshots:
         self.confirmed = (*self.confirmed, self._storing)[-KEPT:]
         self._storing = None
         return True
+
+    def failed(self, now_ms: int, snapshot: int) -> None:
+        """The file could not be written (a full disk, say): another one is due later, or the journal grows for ever."""
+        if self._storing is not None and snapshot == self._number:
+            self._storing = None
+            self._last_n, self._last_ms = self._last_stored_n, now_ms

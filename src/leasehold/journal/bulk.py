@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from leasehold.journal.batch import BulkBatch
 from leasehold.journal.chain import Mark
 
@@ -26,6 +28,11 @@ class BulkReader:
         self.last_complete_ms = -1
 
     @property
+    def waits(self) -> bool:
+        """Whether a batch is here whose place in the order has not come."""
+        return bool(self._waiting)
+
+    @property
     def applied(self) -> int:
         """The number of the last batch that counted in this epoch."""
         return self._next - 1
@@ -48,9 +55,8 @@ class BulkReader:
             return
         self._waiting[(batch.epoch, batch.number)] = batch
 
-    def due(self, mark: Mark) -> list[BulkBatch]:
-        """The batches that count now, in order."""
-        out: list[BulkBatch] = []
+    def due(self, mark: Mark) -> Iterator[BulkBatch]:
+        """The batches that count now, in order. At each, `gap_closed_ms` is what it was at that batch."""
         for at in sorted(self._waiting):
             batch = self._waiting[at]
             if batch.epoch != self.epoch or mark.epoch != self.epoch or batch.as_of_n > mark.n:
@@ -62,8 +68,7 @@ class BulkReader:
             self._next = batch.number + 1
             if batch.complete:
                 self.last_complete_ms = batch.leader_ms
-            out.append(batch)
-        return out
+            yield batch
 
     def has_all_to(self, number: int) -> bool:
         """Whether every batch of this epoch up to `number` has counted here, without a gap."""

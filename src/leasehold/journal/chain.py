@@ -30,6 +30,8 @@ def fit(mark: Mark, batch: ExplicitBatch) -> Fit:
         return Fit.GAP
     if batch.first_n == mark.n + 1:
         return Fit.NEXT if batch.prev_epoch == mark.epoch else Fit.FORK
+    if batch.epoch > mark.epoch:
+        return Fit.FORK  # a later epoch went on before our mark: it knows nothing of what we have after that
     if batch.last_n < mark.n:
         return Fit.OLD
     if batch.epoch != mark.epoch:

@@ -21,7 +21,7 @@ import structlog
 
 from leasehold.base.limits import GIB
 from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
-from leasehold.ha.events import NodeEvent, SnapshotRead, SnapshotStored
+from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotRead, SnapshotStored
 from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.snapshots")
@@ -108,6 +108,8 @@ class SnapshotFiles:
             await self._loop.run_in_executor(self._thread, self._write_part, effect)
         except OSError as error:
             log.error("a snapshot could not be written: the journal goes on growing until one is", error=str(error))
+            if effect.last:
+                self._tell(SnapshotFailed(effect.snapshot))
             return
         if effect.last:
             self._tell(SnapshotStored(effect.snapshot))

@@ -19,7 +19,7 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
     index, replica = run.machine.ctx.replica.index, run.machine.ctx.replica
     if role is Role.PROMOTING:
         if "no-wait" in bugs:
-            replica.last_write = LastWrite(0)
+            replica.last_write = LastWrite(1 << 62)  # later than all that is read from now on, and never seen
         if "no-grace" in bugs:
             index.max_term_ms = 0
 

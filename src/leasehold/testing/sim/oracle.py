@@ -11,8 +11,10 @@ from msgspec import Struct
 from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
 from leasehold.index.records import (
+    NEVER_MS,
     Begin,
     ClientGone,
+    Handover,
     MountSegment,
     PutEnd,
     PutRevoke,
@@ -158,8 +160,15 @@ class Oracle:
             raise Violation("P4", f"batch {batch.first_n} of epoch {batch.epoch} does not follow the tail {tail}")
         if isinstance(batch.records[0], Begin):
             self._settle()
+            self._check_begin(batch.records[0])
         for record in batch.records:
             truth.apply(batch.epoch, record)
+
+    def _check_begin(self, begin: Begin) -> None:
+        """Leases go on without grace only right after a hand-over, counted from the very moment that it names."""
+        last = self.truth.log[-1][1] if self.truth.log else None
+        if begin.handover_ms != NEVER_MS and not (isinstance(last, Handover) and last.at_ms == begin.handover_ms):
+            raise Violation("P2", f"epoch {begin.epoch} counts leases from a hand-over that is not the last record")
 
     def _settle(self) -> None:
         """A new epoch begins: from here on, what was answered and does not stand in the journal is lost."""

@@ -1,0 +1,155 @@
+"""What a hostile reading found: each fails without its fix."""
+
+from __future__ import annotations
+
+from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
+from leasehold.ha.replica import Replica, Took
+from leasehold.ha.snapshots import Snapshots
+from leasehold.index.index import Index
+from leasehold.index.records import NEVER_MS, Begin, Handover, Remove
+from leasehold.index.settings import IndexSettings
+from leasehold.journal.batch import BulkBatch, ExplicitBatch, Hint, Renewal, encode_bulk, encode_explicit, encode_record
+from leasehold.journal.bulk import BulkReader
+from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.testing.sim.script import Script
+
+
+def _play(*lines: str) -> Script:
+    script = Script()
+    for line in lines:
+        said = script.run(line)
+        assert not any("BROKEN" in one for one in said), said
+    return script
+
+
+def test_a_leader_that_is_elected_again_counts_from_its_own_hand_over() -> None:
+    """It had taken over from another by plan; that older hand-over is not the one that its second epoch follows."""
+    script = _play(
+        "nodes 2", "host", "put A", "wait 5000", "switchover n1 n2", "until n2 serves", "until n1 standby", "wait 9000",
+        "get R A", "switchover n2 n1", "host-death n1", "until n2 serves", "look R A", "remove A",
+    )  # fmt: skip
+    records = [record for _, record in script.world.oracle.truth.log]
+    begins = [at for at, record in enumerate(records) if isinstance(record, Begin)]
+    for at in begins:
+        begin, before = records[at], records[at - 1] if at else None
+        assert isinstance(begin, Begin)
+        if begin.handover_ms != NEVER_MS:
+            assert isinstance(before, Handover)
+            assert begin.handover_ms == before.at_ms
+    assert len(begins) == 3
+
+
+def test_h9_a_store_that_was_away_proves_no_owner() -> None:
+    """Unproven owners stay unproven over a time without the right to serve; their terms start anew all the same."""
+    script = _play("nodes 1", "host", "put A")
+    run, host = script.world.nodes[0].run, script.world.hosts[0]
+    assert run is not None
+    script.world.network.cut.add((host.name, "n1"))
+    script.world.network.cut.add(("clients", "n1"))
+    index = run.machine.index
+    index.distrust_owners()
+    heard = index.clients[host.client].heard
+    for line in ("store away", "wait 4000", "store back", "until n1 serves"):
+        script.run(line)
+    if index.clients:
+        assert index.clients[host.client].heard > heard
+    assert index.unproven
+
+
+def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
+    """A full disk, once: without another attempt the journal would grow for ever (P6)."""
+    script = _play("set ha snapshot_records 100", "nodes 1", "host")
+    run = script.world.nodes[0].run
+    assert run is not None
+    machine = run.machine
+    snapshots: Snapshots = machine._snapshots
+    snapshots._storing = None
+    for number in range(60):
+        script.run(f"put K{number % 20}")
+        script.run(f"remove K{number % 20} force")
+    script.run("wait 1000")
+    assert snapshots.confirmed
+    stored = run.hear
+
+    def full_disk(event: NodeEvent) -> None:
+        stored(SnapshotFailed(event.snapshot) if isinstance(event, SnapshotStored) else event)
+
+    run.hear = full_disk  # type: ignore[method-assign]  # the disk is full from here on
+    before = snapshots._number
+    for number in range(60):
+        script.run(f"put L{number % 20}")
+        script.run(f"remove L{number % 20} force")
+    script.run("wait 1000")
+    assert snapshots._number > before + 1, "it is tried again"
+
+
+def _bulk(number: int, leader_ms: int, *, as_of_n: int = 1, renewals: tuple[Renewal, ...] = ()) -> BulkBatch:
+    return BulkBatch(7, number, as_of_n, leader_ms, True, 3_000, 0, renewals, ())
+
+
+def test_h3_of_two_gaps_each_is_closed_at_its_own_batch() -> None:
+    reader = BulkReader()
+    reader.begin(7, known_from_start=True)
+    for number, leader_ms in ((3, 100), (4, 200), (9, 900)):
+        reader.offer(_bulk(number, leader_ms))
+    closed = [(batch.number, reader.gap_closed_ms) for batch in reader.due(Mark(7, 1))]
+    assert closed == [(3, 100), (4, 100), (9, 900)]
+
+
+def test_a_later_epoch_before_our_mark_is_a_fork_not_old_news() -> None:
+    """We hold records that were cut off: what a later epoch wrote in their place must not pass for applied."""
+    later = ExplicitBatch(9, 105, 7, 104, 3_000, 0, (Begin(0, 9, 10_000, 10_000),))
+    assert fit(Mark(7, 110), later) is Fit.FORK
+    older = ExplicitBatch(7, 100, 7, 99, 3_000, 0, (Begin(0, 9, 10_000, 10_000),))
+    assert fit(Mark(9, 110), older) is Fit.OLD
+
+
+def _replica() -> Replica:
+    replica = Replica(lambda: Index(IndexSettings(), lambda count: 0))
+    begin = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_record(Begin(0, 7, 10_000, 10_000))])
+    assert replica.take_explicit(0, 1, begin, live=True) is Took.APPLIED
+    return replica
+
+
+def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() -> None:
+    replica = _replica()
+    renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
+    replica.take_bulk(1, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), live=True)
+    removes = [encode_record(Remove(1, b"t", b"other-%d" % number, 0)) for number in range(4)]
+    replica.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), live=True)
+    assert replica.mark == Mark(7, 5)
+    assert "ghost" in replica.diverged
+
+
+def test_a_renewal_that_cannot_be_judged_costs_the_hand_over_its_shortcut() -> None:
+    replica = _replica()
+    removes = [encode_record(Remove(1, b"t", b"other-%d" % number, 0)) for number in range(4)]
+    replica.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), live=True)
+    renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
+    replica.take_bulk(2, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), live=True)
+    assert not replica.diverged
+    assert replica.unexplained
+
+
+def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
+    """ "As of 108, complete, without K" lands; record 108 never does. It must not count, nor in the epoch after."""
+    replica = _replica()
+    hint = Hint(b"t", b"k", 3)
+    ahead = BulkBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
+    replica.take_bulk(1, encode_bulk(ahead), live=True)
+    assert replica.bulk.applied == 0
+    begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_record(Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001))])
+    assert replica.take_explicit(2, 2, begin, live=True) is Took.APPLIED
+    more = [encode_record(Remove(1, b"t", b"other", 0)) for _ in range(110)]
+    replica.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), live=True)
+    assert replica.bulk.applied == 0
+    assert not replica.bulk.waits
+
+
+def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None:
+    """A node built from a snapshot that ends at the tail has seen that batch, too: its writer may still answer."""
+    leader = _replica()
+    raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_record(Begin(0, 7, 10_000, 10_000))])
+    leader.last_write = type(leader.last_write)()  # as after loading: it knows the records, not their writer
+    assert leader.take_explicit(50, 1, raw, live=False) is Took.OLD
+    assert (leader.last_write.epoch, leader.last_write.seen_ms) == (7, 50)
