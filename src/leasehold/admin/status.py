@@ -81,6 +81,7 @@ class HistoryLine(Struct, frozen=True):
     epoch: int
     role: str
     sentence: str
+    counts: dict[str, int] = {}
 
 
 class Operated(Struct, frozen=True):

@@ -82,6 +82,7 @@ class NodeMachine:
         self._floor: Floor | None = None
         self._publisher: Publisher | None = None
         self._history_count = 0
+        self._counts: dict[str, int] = {}  # of the last promotion
         self._reading = False  # a snapshot was asked for
         self._read_at_ms = FAR_MS
         self._read_peer = False  # the next snapshot must come from a peer
@@ -296,7 +297,7 @@ class NodeMachine:
         if leading.phase is not Phase.RESIGNING and (view.leader is None or view.leader.epoch != leading.epoch):
             leading.end(now_ms, f"The leader key of epoch {leading.epoch} is gone.", clean=False)
 
-    def _become(self, role: Role, sentence: str, *, grave: bool = False) -> None:
+    def _become(self, role: Role, sentence: str, *, grave: bool = False, counts: dict[str, int] | None = None) -> None:
         if role is self.role:
             if grave and sentence != self.sentence:
                 self.sentence = sentence
@@ -306,7 +307,7 @@ class NodeMachine:
         self.ctx.desk.do(ChangeRole(role, sentence))
         if self._publisher is not None:
             self._history_count += 1
-            entry = HistoryEntry(self.identity.name, self.epoch, role.value, sentence, self.ctx.wall_us)
+            entry = HistoryEntry(self.identity.name, self.epoch, role.value, sentence, self.ctx.wall_us, counts or {})
             self._publisher.note(self._history_count, entry)
 
     def _tell(self, now_ms: int) -> None:
@@ -362,6 +363,7 @@ class NodeMachine:
         self.forced = False
         self._watcher.lead()
         self.sentence = ready.sentence
+        self._counts = ready.counts
         if ready.distrust_owners:
             self.index.distrust_owners()
         self._leading = Leading(self.ctx, promotion.epoch, promotion.lease, now_ms, began=self._began, over=self._over)
@@ -373,7 +375,7 @@ class NodeMachine:
         self._history_count = 0
         self._publisher = Publisher(self.ctx, leading.epoch, leading.lease)
         self._floor = Floor(self.ctx, leading.epoch, now_ms)
-        self._become(Role.PRIMARY, self.sentence)
+        self._become(Role.PRIMARY, self.sentence, counts=self._counts)
         self._publisher.publish()
         self._publisher.trim_history()
 

@@ -32,8 +32,7 @@ class Ready(Struct, frozen=True):
 
     handover_ms: int | None  # leader time of a hand-over that holds, else None: full grace
     distrust_owners: bool
-    applied: int
-    drained: int
+    counts: dict[str, int]
     sentence: str
 
 
@@ -230,18 +229,48 @@ class Promotion(Activity):
             return
         handover = replica.handover
         holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk) and not replica.unexplained
-        applied = replica.records_applied - self._applied_before
         last = replica.last_write
         aged = not last.live or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms
-        grace = "leases go on as handed over" if holds else "every lease gets its full term again"
-        sentence = (
-            f"Epoch {self.epoch} begins after record {replica.mark.n}: {applied} applied on the way, "
-            f"{self._drained} batches drained, {replica.index.object_count} objects; {grace}."
-        )
+        counts = self._counts(handed_over=holds)
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
-        self._ready(now_ms, Ready(handover_ms, aged and replica.mark.n > 0, applied, self._drained, sentence))
+        sentence = _begins(self.epoch, replica.mark.n, counts, handed_over=holds)
+        self._ready(now_ms, Ready(handover_ms, aged and replica.mark.n > 0, counts, sentence))
+
+    def _counts(self, *, handed_over: bool) -> dict[str, int]:
+        """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""
+        replica = self._ctx.replica
+        index = replica.index
+        resting, resting_bytes = index.resting()
+        displaced, cleaned_up, bytes_cleaned_up = replica.cleared()
+        return {
+            "applied": replica.records_applied - self._applied_before,
+            "displaced": displaced,
+            "cleaned_up": cleaned_up,
+            "bytes_cleaned_up": bytes_cleaned_up,
+            "batches_drained": self._drained,
+            "objects": index.object_count,
+            "bytes_used": index.used_bytes,
+            "in_grace": 0 if handed_over else index.readable_count,
+            "extents_resting": resting,
+            "bytes_resting": resting_bytes,
+        }
 
     def _fail(self, now_ms: int, sentence: str) -> None:
         self.close()
         self._failed(now_ms, sentence)
+
+
+def _begins(epoch: int, n: int, counts: dict[str, int], *, handed_over: bool) -> str:
+    grace = (
+        "leases go on as handed over"
+        if handed_over
+        else f"every lease gets its full term again ({counts['in_grace']} objects held in grace)"
+    )
+    return (
+        f"Epoch {epoch} begins after record {n}: {counts['applied']} applied on the way, "
+        f"{counts['batches_drained']} batches drained; as a standby {counts['displaced']} displaced, "
+        f"{counts['cleaned_up']} cleaned up ({counts['bytes_cleaned_up']} bytes); "
+        f"{counts['objects']} objects in {counts['bytes_used']} bytes, "
+        f"of which {counts['bytes_resting']} at rest; {grace}."
+    )

@@ -46,6 +46,7 @@ class HistoryEntry(Struct, frozen=True, omit_defaults=True):
     role: str
     sentence: str
     wall_us: int = 0
+    counts: dict[str, int] = {}  # of a promotion: what it did, and what it began with
 
 
 class PauseValue(Struct, frozen=True, omit_defaults=True):

@@ -56,6 +56,7 @@ class Replica:
 
     __slots__ = (
         "_bulk_seen",
+        "_cleared_before",
         "_make",
         "bulk",
         "diverged",
@@ -84,6 +85,7 @@ class Replica:
         self.records_applied = 0
         self.last_write = LastWrite()
         self._bulk_seen = (0, 0)
+        self._cleared_before = (0, 0, 0)
 
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Begin from a snapshot: replay goes on after its lowest slice."""
@@ -99,6 +101,13 @@ class Replica:
         self.bulk.begin(self.mark.epoch, known_from_start=True)
         self.bulk.skip_to(bulk_written)
         self.set_aside = []
+        index = self.index
+        self._cleared_before = (index.displaced_count, index.evicted_count, index.evicted_bytes)
+
+    def cleared(self) -> tuple[int, int, int]:
+        """Since this node follows: objects displaced by newer claims, objects evicted on the primary's word, bytes."""
+        index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
+        return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
     def take_explicit(self, now_ms: int, n: int, raw: bytes, *, live: bool) -> Took:
         """One value of `journal/explicit/`, whose key says that its first record is `n`."""

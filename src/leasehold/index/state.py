@@ -143,6 +143,11 @@ class State:
             if not group.members:
                 del self.groups[name]
 
+    @property
+    def readable_count(self) -> int:
+        """Objects that a reader can be given: not those whose only version is still being written."""
+        return self.object_count - (len(self.unfinished) - len(self.pending))
+
     def lease_end_of(self, entry: Object) -> int:
         """When the object's lease has surely ended, in internal time: with grace, and with its group's."""
         end = entry.lease_end
@@ -267,6 +272,11 @@ class State:
             for *_, entry in self.limbo
             if not entry.segment.unmounted and entry.segment.space.owners.get(entry.offset) is entry
         ]
+
+    def resting(self) -> tuple[int, int]:
+        """How many extents are in limbo, and their bytes."""
+        entries = self._live_limbo()
+        return len(entries), sum(rounded(entry.size) for entry in entries)
 
     def _lift_limbo(self, now: int, grace_ms: int) -> None:
         entries = self._live_limbo()

@@ -52,7 +52,7 @@ async def read_history(coord: Coord, keys: Keys, limit: int) -> list[HistoryLine
     """The newest `limit` changes of role, oldest first."""
     found = await coord.get(keys.history, prefix_end(keys.history), sort_order=SortOrder.DESCEND, limit=limit)
     entries = [unpack(HistoryEntry, kv.value, kv.key) for kv in reversed(found.kvs)]
-    return [HistoryLine(entry.wall_us, entry.node, entry.epoch, entry.role, entry.sentence) for entry in entries]
+    return [HistoryLine(one.wall_us, one.node, one.epoch, one.role, one.sentence, one.counts) for one in entries]
 
 
 async def pause(coord: Coord, keys: Keys, by: str, reason: str) -> Operated:
