@@ -267,3 +267,22 @@ def test_an_unanswered_refill_is_forgotten_and_not_repeated() -> None:
     seat.feed(700, c.Tick())
     assert len(seat.out) == sent
     assert seat.machine.next_wake_ms() is None
+
+
+def test_a_connection_on_which_nothing_is_heard_is_left() -> None:
+    """An authority that is stopped keeps its connections open (found with SIGSTOP on a real one)."""
+    seat = Seat()
+    seat.get(0)
+    seat.feed(500, c.Tick())
+    assert c.Leave() not in seat.told
+    seat.feed(1_000, c.Tick())
+    assert c.Leave() in seat.told
+
+
+def test_a_connection_that_says_anything_is_kept() -> None:
+    seat = Seat()
+    seat.get(0)
+    for number in range(1, 9):
+        seat.feed(number * 500, c.Tick())
+        seat.hear(number * 500 + 1, Drop(((b"other", V2),)))
+    assert c.Leave() not in seat.told

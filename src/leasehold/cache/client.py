@@ -288,6 +288,11 @@ class Client:
                 future = self._futures.get(waiter)
                 if future is not None and not future.done():
                     future.set_exception(error_of(code, message, version))
+            case c.Leave():
+                self._cut()
+                self._skip()
+                if not self._closed:
+                    self._redial()
             case c.Notify(changes, missed):
                 for subscription in self._subscriptions:
                     subscription.take(changes, missed)
@@ -326,11 +331,10 @@ class Client:
             return
         if self._closed:
             raise CallerError("the cache client is closed: make a new one")
-        if self._dialing is None or self._dialing.done():
-            self._dialing = asyncio.get_running_loop().create_task(self._dial())
+        dialing = self._redial()
         try:
             async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
-                await asyncio.shield(self._dialing)
+                await asyncio.shield(dialing)
         except TimeoutError:
             raise Unavailable(f"no cache authority could be reached at {self._where}") from None
 
@@ -357,16 +361,24 @@ class Client:
         if self._closed:
             return
         self._feed(c.Lost())
-        self._dialing = asyncio.get_running_loop().create_task(self._dial())
+        self._redial()
+
+    def _redial(self) -> asyncio.Task[None]:
+        if self._dialing is None or self._dialing.done():
+            self._dialing = asyncio.get_running_loop().create_task(self._dial())
+        return self._dialing
 
     async def _elsewhere(self, deadline_ms: int) -> None:
         """The authority here is not in office: leave it, and go on with the next address."""
         if self._now_ms() >= deadline_ms:
             raise NotServing(f"no cache authority is in office at {self._where}")
         self._cut()
+        self._skip()
+        await asyncio.sleep(_REDIAL_S[1])
+
+    def _skip(self) -> None:
         if isinstance(self._dialer, WireDialer):
             self._dialer.skip()
-        await asyncio.sleep(_REDIAL_S[1])
 
     def _cut(self) -> None:
         link, self._link = self._link, None

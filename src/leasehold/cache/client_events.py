@@ -95,4 +95,8 @@ class Notify(Struct, frozen=True):
     missed: bool
 
 
-ClientEffect: TypeAlias = Transmit | Deliver | Done | Fail | Notify
+class Leave(Struct, frozen=True):
+    """Nothing is heard on this connection though it is open: the authority may be stopped. Try the next address."""
+
+
+ClientEffect: TypeAlias = Transmit | Deliver | Done | Fail | Notify | Leave

@@ -15,6 +15,8 @@ The rules, each of which keeps out a stale read (schedules 6, 22):
 
 from __future__ import annotations
 
+from typing import Final
+
 from leasehold.cache.client_events import (
     ClientEffect,
     ClientEvent,
@@ -25,6 +27,7 @@ from leasehold.cache.client_events import (
     Follow,
     FromServer,
     Get,
+    Leave,
     Lost,
     Notify,
     Put,
@@ -49,6 +52,8 @@ from leasehold.cache.model import (
 )
 from leasehold.cache.settings import ClientSettings
 from leasehold.leases.arithmetic import holder_deadline_ms
+
+_SILENCES_MAX: Final = 2
 
 
 class Flight:
@@ -84,6 +89,7 @@ class ClientMachine:
         self.callbacks = 0
         self.refills = 0
         self._seq = 0
+        self._silences = 0  # times that something was overdue, since anything was heard
         self._flights: dict[tuple[int, bytes], Flight] = {}
         self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
         self._joinable: dict[bytes, Flight] = {}
@@ -95,6 +101,8 @@ class ClientMachine:
 
     def handle(self, now_ms: int, event: ClientEvent) -> list[ClientEffect]:
         """Take one event; what must follow is returned in order."""
+        if isinstance(event, FromServer):
+            self._silences = 0
         match event:
             case Get():
                 self._on_get(now_ms, event)
@@ -294,9 +302,17 @@ class ClientMachine:
 
     def _on_tick(self, now_ms: int) -> None:
         overdue_ms = now_ms - self.settings.attempt_timeout_ms
-        self._retry(now_ms, [flight for flight in self._flights.values() if flight.sent_ms <= overdue_ms])
-        for seq in [seq for seq, writing in self._writings.items() if writing.deadline_ms <= now_ms]:
+        flights = [flight for flight in self._flights.values() if flight.sent_ms <= overdue_ms]
+        writes = [seq for seq, writing in self._writings.items() if writing.deadline_ms <= now_ms]
+        self._retry(now_ms, flights)
+        for seq in writes:
             self._doubt(seq, "the write was not answered in time")
+        # A refill may rightly take long; a read that somebody waits for is answered at once wherever there is life.
+        if writes or any(flight.early or flight.late for flight in flights):
+            self._silences += 1
+            if self._silences >= _SILENCES_MAX:
+                self._silences = 0
+                self._effects.append(Leave())
 
     def _retry(self, now_ms: int, flights: list[Flight]) -> None:
         """Unanswered: the copy is dropped (`_ask` does) and it is asked again, for those who still wait."""

@@ -50,7 +50,6 @@ class Parcel(Struct, frozen=True):
 TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
 SAY: Final = method("leasehold::cache::Say", Parcel, Parcel)
 encode = msgspec.msgpack.Encoder().encode
-NOTHING: Final = encode([])
 decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
 
@@ -133,24 +132,30 @@ class CacheServer:
         self._server.close()
 
     def _said(self, connection: Connection, _seq: int, body: bytes) -> bytes | None:
-        """A parcel without an answer: what it has led to at once is pushed in the same turn."""
+        """A parcel without an answer: what it has led to is pushed at the end of the turn, with everything else."""
         try:
-            answer = self._told(connection, SAY.unpack_request(body))
+            refusals = self._hear(connection, SAY.unpack_request(body))
         except (InvalidArgument, Malformed) as error:
             connection.abort(str(error))  # nobody waits for a refusal, so the end of the connection says it
             return None
-        return pushed(SAY, answer) if answer.messages != NOTHING else None
+        return pushed(SAY, Parcel(encode(refusals))) if refusals else None
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
+        refusals = self._hear(connection, parcel)
+        peer = self._peers.get(connection)
+        return Parcel(encode(refusals if peer is None else coalesced(peer.take_outgoing())))
+
+    def _hear(self, connection: Connection, parcel: Parcel) -> list[FromAuthority]:
+        """Hand the messages to the authority in office; without one, what to say instead."""
         authority = self._authority
         if authority is None:  # an answer, not a closed door: so the caller knows that nothing was done
-            return Parcel(encode([refusal for message in _unpacked(parcel) for refusal in _not_serving(message)]))
+            return [refusal for message in _unpacked(parcel) for refusal in _not_serving(message)]
         peer = self._peers.get(connection)
         for message in _unpacked(parcel):
             if peer is None:
                 peer = self._greet(authority, connection, message)
             authority.receive(peer.client, message)
-        return Parcel(encode(coalesced(peer.take_outgoing()) if peer is not None else []))
+        return []
 
     def _greet(self, authority: Authority, connection: Connection, message: FromClient) -> _Peer:
         if not isinstance(message, Hello) or not 1 <= len(message.client) <= 200:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -20,6 +22,8 @@ from leasehold.testing.checkers import Operation
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import ServerProcess
 
+Note = Callable[[str, Operation], None]
+
 
 class CacheProcess(ServerProcess):
     """A served authority; `arguments` are those of `leasehold cache serve`."""
@@ -29,6 +33,10 @@ class CacheProcess(ServerProcess):
         self.address = f"127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "leasehold", "cache", "serve", "--listen", self.address, *arguments]
         super().__init__(name, command, log_path=folder / f"{name}.log", probe=self._listens)
+
+    def offices(self) -> int:
+        """How often it has taken office, as far as its log says."""
+        return self.log_path.read_text(errors="replace").count("cache authority is in office")
 
     def _listens(self) -> bool:
         try:
@@ -48,70 +56,94 @@ class CacheProcess(ServerProcess):
 
 
 class ClientProcess(ServerProcess):
-    """A client that reads and writes for a while, and writes what it saw and when to a file.
+    """A client that reads and writes until it is stopped, and writes what it saw and when to a file.
 
     Times are the host's: all processes of a test share that clock, so their histories make one.
     """
 
-    def __init__(self, folder: Path, addresses: list[str], seed: int, duration_s: float, keys: int) -> None:
+    def __init__(self, folder: Path, addresses: list[str], seed: int, keys: int) -> None:
         self.history_path = folder / f"history-{seed}.jsonl"
-        arguments = [",".join(addresses), str(seed), str(duration_s), str(keys), str(self.history_path)]
+        arguments = [",".join(addresses), str(seed), str(keys), str(self.history_path)]
         command = [sys.executable, "-m", "leasehold.testing.cache", *arguments]
         super().__init__(
             f"client-{seed}", command, log_path=folder / f"client-{seed}.log", probe=self.history_path.exists
         )
 
     def history(self) -> list[tuple[bytes, Operation]]:
-        """What it saw; a line cut off by a kill is left out."""
-        found = []
-        for line in self.history_path.read_bytes().splitlines():
+        """What it saw; a line cut off by a kill is left out, a write that was begun and not ended is in doubt."""
+        found: dict[str, tuple[bytes, Operation]] = {}
+        for number, line in enumerate(self.history_path.read_bytes().splitlines()):
             try:
                 key, operation = msgspec.json.decode(line, type=tuple[str, Operation])
             except msgspec.DecodeError:
                 continue
-            found.append((key.encode(), operation))
-        return found
+            if operation.what == REFUSED:
+                del found[operation.argument]
+            else:
+                found[operation.argument or f"read {number}"] = key.encode(), operation
+        return list(found.values())
+
+    def count(self, what: str = "") -> int:
+        """How many operations of this kind (all, if not given) have been answered so far."""
+        done = [operation for _, operation in self.history() if operation.returned is not None]
+        return sum(operation.what == what or not what for operation in done)
 
 
-async def _workload(addresses: list[str], seed: int, duration_s: float, keys: int, path: Path) -> None:
+REFUSED: Final = "refused"  # a write that has not happened, for certain
+
+
+async def _workload(addresses: list[str], seed: int, keys: int, path: Path) -> None:
     chance = random.Random(seed)
-    end = time.monotonic() + duration_s
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     with path.open("ab", buffering=0) as history:
+
+        def note(key: str, operation: Operation) -> None:
+            history.write(msgspec.json.encode((key, operation)) + b"\n")
+
         async with Client(addresses, ClientSettings(timeout_ms=8_000, attempt_timeout_ms=300)) as client:
             number = 0
-            while time.monotonic() < end:
+            while not stop.is_set():
                 number += 1
                 key = f"k{chance.randrange(keys)}"
-                operation = await _one(client, chance, key.encode(), f"{seed}.{number}", seed)
-                if operation is not None:
-                    history.write(msgspec.json.encode((key, operation)) + b"\n")
-                if chance.random() < 0.3:
-                    await asyncio.sleep(chance.random() * 0.005)
+                if chance.random() < 0.95:
+                    await _read(client, key, seed, note)
+                else:
+                    await _write(client, key, f"{seed}.{number}", chance.choice(["callback", "wait"]), note)
+                await asyncio.sleep(chance.random() * 0.01 if chance.random() < 0.5 else 0)
 
 
-async def _one(client: Client, chance: random.Random, key: bytes, unique: str, seed: int) -> Operation | None:
-    called = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    process = f"c{seed}"
-    if chance.random() < 0.95:
-        try:
-            value = await client.get(key)
-        except LeaseholdError:
-            return None
-        shown = None if value is None else value.decode()
-        return Operation(called, time.clock_gettime_ns(time.CLOCK_BOOTTIME), "read", None, shown, process)
+async def _read(client: Client, key: str, seed: int, note: Note) -> None:
+    called = _now_ns()
     try:
-        version = await client.put(key, unique.encode(), mode=chance.choice(["callback", "wait"]))
-    except UnknownOutcome:
-        return Operation(called, None, "write", unique, None, process)
+        value = await client.get(key.encode())
     except LeaseholdError:
-        return None
-    returned = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return Operation(called, returned, "write", unique, None, process, version.epoch * 1e6 + version.n)
+        return
+    shown = None if value is None else value.decode()
+    note(key, Operation(called, _now_ns(), "read", None, shown, f"c{seed}"))
+
+
+async def _write(client: Client, key: str, unique: str, mode: str, note: Note) -> None:
+    begun = Operation(_now_ns(), None, "write", unique)
+    note(key, begun)  # before it is sent: a client that is killed may have written
+    try:
+        version = await client.put(key.encode(), unique.encode(), mode=mode)
+    except UnknownOutcome:
+        return
+    except LeaseholdError:
+        note(key, msgspec.structs.replace(begun, what=REFUSED))
+        return
+    hint = version.epoch * 1e6 + version.n
+    note(key, msgspec.structs.replace(begun, returned=_now_ns(), hint=hint))
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def main(arguments: list[str]) -> None:
-    addresses, seed, duration_s, keys, path = arguments
-    asyncio.run(_workload(addresses.split(","), int(seed), float(duration_s), int(keys), Path(path)))
+    addresses, seed, keys, path = arguments
+    asyncio.run(_workload(addresses.split(","), int(seed), int(keys), Path(path)))
 
 
 if __name__ == "__main__":
