@@ -487,3 +487,21 @@ def test_15_an_object_that_is_moved_between_two_slices_is_not_lost() -> None:
     assert places(built, b"k") == places(leader, b"k")
     built.begin(0, 2)
     assert built.put_start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE  # the old place rests
+
+
+def test_13_not_now_shows_what_is_being_written() -> None:
+    """Refusing because of an upsert or a copy that is not durable shows it: if it is lost, it never was."""
+    leader = primary((64 * KIB, 64 * KIB))
+    put(leader, 0, b"k")
+    put(leader, 0, b"c")
+    leader.durable(leader.last_n)
+    upsert_n = leader.upsert_start(1, WRITER, T, b"k", 4 * KIB, PutConfig())[2]
+    assert leader.remove(2, T, b"k", True) == (Code.NOT_READY, upsert_n)
+    assert leader.copy_start(2, OTHER, T, b"k", "", ["seg1", "seg2"]) == (Code.NOT_READY, None, upsert_n)
+    found = leader.lookup(T, b"c")
+    assert found is not None
+    target = "seg2" if found.replicas[0].segment.spec.name == "seg1" else "seg1"
+    code, _, copy_n = leader.copy_start(3, OTHER, T, b"c", "", [target])
+    assert code == Code.OK
+    assert leader.upsert_start(4, WRITER, T, b"c", 4 * KIB, PutConfig()) == (Code.NOT_READY, None, copy_n)
+    assert leader.remove(4, T, b"c", True) == (Code.NOT_READY, copy_n)

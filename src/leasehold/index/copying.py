@@ -64,9 +64,9 @@ class Copying(Lending):
         if entry is None:
             return Code.NOT_FOUND, None, self._after_absent(tenant, key)
         if (tenant, key) in self.copies:
-            return Code.COPY_UNDER_WAY, None, entry.changed_n
+            return Code.COPY_UNDER_WAY, None, self._after_busy(entry)
         if not entry.visible or self._busy(entry):
-            return Code.NOT_READY, None, entry.changed_n
+            return Code.NOT_READY, None, self._after_busy(entry)
         origin = next((r for r in entry.replicas if not source or r.segment.spec.name == source), None)
         if origin is None:
             return Code.NOT_READY, None, entry.changed_n

@@ -99,6 +99,12 @@ class Eviction(Placement):
         name = (entry.tenant, entry.key)
         return name in self.copies or name in self.pending
 
+    def _after_busy(self, entry: Object) -> int:
+        """What "not now" shows: the object as it is, and the copy or upsert of it that is being written."""
+        name = (entry.tenant, entry.key)
+        beside, job = self.pending.get(name), self.copies.get(name)
+        return max(entry.changed_n, beside.changed_n if beside is not None else 0, job.started_n if job else 0)
+
     def _evict_companions(self, entry: Object, now: int) -> None:
         """The rest of a group goes with its first, as far as nothing else protects it."""
         group = self.groups.get((entry.tenant, entry.group))

@@ -55,7 +55,7 @@ class Puts(Eviction):
         if unfinished.draft is not None:
             return self._start_over(now, client, unfinished, size, config, request, Code.NOT_READY)
         if (tenant, key) in self.copies:
-            return Code.NOT_READY, None, old.changed_n
+            return Code.NOT_READY, None, self._after_busy(old)
         return self._start_over_finished(now, client, old, size, config, request)
 
     def put_end(

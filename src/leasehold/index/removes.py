@@ -32,7 +32,7 @@ class Removes(Puts):
         if left_ms > 0 and not force:
             return Code.HAS_LEASE, entry.changed_n
         if entry.draft is not None or self._busy(entry):
-            return Code.NOT_READY, entry.changed_n
+            return Code.NOT_READY, self._after_busy(entry)
         return Code.OK, self._emit(Remove(now_ms, tenant, key, max(0, left_ms)))
 
     def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> tuple[Code, int]:

@@ -260,7 +260,9 @@ class MasterService:
     def _segment_status(self, segment: Any) -> Result:
         if segment is None:
             return _NO_SEGMENT, self._index.last_n
-        return (_SEGMENT_DRAINING if segment.drain_end else _SEGMENT_MOUNTED), segment.incarnation
+        if segment.drain_end:
+            return _SEGMENT_DRAINING, self._index.last_n
+        return _SEGMENT_MOUNTED, segment.incarnation
 
     def batch_query_ip(self, clients: list[bytes]) -> Result:
         """The hosts (without ports) on which clients lend memory; clients without any are left out."""
