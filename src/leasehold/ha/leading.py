@@ -172,9 +172,9 @@ class Leading(Activity):
         self._send(now_ms)
 
     def _send(self, now_ms: int) -> None:
-        if self._sent:
-            return
         committer = self.committer
+        if self._sent or committer.idle:
+            return
         if committer.undecided is None and committer.pending:
             finished = committer.finish(self._ctx.wall_us)
             if finished is not None and self._ctx.settings.durability == "buffered":

@@ -73,8 +73,10 @@ class Apply(Doubt):
         """Primary: this is decided. It goes to the journal, and is applied as on every other node."""
         n = self.last_n = self.last_n + 1
         self.outbox.append((n, record))
-        self._see(record)
-        HANDLERS[type(record)](self, n, record)
+        at, kind = record.at_ms + self.offset, type(record)
+        if at > self.latest and kind is not Begin:  # as in `_see`
+            self.latest = at
+        HANDLERS[kind](self, n, record)
         return n
 
     def _see(self, record: Record) -> None:
@@ -138,15 +140,16 @@ class Apply(Doubt):
     # --- puts ---
 
     def _apply_put_start(self, n: int, record: PutStart) -> None:
-        if self._covers(n, record.key):
+        tenant, key = record.tenant, record.key
+        if self.slice_n is not None and self._covers(n, key):
             self._displaced_since(n, record.extents, record.size)
             return
         now = record.at_ms + self.offset
-        tenant, key = record.tenant, record.key
-        name = (tenant, key)
         if record.discards:
-            self._discard(n, name, record.discards, now, record.limbo_ms)
-        old = self.lookup(tenant, key)
+            self._discard(n, (tenant, key), record.discards, now, record.limbo_ms)
+        shards = self.tables.get(tenant)
+        shard = None if shards is None else shards[crc32(key) & 255]
+        old = None if shard is None else shard.get(key)
         draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
         entry = Object(
             key, tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, record.group,
@@ -164,14 +167,27 @@ class Apply(Doubt):
             return
         self.unfinished[n] = entry
         if beside:
-            self.pending[name] = entry
+            self.pending[(tenant, key)] = entry
+        elif old is None and shard is not None and not record.group:
+            shard[key] = entry  # the usual case of `_insert`, its table found already
+            self.object_count += 1
         else:
             self._insert(entry)
 
     def _take(self, n: int, owner: Object | CopyJob, extents: tuple[Extent, ...]) -> tuple[Replica, ...]:
+        segments = self.segments
+        if len(extents) == 1:  # and nothing in its way: nearly always
+            extent = extents[0]
+            segment = segments.get(extent.incarnation)
+            if segment is not None:
+                space = segment.space
+                before = space.used_bytes
+                if space.take(extent.offset, owner):
+                    self.used_bytes += space.used_bytes - before
+                    return (Replica(n << 4, segment, extent.offset, PROCESSING),)
         taken = []
         for place, extent in enumerate(extents):
-            segment = self.segments.get(extent.incarnation)
+            segment = segments.get(extent.incarnation)
             if segment is None:
                 if self.slice_n is None:
                     raise Unappliable(f"record {n} names a mount, {extent.incarnation}, that is not there")
@@ -193,7 +209,7 @@ class Apply(Doubt):
             self._drop(entry, n, now, limbo_ms)
 
     def _apply_put_end(self, n: int, record: PutEnd) -> None:
-        if self._covers(n, record.key):
+        if self.slice_n is not None and self._covers(n, record.key):
             return
         entry = self.unfinished.get(record.put_seq)
         if entry is None or entry.draft is None:
@@ -201,8 +217,7 @@ class Apply(Doubt):
             return
         now = record.at_ms + self.offset
         draft = entry.draft
-        name = (record.tenant, record.key)
-        if self.pending.get(name) is entry:
+        if self.pending and self.pending.get(name := (record.tenant, record.key)) is entry:
             del self.pending[name]
             old = self.lookup(*name)
             if old is not None:

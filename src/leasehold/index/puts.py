@@ -22,6 +22,8 @@ Started = tuple[Code, Object | None, int]
 class Puts(Eviction):
     """Deciding about puts. Whatever hands out space waits for its record: `after` is its number (P3, schedule 1)."""
 
+    _good_config: PutConfig | None = None
+
     def put_start(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int = 0
     ) -> Started:
@@ -32,7 +34,7 @@ class Puts(Eviction):
         now = now_ms + self.offset
         old = self._still_there(now, tenant, key)
         if old is None:
-            return self._start(now, client, tenant, key, size, config, request, None, ())
+            return self._start(now, client, tenant, key, size, config, request, None, (), fresh=True)
         if old.draft is None:
             return Code.EXISTS, None, max(old.changed_n, self.range_n)
         return self._start_over(now, client, old, size, config, request, Code.EXISTS)
@@ -50,7 +52,7 @@ class Puts(Eviction):
         now = now_ms + self.offset
         old = self._still_there(now, tenant, key)
         if old is None:
-            return self._start(now, client, tenant, key, size, config, request, None, ())
+            return self._start(now, client, tenant, key, size, config, request, None, (), fresh=True)
         unfinished = self.pending.get((tenant, key), old)
         if unfinished.draft is not None:
             return self._start_over(now, client, unfinished, size, config, request, Code.NOT_READY)
@@ -78,7 +80,7 @@ class Puts(Eviction):
             return Code.OK, entry.changed_n
         now = now_ms + self.offset
         limbo_ms = 0
-        if self.pending.get((tenant, key)) is entry:
+        if self.pending and self.pending.get((tenant, key)) is entry:
             old = self.lookup(tenant, key)
             limbo_ms = max(0, self.lease_end_of(old) - now) if old is not None else 0
         lease_ms = self.lease_ttl_ms if self.expiry else 0
@@ -107,10 +109,10 @@ class Puts(Eviction):
     def _still_there(self, now: int, tenant: bytes, key: bytes) -> Object | None:
         """The object of this name, unless it is over (policy `expiry`): then it goes now."""
         entry = self.lookup(tenant, key)
-        if entry is not None and self.expiry and self.is_over(entry, now) and not self._busy(entry):
-            self._evict(entry)
-            return None
-        return entry
+        if entry is None or not self.expiry or not self.is_over(entry, now) or self._busy(entry):
+            return entry
+        self._evict(entry)
+        return None
 
     def _being_written(self, tenant: bytes, key: bytes) -> Object | None:
         if self.pending:
@@ -165,11 +167,14 @@ class Puts(Eviction):
         request: int,
         discarded: Object | None,
         in_place: tuple[Extent, ...],
+        *,
+        fresh: bool = False,
     ) -> Started:
         extents = in_place or self._place_or_evict(now, size, config)
         if not extents:
             return Code.NO_SPACE, None, 0
-        old = self.lookup(tenant, key)
+        # Looked for again unless it was known to be absent: what was there may have been evicted to make room.
+        old = None if fresh else self.lookup(tenant, key)
         ttl_ms = config.soft_pin_ttl_ms
         n = self._emit(
             PutStart(
@@ -196,6 +201,13 @@ class Puts(Eviction):
         return False
 
     def _bad_put(self, tenant: bytes, key: bytes, size: int, config: PutConfig) -> Code | None:
+        if (
+            config is self._good_config  # most puts have the same one: it was looked at before
+            and 0 < len(key) <= key_bytes_max
+            and len(tenant) <= tenant_bytes_max
+            and 0 < size <= object_bytes_max
+        ):
+            return None
         if self.bad_key(tenant, key):
             return Code.BAD_KEY if key else Code.BAD_PARAMS  # to an empty key the C++ master says "bad parameters"
         if not 0 < size <= object_bytes_max:
@@ -212,4 +224,5 @@ class Puts(Eviction):
         ):
             self.refuse("bad put config")
             return Code.BAD_PARAMS
+        self._good_config = config
         return None

@@ -295,20 +295,20 @@ class State:
     def _forget(self, entry: Object) -> None:
         """An object without any replica is no object: out of the table, or of the unfinished."""
         self.unfinished.pop(entry.put_seq, None)
-        name = (entry.tenant, entry.key)
-        if self.pending.get(name) is entry:
-            del self.pending[name]
-        elif self.lookup(*name) is entry:
+        pending = self.pending
+        name = (entry.tenant, entry.key) if pending else None
+        if name is not None and pending.get(name) is entry:
+            del pending[name]
+        elif self.lookup(entry.tenant, entry.key) is entry:
             self._delete(entry)
-            beside = self.pending.pop(name, None)
-            if beside is not None:
+            if name is not None and (beside := pending.pop(name, None)) is not None:
                 self._insert(beside)  # an upsert whose old version is gone stands alone
         entry.visible = False
 
     def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
         """An object leaves, with its copies in the making; its space rests for `limbo_ms`."""
         name = (entry.tenant, entry.key)
-        job = self.copies.get(name)
+        job = self.copies.get(name) if self.copies else None
         if job is not None and job.put_seq == entry.put_seq:
             del self.copies[name]
             self._let_go(job.replicas, job.size, n, now, max(limbo_ms, self.settings.put_release_ms))

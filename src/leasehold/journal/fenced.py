@@ -40,10 +40,11 @@ class FencedWriter:
 
     __slots__ = (
         "_attempts",
+        "_fence",
         "_first_sent_ms",
         "_key",
         "_last_sent_ms",
-        "_leader_key",
+        "_read_leader",
         "_txn",
         "_value",
         "epoch",
@@ -51,7 +52,8 @@ class FencedWriter:
     )
 
     def __init__(self, leader_key: bytes, epoch: int) -> None:
-        self._leader_key = leader_key
+        self._fence = fence(leader_key, epoch)
+        self._read_leader = Range(leader_key, keys_only=True)
         self.epoch = epoch
         self._txn: Txn | None = None
         self._key = self._value = b""
@@ -75,11 +77,11 @@ class FencedWriter:
         self._first_sent_ms = self._last_sent_ms = now_ms
         self._txn = Txn(
             compare=(
-                fence(self._leader_key, self.epoch),
+                self._fence,
                 Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, 0),
             ),
             success=(Put(key, value, lease=lease),),
-            failure=(Range(self._leader_key, keys_only=True), Range(key)),
+            failure=(self._read_leader, Range(key)),
         )
         return self._txn
 

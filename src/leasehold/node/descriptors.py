@@ -16,6 +16,7 @@ from leasehold.wire import messages as m
 from leasehold.wire.schema import Record, Scalar, Variant, counted
 
 COMPLETE = int(ReplicaStatus.COMPLETE)
+PROCESSING = int(ReplicaStatus.PROCESSING)
 
 
 def message_of(replica: Replica, size: int) -> m.ReplicaDescriptor:
@@ -62,9 +63,9 @@ class DescriptorWriter:
         tail = segment.memo.get(self._memo_names[replica.status, width]) or self._tail(segment, replica.status, width)
         return self._numbers.pack(replica.id, self._alternative, size, segment.spec.base + replica.offset) + tail
 
-    def complete_tail(self, width: int) -> str:
-        """The name in a segment's memo of what follows the numbers of a complete replica."""
-        return self._memo_names[COMPLETE, width]
+    def tail_name(self, status: int, width: int) -> str:
+        """The name in a segment's memo of what follows the numbers of a replica of this status."""
+        return self._memo_names[status, width]
 
     @property
     def numbers(self) -> Callable[[int, int, int, int], bytes]:

@@ -7,14 +7,14 @@ table; the tests hold each of them against the reference codec.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
-from leasehold.node.descriptors import COMPLETE, DescriptorWriter, readable
+from leasehold.node.descriptors import COMPLETE, PROCESSING, DescriptorWriter, readable
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.puts import BatchConfig, config_of
 from leasehold.wire.body import head
@@ -26,7 +26,7 @@ from leasehold.wire.tables.release import Release
 
 _CONFIGS_MAX: Final = 1024
 _HIT, _MISS = b"\x01\x01", b"\x01\x00"  # a good result, true or false
-_DONE: Final = b"\x01"
+DONE: Final = b"\x01"
 _FIRST_MEMBERS: Final = slice(0, 3)  # of a start: client, key(s), size(s); the rest repeats from call to call
 _WIDTHS: Final = (1, 2, 4, 8)
 
@@ -185,7 +185,7 @@ class HotPaths:
     def _found_many(self, tenant: bytes, keys: Sequence[bytes], found: list[Object | None], width: int) -> bytes:
         """Results of reads, one after the other. The usual object has one complete replica: that is written in line."""
         tail_name, pack_numbers, place = (
-            self._writer.complete_tail(width),
+            self._writer.tail_name(COMPLETE, width),
             self._writer.numbers,
             self._writer.alternative,
         )
@@ -289,7 +289,7 @@ class HotPaths:
             if isinstance(chosen, int):
                 width = width_for(len(keys))
                 return framed(seq, front[width] + counted(len(keys), width) + failure(chosen) * len(keys))
-            results, last = self._begin_many(begin, client, tenant, list(zip(keys, sizes, chosen, strict=True)))
+            results, last = self._begin_many(begin, client, tenant, zip(keys, sizes, chosen, strict=True))
             width = width_for(len(keys))
             try:
                 payload = self._started_many(results, width)
@@ -302,29 +302,44 @@ class HotPaths:
         return batch_start
 
     def _begin_many(
-        self, begin: Starter, client: bytes, tenant: bytes, items: Sequence[tuple[bytes, int, PutConfig]]
+        self, begin: Starter, client: bytes, tenant: bytes, items: Iterable[tuple[bytes, int, PutConfig]]
     ) -> tuple[list[tuple[Code, Object | None]], int]:
-        now_ms, last, results = self._gate.now_ms, 0, []
+        now_ms, last = self._gate.now_ms, 0
+        results: list[tuple[Code, Object | None]] = []
+        append = results.append
         for key, size, config in items:
             code, made, after = begin(now_ms, client, tenant, key, size, config)
             if after > last:
                 last = after
-            results.append((code, made))
+            append((code, made))
         return results, last
 
     def _started_many(self, results: Sequence[tuple[Code, Object | None]], width: int) -> bytes:
-        vector, failures = self._writer.vector, self._failures
-        return b"".join(
-            [
-                b"\x01" + vector(made.replicas, made.size, width) if made is not None else failures[code]
-                for code, made in results
-            ]
-        )
+        """Results of starts, one after the other. The usual object has one replica: that is written in line."""
+        vector, pack_numbers, place = self._writer.vector, self._writer.numbers, self._writer.alternative
+        tail_name, one = self._writer.tail_name(PROCESSING, width), b"\x01" + counted(1, width)
+        parts: list[bytes] = []
+        append = parts.append
+        for code, made in results:
+            if made is None:
+                append(self._failures[code])
+                continue
+            replicas = made.replicas
+            replica = replicas[0]
+            segment = replica.segment
+            tail = segment.memo.get(tail_name)
+            if len(replicas) > 1 or tail is None or replica.status != PROCESSING:
+                append(b"\x01" + vector(replicas, made.size, width))
+                continue
+            append(one)
+            append(pack_numbers(replica.id, place, made.size, segment.spec.base + replica.offset))
+            append(tail)
+        return b"".join(parts)
 
     def _end(self, name: str, finish: Ender) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)[1]
-        done, refused = fixed(front + _DONE), {code: fixed(front + body) for code, body in self._failures.items()}
+        done, refused = fixed(front + DONE), {code: fixed(front + body) for code, body in self._failures.items()}
         gate, send, object_meta = self._gate, self._leaving.send, self._object_meta
 
         def end(connection: Connection, seq: int, body: bytes) -> bytes | None:
@@ -350,7 +365,7 @@ class HotPaths:
                 code, after = finish(now_ms, client, tenant, key, kind, checksum)
                 if after > last:
                     last = after
-                parts.append(_DONE if code == 0 else failures[code])
+                parts.append(DONE if code == 0 else failures[code])
             width = width_for(len(parts))
             return send(connection, seq, framed(seq, front[width] + counted(len(parts), width) + b"".join(parts)), last)
 

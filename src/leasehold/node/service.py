@@ -18,7 +18,7 @@ from leasehold.index.index import Index
 from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
 from leasehold.index.settings import IndexSettings
 from leasehold.node.descriptors import message_of, readable
-from leasehold.node.hot import HotPaths, fixed
+from leasehold.node.hot import DONE, HotPaths, failure, fixed, framed, heads, width_for
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.own import OwnCalls
 from leasehold.node.ranges import Ranges
@@ -29,7 +29,7 @@ from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
 from leasehold.wire.gate import Gate, OpenGate
-from leasehold.wire.schema import Failed
+from leasehold.wire.schema import Failed, counted
 from leasehold.wire.tables.release import Function, Release
 
 Result = tuple[Any, int]
@@ -193,9 +193,11 @@ class MasterService:
         assert function.request is not None
         read = argument_reader(function.request)
         many = function.name == "BatchRemove"
+        front, results = heads(function.returns), {int(code): failure(code) if code else DONE for code in Code}
+        answers = {code: fixed(front[1] + result) for code, result in results.items()}
 
         def step(
-            connection: Connection, seq: int, keys: list[bytes], force: bool, tenant: bytes, done: list[Any]
+            connection: Connection, seq: int, keys: list[bytes], force: bool, tenant: bytes, done: list[int]
         ) -> bytes | None:
             last = 0
             for key in keys[len(done) :]:
@@ -204,9 +206,16 @@ class MasterService:
                     self._leaving.tell()
                     connection.wait_durable(after, seq, lambda: step(connection, seq, keys, force, tenant, done))
                     return None
-                last = max(last, after)
-                done.append(_void(code))
-            frame = response(seq, pack(function.returns, done if many else done[0], literal=False))
+                if after > last:
+                    last = after
+                done.append(code)
+            if many:
+                width = width_for(len(done))
+                frame = framed(
+                    seq, front[width] + counted(len(done), width) + b"".join([results[code] for code in done])
+                )
+            else:
+                frame = answers[done[0]](seq)
             return self._leaving.send(connection, seq, frame, last)
 
         def remove_many(connection: Connection, seq: int, body: bytes) -> bytes | None:
@@ -216,7 +225,6 @@ class MasterService:
         if many:
             return remove_many
         gate, decide, send = self._gate, self._index.remove, self._leaving.send
-        answers = {int(code): fixed(pack(function.returns, _void(code), literal=False)) for code in Code}
 
         def remove(connection: Connection, seq: int, body: bytes) -> bytes | None:
             key, force, tenant = read(body)
