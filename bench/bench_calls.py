@@ -68,9 +68,14 @@ class Node:
         self.gate = NodeGate(self.machine, clock, 10_000)
         keeper, self.primary = Keeper(), asyncio.Event()
         self.driver = keeper.driver = Driver(
-            self.machine, coord, clock, keeper=keeper, on_role=self._on_role, on_progress=self.gate.progress,
+            self.machine, coord, clock, keeper=keeper, on_role=self._on_role, on_progress=self._on_progress,
             on_fatal=self._on_fatal,
         )  # fmt: skip
+        self.server = Server(self.gate)
+
+    def _on_progress(self) -> None:
+        if self.gate.held:
+            self.server.send_together(self.gate.progress)
 
     def _on_role(self, change: ChangeRole) -> None:
         if change.role.value == "primary":
@@ -83,9 +88,8 @@ class Node:
     async def serve(self) -> tuple[str, int]:
         self.driver.tell(Started())
         await self.primary.wait()
-        server = Server(self.gate)
         service = MasterService(self.machine.index, self.gate, NEWEST, decided=self.driver.decided)
-        return server.serve(listen("127.0.0.1", 0), service.handlers(), NEWEST).address
+        return self.server.serve(listen("127.0.0.1", 0), service.handlers(), NEWEST).address
 
 
 class Caller:

@@ -144,6 +144,11 @@ class Allocator(Generic[Owner]):
             insort(row, offset)
         self.used_bytes += length
 
+    def pass_on(self, offset: int, owner: Owner) -> None:
+        """A used block goes to another owner of the same size: no byte is free in between."""
+        ensure(rounded(self.owners[offset].size) == rounded(owner.size), "P3 a block keeps its size", offset)
+        self.owners[offset] = owner
+
     def release(self, offset: int) -> int:
         """Give a block back; it grows together with its free neighbours. Returns how many bytes it took up."""
         owner = self.owners.pop(offset)

@@ -232,9 +232,12 @@ class State:
             segment = replica.segment
             if segment.unmounted:
                 continue
-            self._release(segment, replica.offset)
             if limbo_ms > 0:
-                self._rest(segment, replica.offset, size, n, now, limbo_ms)
+                entry = Limbo(segment, replica.offset, size, limbo_ms, now + limbo_ms, n)
+                segment.space.pass_on(replica.offset, entry)
+                heappush(self.limbo, by_end(entry))
+            else:
+                self._release(segment, replica.offset)
 
     def _rest(self, segment: Segment, offset: int, size: int, n: int, now: int, limbo_ms: int) -> None:
         """Put free space into limbo."""

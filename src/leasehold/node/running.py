@@ -67,7 +67,7 @@ class RunningNode:
             self.clock,
             keeper=self.keeping,
             on_role=self._on_role,
-            on_progress=self.gate.progress,
+            on_progress=self._on_progress,
             on_fatal=self._on_fatal,
         )
         self.entrance = Entrance(boot, self.gate, self._make_handlers, config.wire, self._on_fatal)
@@ -145,6 +145,10 @@ class RunningNode:
             timer.cancel()
         if self._stopping and change.role is not Role.STEPPING_DOWN:
             self._loop.call_soon(self.stopped.set)
+
+    def _on_progress(self) -> None:
+        if self.gate.held:
+            self.entrance.server.send_together(self.gate.progress)
 
     def _on_fatal(self, error: BaseException) -> None:
         """An invariant is broken or a machine raised: this process must not go on with its state."""

@@ -94,6 +94,7 @@ class Server:
         self.turned_away = 0
         self._on_broken = on_broken
         self._late: list[Connection] = []
+        self._together = False  # answers are being let go, and are written at the end of that
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
     def serve(self, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None = None) -> Listener:
@@ -153,11 +154,22 @@ class Server:
         self.connections.add(Connection(self, listener, sock, peer))
 
     def send_at_end_of_turn(self, connection: Connection) -> None:
-        if not self._late:
+        if not self._late and not self._together:
             self.loop.call_soon(self._flush)
         self._late.append(connection)
 
+    def send_together(self, let_go: Callable[[], None]) -> None:
+        """Call `let_go`, which lets answers go that were held, and write them when it has ended: no turn later."""
+        self._together = True
+        try:
+            let_go()
+        finally:
+            self._together = False
+        self._flush()
+
     def _flush(self) -> None:
+        if not self._late:
+            return
         late, self._late = self._late, []
         if not self.gate.may_serve():
             for connection in late:
