@@ -45,6 +45,10 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     connections: int = 0
     held_answers: int = 0
     durability: str = "sync"
+    durable_copies: int = 0  # on how many nodes' disks that is which has left the journal; 0: not known
+    journal_batches: int = 0  # as this node knows it
+    journal_bytes: int = 0
+    journal_full: bool = False  # the journal is at its bound: puts are refused
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
     counters: dict[str, int] = {}
@@ -71,6 +75,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     paused: str = ""  # why, and by whom; "" when it is not
     floor_n: int = 0
+    durable_copies: int = 0  # on how many nodes' disks that is which has left the journal; 0: not told
     nodes: tuple[Peer, ...] = ()
     journal_batches: int = 0
 

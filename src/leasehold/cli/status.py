@@ -68,7 +68,11 @@ def worries(everything: Everything) -> list[str]:
         found.append("nobody leads: calls wait; `leasehold history` says what happened last")
     if not [peer for peer in cluster.nodes if peer.ready and not peer.leads]:
         found.append("no standby is ready: losing the primary now means an outage until a node is back")
+    if cluster.durable_copies == 1:
+        found.append("durable_copies 1: what has left the journal is on one node's disk only; bring another node back")
     for status in everything.nodes.values():
+        if status.journal_full:
+            found.append(f"{status.name} refuses puts, the journal is full: bring back a node that takes snapshots")
         if status.set_aside:
             found.append(
                 f"{status.name} has set {status.set_aside} records aside and does not campaign: "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from leasehold.base import limits
+from leasehold.base.units import format_bytes
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.desk import Activity
 from leasehold.ha.events import StoreAnswered
@@ -22,13 +25,29 @@ def lowest_needed(nodes: dict[str, NodeValue], copies: int, pins: dict[str, int]
 
 
 class Floor(Activity):
-    """Written before anything is deleted; deleted in small steps, so that commits are not held up."""
+    """Written before anything is deleted; deleted in small steps, so that commits are not held up.
 
-    __slots__ = ("_busy", "_ctx", "_epoch", "_floor_n", "_pinned_since", "_trimmed_n", "wake_at_ms")
+    The journal's bound (P6): with too few nodes alive nothing replaces what is in it. When it is full, either the
+    leader's own snapshot alone makes room, which is said (`copies` is 1 then, in the floor's value too) and ends when
+    enough nodes have caught up; or puts are refused. At twice the bound puts are refused in any case.
+    """
 
-    def __init__(self, ctx: Context, epoch: int, now_ms: int) -> None:
+    __slots__ = (
+        "_busy", "_ctx", "_epoch", "_floor_n", "_pinned_since", "_said", "_surveyed", "_trimmed_n", "_written_copies",
+        "copies", "wake_at_ms",
+    )  # fmt: skip
+
+    def __init__(self, ctx: Context, epoch: int, now_ms: int, said: Callable[[str], None]) -> None:
+        """`said(sentence)` when the mode changes: for the log and the history."""
         super().__init__()
         self._ctx = ctx
+        self._said = said
+        known = ctx.replica.ledger.first_n <= ctx.view.floor_n + 1
+        self._surveyed: list[tuple[int, int]] | None = None if known else []  # None: all batches are known
+        self._written_copies = ctx.view.floor_copies
+        alone = ctx.settings.copies > 1 and ctx.view.floor_copies == 1
+        self.copies = 1 if alone else ctx.settings.copies  # on how many nodes' snapshots the floor may rest now
+        ctx.replica.index.journal_full = False
         self._epoch = epoch
         self._floor_n = ctx.view.floor_n
         self._trimmed_n = 0
@@ -42,11 +61,79 @@ class Floor(Activity):
         self.wake_at_ms = now_ms + CHECK_MS
         if self._busy:
             return
-        wanted_n = lowest_needed(self._ctx.view.nodes, self._ctx.settings.copies, self._pins(now_ms))
-        if wanted_n > self._floor_n:
-            self._write(wanted_n)
+        if self._surveyed is not None:
+            self._survey()
+            return
+        wanted_n = self._wanted_n(self._pins(now_ms))
+        self._refuse_if_full()
+        if wanted_n > self._floor_n or (self.copies != self._written_copies and self._floor_n > 0):
+            self._write(max(wanted_n, self._floor_n))
         elif self._trimmed_n < self._floor_n:
             self._list()
+
+    # --- the bound ---
+
+    def _survey(self) -> None:
+        """Read, a page at a time, the batches from before this node's base: how long is the journal?"""
+        keys, found = self._ctx.keys, self._surveyed or []
+        start = slot_key(keys.explicit, found[-1][0] + 1) if found else keys.explicit
+        op = Range(
+            start, slot_key(keys.explicit, self._ctx.replica.ledger.first_n), limit=limits.journal_list_page_keys
+        )
+        self._busy = True
+        self._ctx.desk.ask(self, op, self._counted)
+
+    def _counted(self, now_ms: int, event: StoreAnswered) -> None:
+        self._busy = False
+        if not isinstance(event.result, RangeResult) or self._surveyed is None:
+            return
+        self._surveyed += [(slot_number(kv.key), len(kv.value)) for kv in event.result.kvs]
+        if event.result.more:
+            self._survey()
+        else:
+            self._ctx.replica.ledger.survey(self._surveyed)
+            self._surveyed = None
+
+    def _wanted_n(self, pins: dict[str, int]) -> int:
+        """How high the floor may be; decides on how many nodes' word."""
+        ctx = self._ctx
+        settings, view, ledger = ctx.settings, ctx.view, ctx.replica.ledger
+        covered_n = lowest_needed(view.nodes, settings.copies, pins)
+        if settings.copies == 1:
+            return covered_n
+        # Only this node's own word counts here: of another one's disk nobody knows whether it is still there.
+        me = view.nodes.get(ctx.identity.name)
+        own = {me.name: me} if me is not None and me.run == ctx.identity.run else {}
+        alone_n = lowest_needed(own, 1, pins)
+        if self.copies == 1 and covered_n >= self._floor_n:
+            self.copies = settings.copies
+            self._said(f"{settings.copies} nodes' snapshots cover record {covered_n}: the journal rests on them again.")
+        elif self.copies > 1 and self._full() and settings.journal_full == "one_copy" and alone_n > self._floor_n:
+            self.copies = 1
+            self._said(
+                f"The journal is full ({ledger.batches} batches, {format_bytes(ledger.bytes)}) and fewer than "
+                f"{settings.copies} nodes have snapshots of it: durable_copies 1, what leaves it now is on this node's "
+                "disk only. Bring another node back."
+            )
+        return alone_n if self.copies == 1 else covered_n
+
+    def _full(self, times: int = 1) -> bool:
+        settings = self._ctx.settings
+        return self._ctx.replica.ledger.exceeds(
+            times * settings.journal_batches_max, times * settings.journal_bytes_max
+        )
+
+    def _refuse_if_full(self) -> None:
+        index = self._ctx.replica.index
+        full = self._full() if self._ctx.settings.journal_full == "refuse" else self._full(2)
+        if full is not index.journal_full:
+            index.journal_full = full
+            self._said(
+                "The journal is full, and too few nodes have snapshots of it: puts are refused. "
+                "Bring another node back."
+                if full
+                else "The journal has room again: puts are taken."
+            )
 
     def _pins(self, now_ms: int) -> dict[str, int]:
         """Nodes that stream a snapshot hold the floor, but not for ever."""
@@ -64,15 +151,16 @@ class Floor(Activity):
 
     def _write(self, floor_n: int) -> None:
         keys = self._ctx.keys
-        value = pack(FloorValue(floor_n, self._epoch))
+        copies = self.copies
+        value = pack(FloorValue(floor_n, self._epoch, copies))
         txn = Txn(compare=(fence(keys.leader, self._epoch),), success=(Put(keys.floor, value),))
         self._busy = True
-        self._ctx.desk.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, floor_n))
+        self._ctx.desk.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, floor_n, copies))
 
-    def _written(self, now_ms: int, event: StoreAnswered, floor_n: int) -> None:
+    def _written(self, now_ms: int, event: StoreAnswered, floor_n: int, copies: int) -> None:
         self._busy = False
         if isinstance(event.result, TxnResult) and event.result.succeeded:
-            self._floor_n = floor_n
+            self._floor_n, self._written_copies = floor_n, copies
             self._ctx.view.floor_n = max(self._ctx.view.floor_n, floor_n)
             self._list()
 
@@ -102,6 +190,7 @@ class Floor(Activity):
     def _deleted(self, now_ms: int, event: StoreAnswered, stays_n: int, more: bool) -> None:
         self._busy = False
         if isinstance(event.result, TxnResult) and event.result.succeeded:
+            self._ctx.replica.ledger.gone(stays_n)
             if more:
                 self._list()
             else:

@@ -210,6 +210,8 @@ class Leading(Activity):
     def _durable(self, now_ms: int) -> None:
         durable = self.committer.durable
         self._ctx.replica.mark = durable
+        first_n, _, value = self.committer.written
+        self._ctx.replica.ledger.saw(first_n, len(value))
         self._ctx.replica.index.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._ctx.settings.durability == "buffered":

@@ -122,6 +122,13 @@ class NodeMachine:
         return max(0, self._watcher.tail_n - self.ctx.replica.mark.n)
 
     @property
+    def durable_copies(self) -> int:
+        """On how many nodes' disks that is which has left the journal: fewer than `copies` is a mode to worry about."""
+        if self._floor is not None:
+            return self._floor.copies
+        return self.ctx.view.floor_copies or self.settings.copies
+
+    @property
     def ready(self) -> bool:
         """Whether this node may be promoted, or serves."""
         return self.role in (Role.STANDBY, Role.PRIMARY)
@@ -205,6 +212,8 @@ class NodeMachine:
     def _tick(self, now_ms: int) -> None:
         """Everything that is due by the clock."""
         self._watcher.tick(now_ms)
+        if self._leading is None:
+            self.ctx.replica.ledger.trimmed(self.ctx.view.floor_n)
         self._registration.tick(now_ms)
         if self._campaign is not None:
             self._campaign.tick(now_ms)
@@ -305,10 +314,19 @@ class NodeMachine:
             return
         self.role, self.sentence = role, sentence
         self.ctx.desk.do(ChangeRole(role, sentence))
+        self._note(sentence, counts or {})
+
+    def _note(self, sentence: str, counts: dict[str, int]) -> None:
+        """One line of history, which only a leader writes."""
         if self._publisher is not None:
             self._history_count += 1
-            entry = HistoryEntry(self.identity.name, self.epoch, role.value, sentence, self.ctx.wall_us, counts or {})
+            entry = HistoryEntry(self.identity.name, self.epoch, self.role.value, sentence, self.ctx.wall_us, counts)
             self._publisher.note(self._history_count, entry)
+
+    def _journal_mode(self, sentence: str) -> None:
+        """How the journal is kept short has changed: people must see that."""
+        self.ctx.desk.say(sentence, grave=True)
+        self._note(sentence, {})
 
     def _tell(self, now_ms: int) -> None:
         replica, who = self.ctx.replica, self.identity
@@ -374,7 +392,7 @@ class NodeMachine:
         assert leading is not None
         self._history_count = 0
         self._publisher = Publisher(self.ctx, leading.epoch, leading.lease)
-        self._floor = Floor(self.ctx, leading.epoch, now_ms)
+        self._floor = Floor(self.ctx, leading.epoch, now_ms, self._journal_mode)
         self._become(Role.PRIMARY, self.sentence, counts=self._counts)
         self._publisher.publish()
         self._publisher.trim_history()

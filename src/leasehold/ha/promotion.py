@@ -209,7 +209,10 @@ class Promotion(Activity):
         if self._writer.judge(event.result) is not Fate.WRITTEN:
             self._fail(now_ms, "The leader key was lost while the buffer was being drained.")
             return
-        self._ctx.replica.take_batch(decode_explicit(self._batches.pop(0)))
+        raw = self._batches.pop(0)
+        batch = decode_explicit(raw)
+        self._ctx.replica.take_batch(batch)
+        self._ctx.replica.ledger.saw(batch.first_n, len(raw))
         self._drained += 1
         self._attach(now_ms)
 

@@ -36,6 +36,7 @@ class FloorValue(Struct, frozen=True):
 
     n: int
     epoch: int
+    copies: int = 0  # on how many nodes' snapshots that rests (0: written before this was told)
 
 
 class HistoryEntry(Struct, frozen=True, omit_defaults=True):

@@ -19,6 +19,7 @@ from leasehold.index.records import Begin, Handover, Record
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.journal.ledger import Ledger
 from leasehold.journal.snapshot import Loaded, stepping
 
 
@@ -63,6 +64,7 @@ class Replica:
         "handover",
         "index",
         "last_write",
+        "ledger",
         "mark",
         "records_applied",
         "set_aside",
@@ -78,6 +80,7 @@ class Replica:
         self.index = self._make()
         self.mark = Mark()
         self.bulk = BulkReader()
+        self.ledger = Ledger()
         self.handover: Handover | None = None  # if it is the last record of the chain
         self.set_aside: list[SetAside] = []
         self.diverged = ""
@@ -119,7 +122,10 @@ class Replica:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
         if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
             self._saw(now_ms, batch.epoch, batch.right_ms, live)
-        return self.take_batch(batch)
+        took = self.take_batch(batch)
+        if took is Took.APPLIED:
+            self.ledger.saw(n, len(raw))
+        return took
 
     def take_batch(self, batch: ExplicitBatch) -> Took:
         """A decoded batch; see `Took`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import choice, count, duration, ratio
+from leasehold.base.settings import choice, count, duration, ratio, size
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class HaSettings:
     copies: int = count(
         2, low=1, high=7, help="nodes whose snapshots must cover what leaves the journal (1: stated mode)"
     )
+    journal_batches_max: int = count(1_000_000, low=50, help="batches that the journal may hold before `journal_full`")
+    journal_bytes_max: int = size("512MiB", low="1MiB", help="bytes that the journal may hold before `journal_full`")
+    journal_full: str = choice(
+        "one_copy", "one_copy", "refuse",
+        help="what a full journal means: the leader's snapshot alone makes room, or puts are refused",
+    )  # fmt: skip
     pin_ms: int = duration("10m", low="1s", help="how long a node that streams a snapshot may hold the floor")
     history_max: int = count(200, low=10, high=10_000, help="entries kept in the history")
 

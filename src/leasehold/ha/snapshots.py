@@ -23,6 +23,7 @@ class Snapshots:
         "_last_stored_n",
         "_next_step_ms",
         "_number",
+        "_seen",
         "_storing",
         "_taker",
         "confirmed",
@@ -35,6 +36,7 @@ class Snapshots:
         self._storing: SnapshotMark | None = None
         self._number = 0
         self._last_n = self._last_stored_n = 0
+        self._seen = (0, 0)  # batches and bytes seen in the journal when the last one was begun
         self._last_ms = NEVER_MS
         self._next_step_ms = FAR_MS
         self.confirmed: tuple[SnapshotMark, ...] = ()  # on disk and read back, the newest last
@@ -62,10 +64,21 @@ class Snapshots:
         if self._last_ms == NEVER_MS:
             self._last_ms = now_ms  # the first one is due an interval after the first look
         fresh = n - self._last_n
-        if fresh >= settings.snapshot_records or (fresh > 0 and now_ms - self._last_ms >= settings.snapshot_ms):
+        aged = fresh > 0 and now_ms - self._last_ms >= settings.snapshot_ms
+        if fresh >= settings.snapshot_records or aged or (fresh > 0 and self._pressed()):
+            ledger = self._ctx.replica.ledger
+            self._seen = (ledger.batches_seen, ledger.bytes_seen)
             self._number += 1
             self._taker = SnapshotTaker(self._ctx.replica.index, self._ctx.identity.cluster)
             self._next_step_ms = now_ms
+
+    def _pressed(self) -> bool:
+        """Whether a quarter of what the journal may hold was written since the last one: the floor must follow."""
+        ledger, settings = self._ctx.replica.ledger, self._ctx.settings
+        if ledger.batches_seen < self._seen[0]:
+            self._seen = (0, 0)  # rebuilt since
+        batches, size = ledger.batches_seen - self._seen[0], ledger.bytes_seen - self._seen[1]
+        return 4 * batches > settings.journal_batches_max or 4 * size > settings.journal_bytes_max
 
     def tick(self, now_ms: int, durable_n: int) -> None:
         """One step of the snapshot under way."""

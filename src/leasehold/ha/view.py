@@ -19,7 +19,18 @@ class Leader(Struct, frozen=True):
 class View:
     """Leader, notes, nodes, floor and pause as of `revision`."""
 
-    __slots__ = ("_keys", "_listed", "floor_n", "leader", "no_leader_since_ms", "nodes", "notes", "paused", "revision")
+    __slots__ = (
+        "_keys",
+        "_listed",
+        "floor_copies",
+        "floor_n",
+        "leader",
+        "no_leader_since_ms",
+        "nodes",
+        "notes",
+        "paused",
+        "revision",
+    )
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -30,12 +41,13 @@ class View:
         self.notes: dict[int, EndNote] = {}
         self.nodes: dict[str, NodeValue] = {}
         self.floor_n = 0
+        self.floor_copies = 0  # on how many nodes' snapshots the floor rests; 0: not told
         self.paused = False
 
     def replace(self, now_ms: int, revision: int, kvs: list[KeyValue]) -> None:
         """A list at one revision: everything known before is forgotten."""
         had_leader = self.leader is not None
-        self.leader, self.paused, self.floor_n = None, False, 0
+        self.leader, self.paused, self.floor_n, self.floor_copies = None, False, 0, 0
         self.notes, self.nodes = {}, {}
         self.revision = self._listed = revision
         for kv in kvs:
@@ -72,7 +84,9 @@ class View:
             elif key == keys.pause:
                 self.paused = True
             elif key == keys.floor:
-                self.floor_n = max(self.floor_n, unpack(FloorValue, kv.value, key).n)
+                floor = unpack(FloorValue, kv.value, key)
+                if floor.n >= self.floor_n:
+                    self.floor_n, self.floor_copies = floor.n, floor.copies
             elif key.startswith(keys.nodes):
                 self.nodes[key[len(keys.nodes) :].decode()] = unpack(NodeValue, kv.value, key)
             elif key.startswith(keys.notes):

@@ -170,6 +170,9 @@ class Puts(Eviction):
         *,
         fresh: bool = False,
     ) -> Started:
+        if self.journal_full:
+            self.refuse("the journal is full")
+            return Code.NO_SPACE, None, 0
         extents = in_place or self._place_or_evict(now, size, config)
         if not extents:
             return Code.NO_SPACE, None, 0

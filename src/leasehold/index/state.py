@@ -81,6 +81,7 @@ class State:
         self.total_bytes = 0
         self.used_bytes = 0
         self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
+        self.journal_full = False  # as the primary: no new puts until the journal has room again
         # tasks
         self.tasks: dict[bytes, Task] = {}
         # what an answer must wait for (schedule 13)

@@ -31,6 +31,7 @@ class Committer:
         "durable",
         "version",
         "writer",
+        "written",
     )
 
     def __init__(self, explicit_prefix: bytes, writer: FencedWriter, tail: Mark, right_ms: int, version: int) -> None:
@@ -43,6 +44,7 @@ class Committer:
         self._pending_bytes = 0
         self._last = tail  # the last record that was finished (packed), durable or not
         self._finished: deque[tuple[int, int, bytes]] = deque()  # (first_n, last_n, value): packed, not yet decided
+        self.written = (0, 0, b"")  # the last one that became durable
 
     @property
     def pending(self) -> int:
@@ -98,6 +100,7 @@ class Committer:
         """Take the store's answer about the batch in flight."""
         fate = self.writer.judge(result)
         if fate is Fate.WRITTEN:
-            _, last_n, _ = self._finished.popleft()
+            self.written = self._finished.popleft()
+            _, last_n, _ = self.written
             self.durable = Mark(self.writer.epoch, last_n)
         return fate

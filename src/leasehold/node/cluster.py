@@ -16,6 +16,7 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
     leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
     nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
     floor_kv = await coord.get_one(keys.floor)
+    floor = unpack(FloorValue, floor_kv.value, keys.floor) if floor_kv else FloorValue(0, 0)
     pause_kv = await coord.get_one(keys.pause)
     explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
     return ClusterStatus(
@@ -23,7 +24,8 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
         leader=leader.name if leader else "",
         epoch=leader_kv.create_revision if leader_kv else 0,
         paused=_paused(pause_kv),
-        floor_n=unpack(FloorValue, floor_kv.value, keys.floor).n if floor_kv else 0,
+        floor_n=floor.n,
+        durable_copies=floor.copies,
         journal_batches=explicit.count,
         nodes=tuple(
             Peer(

@@ -174,6 +174,8 @@ class Faults:
         others = [one for one in world.nodes if one is not node]
         if world.plan.ha.copies < 2 or any(not one.up or not one.disk for one in others) or world.wiped:
             return
+        if world.rests_on_one_copy():
+            return
         world.wiped = True
         node.kill(with_guardian=True)
         world.clock.tell(node.name, "loses its disk")

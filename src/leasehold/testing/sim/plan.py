@@ -56,6 +56,7 @@ def plan_for(seed: int) -> Plan:
         copies=chance.choice((1, 2, 2)),
         snapshot_records=chance.choice((40, 120, 400)),
         snapshot_ms=60_000,
+        journal_batches_max=random.Random(f"bound-{seed}").choice((20, 50, 1_000_000)),
         snapshot_slices=chance.choice((16, 64, 256)),
         store_timeout_ms=chance.choice((300, 1_000)),
         verify_ms=10_000,

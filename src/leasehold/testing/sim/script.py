@@ -159,6 +159,15 @@ class Script:
         self._step_until(lambda: self.world.clock.now_ms >= end_ms)
         return ""
 
+    def do_status(self) -> str:
+        """What each node says about copies, and about a full journal."""
+        shown = []
+        for node in self.world.nodes:
+            if node.run is not None:
+                full = ", refuses puts" if node.run.machine.index.journal_full else ""
+                shown.append(f"{node.name}: durable_copies {node.run.machine.durable_copies}{full}")
+        return "; ".join(shown)
+
     def do_mark(self) -> str:
         """How far each node has come."""
         tail = self.world.oracle.truth.tail_n
@@ -173,8 +182,15 @@ class Script:
         kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
         first = int(kvs[0].key[-20:]) if kvs else 0
         floor = store.range(Range(keys.floor)).kvs
-        floor_n = unpack(FloorValue, floor[0].value, keys.floor).n if floor else 0
-        return f"batches from record {first} on; the floor is {floor_n}"
+        value = unpack(FloorValue, floor[0].value, keys.floor) if floor else FloorValue(0, 0)
+        alone = " (durable_copies 1)" if value.copies == 1 and self.world.plan.ha.copies > 1 else ""
+        return f"batches from record {first} on; the floor is {value.n}{alone}"
+
+    def do_length(self, at_most: str) -> str:
+        """Whether the journal is no longer than that."""
+        store, keys = self.world.store.store, self.world.keys
+        count = store.range(Range(keys.explicit, prefix_end(keys.explicit), count_only=True)).count
+        return f"at most {at_most} batches" if count <= int(at_most) else f"{count} batches"
 
     # --- clients ---
 
@@ -241,6 +257,11 @@ class Script:
             return started
         self.do_write(writer)
         return f"{self.do_end(writer, upsert)}, put {self._writing[writer].put_seq} at {_place(self._writing[writer])}"
+
+    def do_puts(self, prefix: str, count: str) -> str:
+        """Many puts, one after the other; how many were taken."""
+        taken = sum(self.do_put(f"{prefix}{number}").startswith("ok") for number in range(int(count)))
+        return f"{taken} of {count} taken"
 
     def do_get(self, reader: str, key: str) -> str:
         """Read a key, and hold the lease on it."""

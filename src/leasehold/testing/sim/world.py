@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.effects import Role
 from leasehold.ha.keys import Keys, LeaderValue, unpack
+from leasehold.ha.registry import FloorValue
 from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.buffer import SimBuffer
@@ -18,6 +19,8 @@ from leasehold.testing.sim.plan import Plan
 from leasehold.testing.sim.storage import SimStore, unfenced
 
 LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is older than this
+
+JOURNAL_SLACK = 40  # puts are refused at twice the bound; what ends, removes and mounts goes on, a second at a time
 
 
 class World:
@@ -119,6 +122,17 @@ class World:
         bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
         if bulk > bound:
             raise Violation("P6", f"{bulk} bulk batches stand in the store, more than {bound}")
+        explicit = store.range(Range(keys.explicit, prefix_end(keys.explicit), count_only=True)).count
+        bound = 2 * self.plan.ha.journal_batches_max + JOURNAL_SLACK
+        if explicit > bound:
+            raise Violation("P6", f"{explicit} explicit batches stand in the store, more than {bound}")
+
+    def rests_on_one_copy(self) -> bool:
+        """Whether what has left the journal is, or is about to be, on one node's disk only: the stated mode."""
+        floor = self.store.store.range(Range(self.keys.floor)).kvs
+        if floor and unpack(FloorValue, floor[0].value, self.keys.floor).copies == 1:
+            return True
+        return any(node.run is not None and node.run.machine.durable_copies == 1 for node in self.nodes)
 
     # --- the end ---
 
