@@ -175,6 +175,7 @@ class Writer(Caller):
         client = b"%s-%d" % (self.name.encode(), self._puts)
         size = BLOCK * world.clock.random.choice((1, 1, 2, 3))
         writing: list[Writing] = []
+        lenders: set[bytes] = set()
         sent_us = world.clock.now_us
 
         def execute(index: Index, leader_ms: int) -> Answer:
@@ -183,12 +184,13 @@ class Writer(Caller):
             if code is not Code.OK or found is None:
                 return Answer((code, 0), after, hands_out_space=True)
             blocks = blocks_of_object(found)
-            writing.append(Writing(key, found.put_seq, blocks, self.name, _owner_lives(world, found)))
+            lenders.update(_lenders(found))
+            writing.append(Writing(key, found.put_seq, blocks, self.name, _live(world, lenders)))
             wait_for = 0 if "early-space" in world.bugs else after
             return Answer((code, found.put_seq), wait_for, hands_out_space=True, about=after)
 
         def leaving(answer: Answer) -> None:
-            if writing and writing[0].active:
+            if writing and writing[0].active and _live(world, lenders):
                 world.oracle.handed_out(writing[0])
                 # A writer must have given up by the release time, counted from when it sent its request.
                 left_us = int(world.plan.index.put_release_ms * 1000 * 0.97) - (world.clock.now_us - sent_us)
@@ -305,6 +307,7 @@ class Reader(Caller):
         floor_n, changed_n, visible = oracle.shown.get(key, 0), truth.changed.get(key, 0), truth.visible.get(key)
         sent_us = world.clock.now_us
         grants: list[Grant] = []
+        lenders: set[bytes] = set()
 
         def execute(index: Index, leader_ms: int) -> Answer:
             found = index.get(leader_ms, TENANT, key)
@@ -312,12 +315,15 @@ class Reader(Caller):
                 code, after = index.miss(TENANT, key)
                 return Answer(code, 0 if "early-miss" in world.bugs else after, about=after)
             usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
-            until_us = sent_us + usable_us if _owner_lives(world, found) else 0
+            lenders.update(_lenders(found))
+            until_us = sent_us + usable_us
             grants.append(Grant(key, found.put_seq, blocks_of_object(found), until_us, self.name))
             return Answer(Code.OK, found.changed_n)
 
         def leaving(answer: Answer) -> None:
             if grants:
+                if not _live(world, lenders):
+                    grants[0].until_us = 0  # also if the owner died while the answer was held
                 oracle.hit(key, grants[0].put_seq, floor_n, grants[0])
             elif answer.value is Code.NOT_FOUND:
                 oracle.missed(key, answer.after, changed_n, visible)
@@ -337,10 +343,14 @@ class Reader(Caller):
             self.world.oracle.read(grant)
 
 
-def _owner_lives(world: World, found: Object) -> bool:
-    """Whether the process that lends this memory is still the one at that address: else nothing is promised."""
-    alive = {host.spec.id for host in world.hosts}
-    return all(replica.segment.spec.id in alive for replica in found.replicas)
+def _lenders(found: Object) -> set[bytes]:
+    """The segments that an object's memory is in."""
+    return {replica.segment.spec.id for replica in found.replicas}
+
+
+def _live(world: World, lenders: set[bytes]) -> bool:
+    """Whether the processes that lend this memory are still the ones at that address: else nothing is promised."""
+    return lenders <= {host.spec.id for host in world.hosts}
 
 
 def blocks_of_object(found: Object) -> tuple[Block, ...]:
