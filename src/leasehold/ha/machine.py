@@ -20,8 +20,9 @@ from collections.abc import Callable
 
 from leasehold.base import limits
 from leasehold.base.invariants import ensure
+from leasehold.ha.base import Base
 from leasehold.ha.context import FAR_MS, Context, Identity
-from leasehold.ha.effects import ChangeRole, DropLease, NodeEffect, ReadSnapshot, Role
+from leasehold.ha.effects import ChangeRole, DropLease, NodeEffect, Role
 from leasehold.ha.election import Campaign
 from leasehold.ha.events import (
     BufferDrained,
@@ -46,21 +47,17 @@ from leasehold.ha.leading import Leading, Phase
 from leasehold.ha.promotion import Promotion, Ready
 from leasehold.ha.publisher import Publisher
 from leasehold.ha.registration import Registration
-from leasehold.ha.registry import HistoryEntry, NodeValue, SnapshotMark
+from leasehold.ha.registry import HistoryEntry, NodeValue
 from leasehold.ha.right import NEVER_MS
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.snapshots import Snapshots
 from leasehold.ha.watcher import Watcher
 from leasehold.index.index import Index
-from leasehold.index.saving import BadSnapshot
 from leasehold.journal.batch import READS
-from leasehold.journal.snapshot import UnreadableSnapshot, load_snapshot
 
 __all__ = ["Identity", "NodeMachine"]
 
 PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
-REBUILD_PAUSE_MS = 1_000  # between two attempts to rebuild
-REBUILD_SOON_MS = 10_000  # a rebuild so soon after another: what we have ourselves was of no use
 
 
 class NodeMachine:
@@ -83,12 +80,8 @@ class NodeMachine:
         self._publisher: Publisher | None = None
         self._history_count = 0
         self._counts: dict[str, int] = {}  # of the last promotion
-        self._reading = False  # a snapshot was asked for
-        self._read_at_ms = FAR_MS
-        self._read_peer = False  # the next snapshot must come from a peer
+        self._base = Base(ctx)
         self._patience_until_ms = -FAR_MS  # do not campaign before
-        self._pin_n = -1
-        self._rebuilt_ms = -FAR_MS
         self.wake_at_ms = 0
         self.index = ctx.replica.index
         self.durable_n = 0  # the last record known durable
@@ -157,7 +150,7 @@ class NodeMachine:
             case LeaseLost(lease):
                 self._lease_lost(now_ms, lease)
             case Started():
-                self._read_snapshot(now_ms)
+                self._base.read()
             case SnapshotRead():
                 self._snapshot_read(now_ms, event)
             case SnapshotStored(snapshot):
@@ -225,8 +218,7 @@ class NodeMachine:
             self._floor.tick(now_ms)
         if self._publisher is not None:
             self._publisher.tick(now_ms)
-        if now_ms >= self._read_at_ms:
-            self._read_snapshot(now_ms)
+        self._base.tick(now_ms)
         if self.ready:
             self._snapshots.consider(now_ms)
             self._snapshots.tick(now_ms, self.durable_n)
@@ -234,7 +226,7 @@ class NodeMachine:
     def _set_wake(self, now_ms: int) -> None:
         parts = (self._campaign, self._promotion, self._leading, self._floor, self._publisher)
         wakes = [part.wake_at_ms for part in parts if part is not None]
-        wakes += [self._watcher.wake_at_ms, self._registration.wake_at_ms, self._read_at_ms]
+        wakes += [self._watcher.wake_at_ms, self._registration.wake_at_ms, self._base.wake_at_ms]
         if self.ready:
             wakes.append(self._snapshots.wake_at_ms)
         if self.role is Role.STANDBY and self.ctx.view.leader is None and self._may_campaign_at_ms() > now_ms:
@@ -256,10 +248,10 @@ class NodeMachine:
     def _decide_following(self, now_ms: int) -> None:
         replica = self.ctx.replica
         if replica.diverged:
-            self._read_peer = True
+            self._base.wants_peer = True
             self._rebuild(now_ms, replica.diverged)
             return
-        if self._reading or self._read_at_ms != FAR_MS:
+        if self._base.busy:
             return
         if not self._watcher.caught_up:
             if self.role is not Role.FOLLOWER:
@@ -341,7 +333,7 @@ class NodeMachine:
                 mark_epoch=replica.mark.epoch,
                 reads=READS,
                 snapshots=self._snapshots.confirmed,
-                pin_n=self._pin_n,
+                pin_n=self._base.pin_n,
                 set_aside=len(replica.set_aside),
                 rpc=who.rpc,
                 door=who.door,
@@ -454,58 +446,22 @@ class NodeMachine:
         if self._promotion is not None:
             self._promotion.close()
             self._not_promoted(now_ms, reason)
-        if now_ms < self._rebuilt_ms + REBUILD_SOON_MS and self.ctx.view.floor_n > 0:
-            self._read_peer = True  # what we have ourselves was of no use
-        soon = now_ms < self._rebuilt_ms + REBUILD_PAUSE_MS
-        self._rebuilt_ms = now_ms
         self._snapshots.abandon()
         self.ctx.replica.reset()
         self._become(Role.FOLLOWER, f"Rebuilding: {reason.rstrip('.')}.")
-        self._read_at_ms = now_ms + (REBUILD_PAUSE_MS if soon else 0)
+        self._base.again(now_ms)
 
     def _cure(self, now_ms: int, n: int) -> None:
         """A peer's snapshot whose end is past a record that cannot be applied replaces it."""
-        if any(s.low_n >= n for _, s in self._peer_snapshots()):
-            self._read_peer = True
+        if self._base.peer_covers(n):
+            self._base.wants_peer = True
             self._rebuild(now_ms, f"a peer's snapshot is past record {n}")
 
-    def _peer_snapshots(self) -> list[tuple[str, SnapshotMark]]:
-        """Confirmed snapshots of other nodes, the newest last; at equal age the leader's."""
-        view, me = self.ctx.view, self.identity.name
-        leads = view.leader.value.name if view.leader is not None else ""
-        found = [
-            (s.low_n, name == leads, name, s) for name, node in view.nodes.items() if name != me for s in node.snapshots
-        ]
-        return [(name, s) for _, _, name, s in sorted(found, key=lambda one: one[:3])]
-
-    def _read_snapshot(self, now_ms: int) -> None:
-        self._read_at_ms = FAR_MS
-        self._reading = True
-        peer = ""
-        if self._read_peer:
-            peers = self._peer_snapshots()
-            self._pin_n = self.ctx.view.floor_n
-            peer = peers[-1][0] if peers else ""
-        self.ctx.desk.do(ReadSnapshot(peer))
-
     def _snapshot_read(self, now_ms: int, event: SnapshotRead) -> None:
-        if not self._reading:
+        if not self._base.reading:
             return
-        self._reading = False
-        wanted_peer, self._read_peer = self._read_peer, False
-        self._pin_n = -1
-        if event.raw is not None:
-            try:
-                loaded = load_snapshot(event.raw, self.identity.cluster, self.ctx.step)
-                self.ctx.replica.load(loaded, self.ctx.step)
-                if event.source == "disk":
-                    mark = SnapshotMark(loaded.low.n, loaded.end.epoch, loaded.end.n)
-                    self._snapshots.known(now_ms, mark)
-                self.ctx.desk.say(f"Loaded a snapshot from {event.source}: replay goes on after record {loaded.low.n}.")
-            except (UnreadableSnapshot, BadSnapshot) as error:
-                self.ctx.replica.reset()
-                self.ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", grave=True)
-        elif wanted_peer and self.ctx.view.floor_n > 0:
-            self.ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")
+        own = self._base.answered(event)
+        if own is not None:
+            self._snapshots.known(now_ms, own)
         self._become(Role.CATCHING_UP, f"Listing the journal after record {self.ctx.replica.mark.n}.")
         self._watcher.relist(now_ms)
