@@ -56,7 +56,7 @@ class Kit:
         return await self.coord.get_one(self.key(name)) is not None
 
     def names(self, result: RangeResult) -> list[str]:
-        return [kv.key.removeprefix(self.prefix).decode() for kv in result.kvs]
+        return [kv.key.removeprefix(self.prefix).decode(errors="backslashreplace") for kv in result.kvs]
 
     async def refuses(self, call: Awaitable[object], message: str, code: Code) -> StoreError:
         """The call must fail with this very message and code."""
