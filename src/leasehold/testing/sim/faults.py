@@ -40,6 +40,8 @@ class Faults:
             (self._silence_host, 1),
             (self._hold_elections, 1),
         ]
+        if world.plan.unheard:
+            self._kinds.append((self._depose_unheard, 6))
         self._again()
 
     def _again(self) -> None:
@@ -146,6 +148,17 @@ class Faults:
         if self._world.store.up:
             self._world.clock.tell("fault", "somebody deletes the leader key by hand")
             self._world.store.store.execute(DeleteRange(self._world.keys.leader))
+
+    def _depose_unheard(self) -> None:
+        """The key is gone, and the one who held it is not told: its watch is silent, its keep-alives succeed."""
+        leader, store = self._world.leader(), self._world.store
+        if leader is None or not store.up:
+            return
+        name = leader.value.name
+        self._world.clock.tell("fault", f"the leader key is deleted by hand, and the watch of {name} is silent")
+        store.stalled.add(name)
+        self._world.clock.after_ms(self._while_ms(3_000, 12_000), store.stalled.discard, name)
+        store.store.execute(DeleteRange(self._world.keys.leader))
 
     def _switchover(self) -> None:
         node = self._node()

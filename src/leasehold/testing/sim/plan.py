@@ -41,6 +41,7 @@ class Plan:
     index: IndexSettings
     drift: float
     mixed: bool  # nodes are configured with different lease terms and leader TTLs (a rolling change of settings)
+    unheard: bool  # leaders may be deposed without hearing of it: only the fence, or the end of their right, tells them
     store_keeps_expiry: bool  # a restarted store gives leases their remaining time (embedded), or all of it (etcd)
 
 
@@ -87,6 +88,7 @@ def plan_for(seed: int) -> Plan:
         drift=ha.drift,
         store_keeps_expiry=chance.random() < 0.3,
         mixed=chance.random() < 0.2,
+        unheard=chance.random() < 0.25,
     )
 
 
