@@ -128,6 +128,10 @@ class Eviction(Placement):
         self.evicted_bytes += entry.size
         if hint:
             self.hints.append(entry)
+            self.hinted_bytes += entry.size
+            if self.hinted_bytes * 2 > self.total_bytes - self.used_bytes:
+                # Half of what is free would be ghosts to a successor, which could not give it out: tell soon.
+                self.urgent = True
 
     def _place_or_evict(self, now: int, size: int, config: PutConfig) -> tuple[Extent, ...]:
         """Places for an object; if there are none, evict a little and try again, and let a round follow."""

@@ -120,8 +120,10 @@ class Index(Reads, Checking):
     def take_hints(self, limit: int) -> list[tuple[bytes, bytes, int]]:
         """[(tenant, key, put_seq)] of evictions not yet told; bounded, the oldest are dropped."""
         hints = self.hints
-        count = min(limit, len(hints))
-        return [(entry.tenant, entry.key, entry.put_seq) for entry in (hints.popleft() for _ in range(count))]
+        told = [hints.popleft() for _ in range(min(limit, len(hints)))]
+        # What fell out of the bounded queue is not counted any more once the queue is empty.
+        self.hinted_bytes = self.hinted_bytes - sum(entry.size for entry in told) if hints else 0
+        return [(entry.tenant, entry.key, entry.put_seq) for entry in told]
 
     # --- bulk: into a standby ---
 

@@ -95,6 +95,7 @@ class State:
         self.slow_dirty: dict[Object, None] = {}  # those whose every renewal needs more than the hot path does
         self.urgent = False
         self.hints: deque[Object] = deque(maxlen=index_hints_max)
+        self.hinted_bytes = 0  # of what is in `hints`, at least
         # eviction
         self.wheel = Wheel()
         self.soft: deque[Object] = deque()  # soft-pinned objects whose lease has ended
