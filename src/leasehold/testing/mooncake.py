@@ -6,6 +6,7 @@ Clients run in the virtual environment of their wheel, as processes of their own
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -93,6 +94,12 @@ class _Master(ServerProcess):
     def cpu_s(self) -> float:
         """Processor time used so far, by all its threads."""
         return cpu_s(self.pid)
+
+    def kill(self) -> None:
+        """kill -9 of the whole group: an older wheel's `mooncake_master` is a script that starts the real one."""
+        if self.running:
+            os.killpg(self.pid, signal.SIGKILL)
+        super().kill()
 
     def _connects(self) -> bool:
         with socket.socket() as probe:
