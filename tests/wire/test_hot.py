@@ -245,6 +245,24 @@ async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart()
     talk.close()
 
 
+async def test_writers_wait_while_no_owner_of_space_was_heard_of() -> None:
+    """H9: after a failover "no space" was said of memory whose owner only had not pinged yet."""
+    bench = Bench(RELEASES["0.3.13"])
+    bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
+    bench.index.distrust_owners()
+    talk = Talk(bench)
+    await talk.open()
+    talk.ask(1, "PutStart", CLIENT, b"one", 64, bench.config(), T)
+    talk.ask(2, "BatchPutStart", CLIENT, [b"two"], [64], bench.config(), T)
+    talk.ask(3, "UpsertStart", CLIENT, b"three", 64, bench.config(), T)
+    talk.ask(4, "ExistKey", b"no", T)
+    assert await talk.answered(1) == [4]
+    talk.ask(5, "Ping", CLIENT)
+    assert sorted(await talk.answered(5)) == [1, 2, 3, 4, 5]
+    assert [bench.index.lookup(T, key) is not None for key in (b"one", b"two", b"three")] == [True] * 3
+    talk.close()
+
+
 async def test_a_caller_that_removes_too_much_in_vain_waits_its_turn() -> None:
     """H12: each absent key costs a record; one caller's are bounded, the rest wait until those are durable."""
     tide = Tide()

@@ -120,6 +120,10 @@ class Reads(Apply):
         """Whether readers of this object must wait for its owner's first ping (only while `unproven` is not empty)."""
         return any(not replica.segment.proven for replica in found.replicas)
 
+    def space_must_wait(self, native: bool) -> bool:
+        """Whether all space of this kind awaits its owner's first ping: "no space" would be said without knowing."""
+        return not self.placeable[native] and any(self.segments[each].native == native for each in self.unproven)
+
     def get_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes) -> tuple[Code, list[Object], int]:
         """All readable objects whose key contains a match, leases extended. A list shows everything decided so far."""
         try:

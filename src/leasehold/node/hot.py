@@ -257,10 +257,13 @@ class HotPaths:
     def _start(self, name: str, begin: Starter) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        gate, send, failures = self._gate, self._leaving.send, self._failures
+        gate, send, failures, index = self._gate, self._leaving.send, self._failures, self._index
         vector, good = self._writer.vector, front[1] + b"\x01"
 
-        def start(connection: Connection, seq: int, body: bytes) -> bytes | None:
+        def start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
+            if index.unproven and index.space_must_wait(native=False):
+                wait_for_owner(connection, seq, partial(start, connection, seq, body), until_s)
+                return None
             (client, key, size), _, at, width = read(body)
             config, tenant = configs(body, at, width)
             chosen = config.for_one
@@ -280,9 +283,12 @@ class HotPaths:
     def _batch_start(self, name: str, begin: Starter) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        send = self._leaving.send
+        send, index = self._leaving.send, self._index
 
-        def batch_start(connection: Connection, seq: int, body: bytes) -> bytes | None:
+        def batch_start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
+            if index.unproven and index.space_must_wait(native=False):
+                wait_for_owner(connection, seq, partial(batch_start, connection, seq, body), until_s)
+                return None
             (client, keys, sizes), _, at, width = read(body)
             config, tenant = configs(body, at, width)
             chosen = config.for_many(len(keys)) if len(keys) == len(sizes) else Code.BAD_PARAMS

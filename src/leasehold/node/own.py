@@ -37,8 +37,12 @@ class OwnCalls:
         }
 
     def _starting(self, method: Method[Start, Started], begin: Begin) -> Handler:
-        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
-            value, after = self._start(method.unpack_request(body), begin)
+        def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
+            request = method.unpack_request(body)
+            if self._index.unproven and self._index.space_must_wait(request.native):
+                wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s)
+                return None
+            value, after = self._start(request, begin)
             frame = response(seq, method.pack_answer(value))
             return self._leaving.send(connection, seq, frame, after, True)
 
