@@ -303,8 +303,8 @@ class Engine:
             self._settled = self._group
             self.durable_revision = group.revision if self._log is not None else self.store.revision
             self._tell()
-            if self._asleep_until_ms and (self._waiters or self.closed):
-                self._wakeup.notify()
+            # Whoever was roused during the write went back to sleep without a time to wake: it has to look again.
+            self._rouse(self._waiters or self.closed)
         _release(group.waiters, None)
         return True
 
