@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -19,7 +17,7 @@ from leasehold.base.errors import LeaseholdError, UnknownOutcome
 from leasehold.cache.client import Client
 from leasehold.cache.settings import ClientSettings
 from leasehold.testing.checkers import Operation
-from leasehold.testing.ports import free_ports
+from leasehold.testing.ports import free_ports, listens
 from leasehold.testing.process import ServerProcess
 
 Note = Callable[[str, Operation], None]
@@ -32,27 +30,11 @@ class CacheProcess(ServerProcess):
         self.port = free_ports(1)[0]
         self.address = f"127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "leasehold", "cache", "serve", "--listen", self.address, *arguments]
-        super().__init__(name, command, log_path=folder / f"{name}.log", probe=self._listens)
+        super().__init__(name, command, log_path=folder / f"{name}.log", probe=lambda: listens(self.port))
 
     def offices(self) -> int:
         """How often it has taken office, as far as its log says."""
         return self.log_path.read_text(errors="replace").count("cache authority is in office")
-
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
 
 
 class ClientProcess(ServerProcess):

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from leasehold.testing.node import NodeProcess
-from leasehold.testing.ports import free_ports
+from leasehold.testing.ports import free_ports, listens
 from leasehold.testing.process import MissingServer, ServerProcess, wait_until
 
 NEWEST = "0.3.13.post1"
@@ -85,7 +83,9 @@ class _Master(ServerProcess):
     def __init__(self, name: str, argv: Sequence[str], rpc_port: int, env: Mapping[str, str] | None = None) -> None:
         self.rpc_port = rpc_port
         self._directory = tempfile.TemporaryDirectory(prefix="leasehold-mooncake-")
-        super().__init__(name, argv, log_path=Path(self._directory.name) / "log", probe=self._connects, env=env)
+        super().__init__(
+            name, argv, log_path=Path(self._directory.name) / "log", probe=lambda: listens(rpc_port), env=env
+        )
 
     @property
     def rpc(self) -> str:
@@ -101,18 +101,10 @@ class _Master(ServerProcess):
             os.killpg(self.pid, signal.SIGKILL)
         super().kill()
 
-    def _connects(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.rpc_port)) == 0
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
+        super().__exit__(kind, error, trace)
         self._directory.cleanup()
 
 

@@ -23,6 +23,15 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def listens(port: int) -> bool:
+    """Whether somebody takes connections on this port of loopback."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

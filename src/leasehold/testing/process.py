@@ -9,6 +9,8 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from leasehold.base.errors import LeaseholdError
 
@@ -124,6 +126,15 @@ class ServerProcess:
         """kill -9, then start again on the same data."""
         self.kill()
         self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
 
     def log_tail(self, lines: int = 20) -> str:
         if not self.log_path.exists():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import MissingServer, ServerProcess
@@ -35,12 +33,3 @@ class RedisProcess(ServerProcess):
                 return sock.recv(16).startswith(b"+PONG")
         except OSError:
             return False
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()

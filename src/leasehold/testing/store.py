@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
-from leasehold.testing.ports import free_ports
+from leasehold.testing.ports import free_ports, listens
 from leasehold.testing.process import ServerProcess
 
 
@@ -29,7 +27,10 @@ class StoreProcess(ServerProcess):
         self.port = free_ports(1)[0]
         command = [sys.executable, "-m", "leasehold", "store", "--listen", self.endpoint, "--data", str(self.data_dir)]
         super().__init__(
-            "leasehold store", command + list(arguments), log_path=folder / "store.log", probe=self._listens
+            "leasehold store",
+            command + list(arguments),
+            log_path=folder / "store.log",
+            probe=lambda: listens(self.port),
         )
 
     @property
@@ -40,20 +41,9 @@ class StoreProcess(ServerProcess):
     def url(self) -> str:
         return f"etcd://{self.endpoint}"
 
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
+        super().__exit__(kind, error, trace)
         if self._owned:
             self._owned.cleanup()
