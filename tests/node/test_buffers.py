@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.base.errors import Unavailable
-from leasehold.node.buffer.disk import BufferFull, DiskBuffer
+from leasehold.node.buffer.disk import Aside, BufferFull, DiskBuffer
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
@@ -61,7 +61,7 @@ async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server
         await old.push(5, 6, b"late")
     await new.push(8, 9, b"mine")
     assert await new.drain(before_epoch=8) == [b"one", b"two"], "draining twice shows the same"
-    await new.drop_before(8)
+    await new.drop(5)
     assert await new.drain(before_epoch=8) == []
     assert await new.drain(before_epoch=9) == [b"mine"]
     await old.close()
@@ -75,6 +75,35 @@ async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> 
     await buffer.forget(5, 4)
     assert await buffer.drain(before_epoch=6) == [b"6"]
     await buffer.close()
+
+
+async def test_what_is_set_aside_in_redis_stays_counts_and_can_be_read(redis_server: RedisProcess) -> None:
+    buffer = RedisBuffer(redis_server.url, "aside")
+    await buffer.push(5, 1, b"one")
+    await buffer.push(5, 4, b"two")
+    ((epoch, frames),) = await buffer.left(before_epoch=8)
+    assert (epoch, frames) == (5, [(1, b"one"), (4, b"two")])
+    for _ in range(2):  # a settling that was cut short does it again
+        await buffer.set_aside(5, frames[1:])
+    await buffer.drop(5)
+    assert await buffer.left(before_epoch=8) == []
+    assert await buffer.aside() == Aside(batches=1, bytes=3)
+    assert await buffer.read_aside() == [(4, b"two")]
+    await buffer.close()
+
+
+def test_what_is_set_aside_on_the_disk_counts_as_held(tmp_path: Path) -> None:
+    """P6: with too much of it acknowledgements wait for the store, and nothing is deleted to make room."""
+    buffer = DiskBuffer(tmp_path, bytes_max=100)
+    buffer.push(7, 1, b"x" * 60)
+    path = buffer.set_aside(7, list(buffer.read(7)))
+    buffer.drop(7)
+    assert buffer.epochs() == []
+    assert buffer.aside() == Aside(batches=1, bytes=path.stat().st_size)
+    with pytest.raises(BufferFull):
+        DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
+    path.unlink()
+    DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
 
 
 async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisProcess) -> None:

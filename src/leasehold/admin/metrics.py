@@ -56,6 +56,8 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
         ("journal_bytes", "their size", status.journal_bytes),
         ("journal_full", "1 while puts are refused because the journal is at its bound (P6)", status.journal_full),
         ("set_aside_records", "records that could not be applied", status.set_aside),
+        ("buffer_waiting_bytes", "acknowledged by earlier runs, not yet in the journal", status.buffer_waiting_bytes),
+        ("buffer_aside_batches", "acknowledged batches that were set aside", status.buffer_aside_batches),
         ("paused", "1 while nobody may campaign", status.paused),
         ("connections", "open client connections", status.connections),
         ("held_answers", "answers that wait until what they show is durable (P1)", status.held_answers),

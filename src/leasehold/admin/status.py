@@ -49,6 +49,8 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     journal_batches: int = 0  # as this node knows it
     journal_bytes: int = 0
     journal_full: bool = False  # the journal is at its bound: puts are refused
+    buffer_waiting_bytes: int = 0  # acknowledged by earlier runs of this node, and not yet known to be in the journal
+    buffer_aside_batches: int = 0  # acknowledged, and no longer to be attached: set aside for a person
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
     counters: dict[str, int] = {}

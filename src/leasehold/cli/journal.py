@@ -1,10 +1,11 @@
-"""`leasehold journal show`: what stands in the journal."""
+"""`leasehold journal show`: what stands in the journal; `journal aside`: what could not be attached to it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 import msgspec
@@ -16,6 +17,7 @@ from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, d
 from leasehold.journal.fenced import slot_key
 from leasehold.journal.show import describe, plain
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
+from leasehold.node.buffer.disk import ASIDE, read_frames
 
 PAGE_KEYS = 64
 
@@ -50,12 +52,39 @@ async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_j
         start = root if bulk else await _batch_with(coord, keys, first_n)
         shown = 0
         async for kv in _pages(coord, start, prefix_end(root)):
-            _print(kv, first_n, bulk, as_json)
+            _print(kv.key.decode(), kv.value, first_n, bulk=bulk, as_json=as_json)
             shown += 1
             if shown == limit:
                 break
         if not shown:
             click.echo("the journal is empty", err=True)
+
+
+@journal.command()
+@cluster_option
+@click.option("--data-dir", default="leasehold-data/node", show_default=True, help="as the node was told")
+@click.option("--buffer", default="disk", show_default=True, help="as the node was told: disk, or redis://HOST:PORT")
+@click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
+def aside(cluster: str, data_dir: str, buffer: str, as_json: bool) -> None:
+    """Print what was acknowledged (durability `buffered`), could not be attached to the journal, and was set aside."""
+    if buffer == "disk":
+        for path in sorted((Path(data_dir) / "buffer").glob(f"*{ASIDE}")):
+            click.echo(f"{path}:", err=True)
+            for _, raw in read_frames(path):
+                _print(path.name, raw, 0, bulk=False, as_json=as_json)
+    else:
+        for _, raw in asyncio.run(_read_redis(buffer, cluster)):
+            _print("Redis", raw, 0, bulk=False, as_json=as_json)
+
+
+async def _read_redis(url: str, cluster: str) -> list[tuple[int, bytes]]:
+    from leasehold.node.buffer.redis import RedisBuffer  # only who uses it waits for its import
+
+    buffer = RedisBuffer(url, cluster)
+    try:
+        return await buffer.read_aside()
+    finally:
+        await buffer.close()
 
 
 async def _batch_with(coord: Coord, keys: Keys, n: int) -> bytes:
@@ -75,14 +104,14 @@ async def _pages(coord: Coord, start: bytes, end: bytes) -> AsyncIterator[KeyVal
         start = found.kvs[-1].key + b"\0"
 
 
-def _print(kv: KeyValue, first_n: int, bulk: bool, as_json: bool) -> None:
+def _print(where: str, raw: bytes, first_n: int, *, bulk: bool, as_json: bool) -> None:
     try:
-        batch: ExplicitBatch | BulkBatch = decode_bulk(kv.value) if bulk else decode_explicit(kv.value)
+        batch: ExplicitBatch | BulkBatch = decode_bulk(raw) if bulk else decode_explicit(raw)
     except UnreadableBatch as error:
-        click.echo(f"{kv.key.decode()}: cannot be read: {error}")
+        click.echo(f"{where}: cannot be read: {error}")
         return
     if as_json:
-        click.echo(msgspec.json.encode({"key": kv.key.decode(), "batch": _jsonable(batch)}))
+        click.echo(msgspec.json.encode({"key": where, "batch": _jsonable(batch)}))
         return
     when = datetime.fromtimestamp(batch.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     if isinstance(batch, BulkBatch):

@@ -78,6 +78,16 @@ def worries(everything: Everything) -> list[str]:
                 f"{status.name} has set {status.set_aside} records aside and does not campaign: "
                 "a peer's snapshot cures it"
             )
+        if status.buffer_waiting_bytes:
+            found.append(
+                f"{status.name} has {format_bytes(status.buffer_waiting_bytes)} of acknowledged records on its disk "
+                "that are not in the journal yet: they are written as soon as the store takes them"
+            )
+        if status.buffer_aside_batches:
+            found.append(
+                f"{status.name} has set {status.buffer_aside_batches} acknowledged batches aside that no longer fit "
+                "the journal: see `leasehold journal aside`, and docs/operations.md"
+            )
         for other, count in status.other_releases.items():
             found.append(f"{other}, on a port for another release ({count} requests): give it --rpc-compat")
     return found

@@ -67,7 +67,7 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The store has answered: the reaped run's leader key is gone, or never was."""
+    """The reaped run's leader key is gone, or never was; or its lease must have ended: another worker may start."""
 
     run: str
     was_leader: bool
@@ -116,7 +116,8 @@ class AskToStop:
 class Release:
     """Give up the leader key if this run holds it, with the note in the same transaction.
 
-    Only ever issued after `Reaped`. Repeat until the store has answered, then say `Released`.
+    Only ever issued after `Reaped`. Repeat until the store has answered, or for so long that the lease must have
+    ended; then say `Released`. While the buffer on the disk holds what that run acknowledged, repeat even longer.
     """
 
     run: str

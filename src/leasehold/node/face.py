@@ -59,6 +59,10 @@ class Face:
             journal_batches=machine.ctx.replica.ledger.batches,
             journal_bytes=machine.ctx.replica.ledger.bytes,
             journal_full=machine.index.journal_full,
+            buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
+                machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
+            ),
+            buffer_aside_batches=node.keeping.settling.aside.batches,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             counters=self._counters(),

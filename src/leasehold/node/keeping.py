@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from leasehold.base.errors import LeaseholdError, SettingError
+from leasehold.coord.api import Coord
 from leasehold.ha.effects import DrainBuffer, ForgetBuffer, PushBuffer, ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import BufferDrained, BufferFailed, BufferPushed, NodeEvent
+from leasehold.ha.keys import Keys
 from leasehold.node.buffer.disk import DiskBuffer
+from leasehold.node.buffer.settling import Settling
 from leasehold.node.settings import NodeConfig
 from leasehold.node.snapshots import SnapshotFiles
 from leasehold.runtime.tasks import TaskSet
@@ -26,7 +29,7 @@ Tell = Callable[[NodeEvent], None]
 class Keeping:
     """Implements `driver.Keeper`."""
 
-    def __init__(self, config: NodeConfig, tell: Tell, admin_of: Callable[[str], str]) -> None:
+    def __init__(self, config: NodeConfig, coord: Coord, tell: Tell, admin_of: Callable[[str], str]) -> None:
         folder = Path(config.node.data_dir)
         self._tell = tell
         self._tasks = TaskSet()
@@ -44,12 +47,20 @@ class Keeping:
             self._redis = RedisBuffer(where, config.node.cluster)
         else:
             raise SettingError(f"buffer = {where!r}: `disk` or redis://HOST:PORT is wanted")
+        self.settling = Settling(coord, Keys(config.node.cluster, config.node.prefix), self._disk, self._redis)
 
     async def close(self) -> None:
         await self._tasks.close()
         await self.snapshots.close()
         if self._redis is not None:
             await self._redis.close()
+
+    def settle(self, epoch: int, *, leads: bool) -> None:
+        """About once a second: `epoch` has begun, so what earlier ones left in the buffer can be judged.
+
+        Beside the line: it waits for the store, and concerns epochs to which nobody pushes any more.
+        """
+        self._tasks.start(self.settling.settle(epoch, leads=leads))
 
     def read_snapshot(self, effect: ReadSnapshot) -> None:
         self.snapshots.read(effect)

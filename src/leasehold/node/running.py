@@ -60,7 +60,7 @@ class RunningNode:
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
         self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
         self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
-        self.keeping = Keeping(config, self._tell, self._admin_of)
+        self.keeping = Keeping(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,
             coord,
@@ -177,6 +177,8 @@ class RunningNode:
 
     def _every_second(self) -> None:
         self.gate.overdue()
+        if self.machine.ready:
+            self.keeping.settle(self.machine.epoch, leads=self.machine.role is Role.PRIMARY)
         self._timers["second"] = self._loop.call_later(OVERDUE_CHECK_S, self._every_second)
 
 

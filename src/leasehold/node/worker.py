@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -28,6 +29,7 @@ from leasehold.runtime import log as logs
 
 log = structlog.get_logger("leasehold.worker")
 
+GIVE_UP_S = 5.0
 FAILED = 70  # exit status: an invariant is broken, the state must not be used on
 
 
@@ -64,7 +66,9 @@ async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str
         return
     keys = Keys(config.node.cluster, config.node.prefix)
     for run in runs:
-        await release(coord, keys, run, how, give_up_s=5.0)
+        with contextlib.suppress(TimeoutError):  # then its lease ends it
+            async with asyncio.timeout(GIVE_UP_S):
+                await release(coord, keys, run, how)
 
 
 def main() -> None:

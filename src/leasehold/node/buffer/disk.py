@@ -1,22 +1,27 @@
 """The buffer on the disk: appended to before a batch is sent, by epoch, in files of a few MiB each.
 
 It outlives the process, not the host: a write in the page cache is enough for that, and no fsync is waited for.
-The guardian drains it before it gives up the dead worker's key.
+The guardian drains it before it gives up the dead worker's key. What was acknowledged and can no longer be attached
+(another epoch has begun) is set aside in a file of its own, never deleted: that is a person's decision.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from leasehold.base.errors import LeaseholdError
 from leasehold.base.limits import MIB
 
 BUFFER_BYTES_MAX: Final = 256 * MIB
 FILE_BYTES: Final = 4 * MIB
+ASIDE: Final = ".aside"
 _FRAME: Final = struct.Struct("<QII")  # last record's number, length, checksum
 
 
@@ -24,8 +29,18 @@ class BufferFull(LeaseholdError):
     """The buffer holds as much as it may: acknowledgements wait for the store until it has taken some."""
 
 
+class Aside(Struct, frozen=True):
+    """What was set aside and waits for a person: batches, and their bytes on the disk."""
+
+    batches: int = 0
+    bytes: int = 0
+
+
 class DiskBuffer:
-    """Batches by epoch, in the order of their numbers. A file is `EPOCH-FIRST.buffer`."""
+    """Batches by epoch, in the order of their numbers. A file is `EPOCH-FIRST.buffer`.
+
+    What is set aside counts as held: with too much of it `buffered` waits for the store, as `sync` does (P6).
+    """
 
     def __init__(self, folder: Path, bytes_max: int = BUFFER_BYTES_MAX, file_bytes: int = FILE_BYTES) -> None:
         self._folder = folder
@@ -34,18 +49,19 @@ class DiskBuffer:
         self._epoch = -1
         self._files: list[tuple[Path, int, int]] = []  # of this run's epoch: (path, bytes, last number in it)
         folder.mkdir(parents=True, exist_ok=True)
+        self._aside_bytes = self.aside().bytes
 
     def push(self, epoch: int, last_n: int, batch: bytes) -> None:
         """Append one finished batch."""
         if epoch != self._epoch:
             self._epoch, self._files = epoch, []
-        held = sum(size for _, size, _ in self._files)
+        held = sum(size for _, size, _ in self._files) + self._aside_bytes
         if held + len(batch) > self._bytes_max:
             raise BufferFull(f"the buffer on the disk holds {held} bytes: the store has to take some first")
         if not self._files or self._files[-1][1] >= self._file_bytes:
             self._files.append((self._folder / f"{epoch:020d}-{last_n:020d}.buffer", 0, 0))
         path, size, _ = self._files[-1]
-        frame = _FRAME.pack(last_n, len(batch), zlib.crc32(batch)) + batch
+        frame = _frame(last_n, batch)
         with path.open("ab") as file:
             file.write(frame)
         self._files[-1] = (path, size + len(frame), last_n)
@@ -58,22 +74,60 @@ class DiskBuffer:
     def epochs(self) -> list[int]:
         return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob("*.buffer")})
 
+    def bytes_left(self, led_epoch: int | None) -> int:
+        """What is here of other epochs than the one led now."""
+        paths = (path for old in self.epochs() if old != led_epoch for path in self._paths(old))
+        return sum(path.stat().st_size for path in paths)
+
     def read(self, epoch: int) -> Iterator[tuple[int, bytes]]:
         """(last record's number, batch) for every whole frame; a torn end was never acknowledged."""
         for path in self._paths(epoch):
-            data, at = path.read_bytes(), 0
-            while at + _FRAME.size <= len(data):
-                last_n, length, checksum = _FRAME.unpack_from(data, at)
-                batch = data[at + _FRAME.size : at + _FRAME.size + length]
-                if len(batch) < length or zlib.crc32(batch) != checksum:
-                    return
-                yield last_n, batch
-                at += _FRAME.size + length
+            yield from read_frames(path)
 
     def drop(self, epoch: int) -> None:
         """That epoch is over, and what it left is attached or set aside."""
         for path in self._paths(epoch):
             path.unlink(missing_ok=True)
 
+    def set_aside(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> Path:
+        """Keep these batches of an epoch that is over for a person. Doing it twice makes the same file."""
+        path = self._folder / f"{epoch:020d}-{frames[0][0]:020d}-{len(frames)}{ASIDE}"
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            for last_n, batch in frames:
+                file.write(_frame(last_n, batch))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        self._aside_bytes = self.aside().bytes
+        return path
+
+    def aside(self) -> Aside:
+        """How much is set aside in this folder."""
+        found = list(self._folder.glob(f"*{ASIDE}"))
+        return Aside(sum(_batches_in(path) for path in found), sum(path.stat().st_size for path in found))
+
     def _paths(self, epoch: int) -> list[Path]:
         return sorted(self._folder.glob(f"{epoch:020d}-*.buffer"))
+
+
+def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(last record's number, batch) for every whole frame of a file, a buffer's or one set aside."""
+    data, at = path.read_bytes(), 0
+    while at + _FRAME.size <= len(data):
+        last_n, length, checksum = _FRAME.unpack_from(data, at)
+        batch = data[at + _FRAME.size : at + _FRAME.size + length]
+        if len(batch) < length or zlib.crc32(batch) != checksum:
+            return
+        yield last_n, batch
+        at += _FRAME.size + length
+
+
+def _frame(last_n: int, batch: bytes) -> bytes:
+    return _FRAME.pack(last_n, len(batch), zlib.crc32(batch)) + batch
+
+
+def _batches_in(path: Path) -> int:
+    """The count is in the name, so that a status need not read files; a name given by hand counts as one."""
+    count = path.stem.rpartition("-")[2]
+    return int(count) if path.stem.count("-") == 2 and count.isdigit() else 1

@@ -7,20 +7,23 @@ cannot grow behind its back (schedule 21, H6). Then it reads what is there.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import redis.asyncio
 from redis.exceptions import RedisError
 
 from leasehold.base.errors import PeerError, Unavailable
+from leasehold.node.buffer.disk import Aside
 
 _NUMBER: Final = struct.Struct("<Q")
 
-# KEYS: list of the epoch, seal, set of epochs.  ARGV: epoch, frame, bytes at most.
+# KEYS: list of the epoch, seal, set of epochs, what is set aside.  ARGV: epoch, frame, batches and lists at most.
 _PUSH: Final = """
 local sealed = tonumber(redis.call('GET', KEYS[2]) or '0')
 if tonumber(ARGV[1]) <= sealed then return 'sealed' end
 if redis.call('LLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 'full' end
+if redis.call('HLEN', KEYS[4]) >= tonumber(ARGV[4]) then return 'aside' end
 redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('ZADD', KEYS[3], ARGV[1], ARGV[1])
 return 'pushed'
@@ -34,6 +37,7 @@ if tonumber(ARGV[1]) > sealed then redis.call('SET', KEYS[1], ARGV[1]) end
 return redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[1])
 """
 BATCHES_MAX: Final = 10_000
+ASIDE_EPOCHS_MAX: Final = 64
 
 
 class Sealed(PeerError):
@@ -57,15 +61,18 @@ class RedisBuffer:
     async def push(self, epoch: int, last_n: int, batch: bytes) -> None:
         if epoch != self._epoch:
             self._epoch, self._pushed = epoch, []
-        keys = (self._list(epoch), f"{self._root}:sealed", f"{self._root}:epochs")
+        keys = (self._list(epoch), f"{self._root}:sealed", f"{self._root}:epochs", f"{self._root}:aside")
+        bounds = (BATCHES_MAX, ASIDE_EPOCHS_MAX)
         try:
-            answer = await self._redis.eval(_PUSH, 3, *keys, epoch, _NUMBER.pack(last_n) + batch, BATCHES_MAX)
+            answer = await self._redis.eval(_PUSH, 4, *keys, epoch, _NUMBER.pack(last_n) + batch, *bounds)
         except RedisError as error:
             raise Unavailable(f"Redis: {error}") from None
         if answer == b"sealed":
             raise Sealed(f"epoch {epoch} is sealed: another node leads")
         if answer == b"full":
             raise Unavailable(f"Redis holds {BATCHES_MAX} batches already: the store has to take some first")
+        if answer == b"aside":
+            raise Unavailable(f"batches of {ASIDE_EPOCHS_MAX} epochs are set aside in Redis: look at them first")
         self._pushed.append(last_n)
 
     async def forget(self, epoch: int, last_n: int) -> None:
@@ -81,22 +88,63 @@ class RedisBuffer:
 
     async def drain(self, before_epoch: int) -> list[bytes]:
         """Seal every epoch before, then all their batches, by epoch and number."""
+        return [batch for _, frames in await self.left(before_epoch) for _, batch in frames]
+
+    async def left(self, before_epoch: int) -> list[tuple[int, list[tuple[int, bytes]]]]:
+        """Seal every epoch before; for each that left something, (last record's number, batch) in order."""
         try:
             epochs = await self._redis.eval(_SEAL, 2, f"{self._root}:sealed", f"{self._root}:epochs", before_epoch - 1)
-            frames = [frame for epoch in epochs for frame in await self._redis.lrange(self._list(int(epoch)), 0, -1)]
+            found = [(int(epoch), await self._redis.lrange(self._list(int(epoch)), 0, -1)) for epoch in epochs]
         except RedisError as error:
             raise Unavailable(f"Redis: {error}") from None
-        return [frame[_NUMBER.size :] for frame in frames]
+        return [(epoch, [_split(frame) for frame in frames]) for epoch, frames in found]
 
-    async def drop_before(self, epoch: int) -> None:
-        """The old epochs' batches are attached or set aside: let them go."""
+    async def set_aside(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> str:
+        """Keep these batches of an epoch that is over for a person: in a list of their own, which never ends by itself.
+
+        Twice makes the same list: it replaces what stands there.
+        """
+        name = f"{self._root}:aside:{epoch}"
         try:
-            old = await self._redis.zrangebyscore(f"{self._root}:epochs", "-inf", f"({epoch}")
-            for each in old:
-                await self._redis.delete(self._list(int(each)))
-            await self._redis.zremrangebyscore(f"{self._root}:epochs", "-inf", f"({epoch}")
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.delete(name)
+                pipe.rpush(name, *(_NUMBER.pack(last_n) + batch for last_n, batch in frames))
+                pipe.hset(f"{self._root}:aside", str(epoch), f"{len(frames)} {sum(len(raw) for _, raw in frames)}")
+                await pipe.execute()
+        except RedisError as error:
+            raise Unavailable(f"Redis: {error}") from None
+        return name
+
+    async def read_aside(self) -> list[tuple[int, bytes]]:
+        """Everything that is set aside, by epoch and number: (last record's number, batch)."""
+        try:
+            epochs = sorted(int(epoch) for epoch in await self._redis.hkeys(f"{self._root}:aside"))
+            lists = [await self._redis.lrange(f"{self._root}:aside:{epoch}", 0, -1) for epoch in epochs]
+        except RedisError as error:
+            raise Unavailable(f"Redis: {error}") from None
+        return [_split(frame) for frames in lists for frame in frames]
+
+    async def aside(self) -> Aside:
+        """How much is set aside, as noted beside the lists; who has taken a list away deletes its field as well."""
+        try:
+            noted = await self._redis.hvals(f"{self._root}:aside")
+        except RedisError as error:
+            raise Unavailable(f"Redis: {error}") from None
+        pairs = [line.split() for line in noted]
+        return Aside(sum(int(batches) for batches, _ in pairs), sum(int(size) for _, size in pairs))
+
+    async def drop(self, epoch: int) -> None:
+        """That epoch's batches are attached or set aside: let them go."""
+        try:
+            await self._redis.delete(self._list(epoch))
+            await self._redis.zrem(f"{self._root}:epochs", epoch)
         except RedisError as error:
             raise Unavailable(f"Redis: {error}") from None
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+
+def _split(frame: bytes) -> tuple[int, bytes]:
+    """(last record's number, batch) of an entry."""
+    return _NUMBER.unpack_from(frame)[0], frame[_NUMBER.size :]

@@ -20,6 +20,7 @@ from leasehold.runtime.clock import wall_us
 log = structlog.get_logger("leasehold.guardian")
 
 RETRY_PAUSE_S: Final = 0.1
+RETRY_PAUSE_MAX_S: Final = 0.5  # a restarted store gives the lease its term again: that must not be slept through
 CALL_TIMEOUT_S: Final = 2.0
 OnLeader = Callable[[LeaderValue | None], None]
 
@@ -47,28 +48,47 @@ def _value(kv: KeyValue) -> LeaderValue:
     return unpack(LeaderValue, kv.value, kv.key)
 
 
-async def release(
-    coord: Coord, keys: Keys, run: str, how: str, give_up_s: float, buffer: DiskBuffer | None = None
-) -> bool:
+async def release(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None = None) -> bool:
     """Delete the leader key if the reaped `run` holds it; True if it did. Only after waitpid has returned it.
 
-    What the run left in the buffer on the disk is written first: it was acknowledged.
+    What the run left in the buffer on the disk is written first: it was acknowledged. If it cannot be, because the
+    key is another's already, it stays there: whoever of this node leads next attaches it, or sets it aside.
 
-    Repeating is safe whatever became of an answer: what is deleted is the key of exactly that run, at its create
-    revision. After `give_up_s` the lease has done the same.
+    Tries until the store has answered; the caller sets a limit, if there is to be one. Repeating is safe whatever
+    became of an answer: what is deleted is the key of exactly that run, at its create revision.
     """
-    try:
-        async with asyncio.timeout(give_up_s):
-            while True:
-                try:
-                    return await _release_once(coord, keys, run, how, buffer)
-                except Exception as error:  # whatever it is: the next worker is started only after this has ended
-                    kind = type(error).__name__
-                    log.warning("the dead worker's key cannot be given up yet", error=str(error), kind=kind)
-                await asyncio.sleep(RETRY_PAUSE_S)
-    except TimeoutError:
-        log.warning("the dead worker's key was not given up: the store did not answer; its lease ends it")
-        return False
+    pause_s = RETRY_PAUSE_S
+    while True:
+        try:
+            return await _release_once(coord, keys, run, how, buffer)
+        except Exception as error:  # whatever it is: what was acknowledged depends on this task
+            log.warning(
+                "the dead worker's key cannot be given up yet: trying again",
+                error=str(error),
+                kind=type(error).__name__,
+                waiting_bytes=buffer.bytes_left(None) if buffer is not None else 0,
+            )
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
+
+
+async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> None:
+    """At a guardian's start: what an earlier guardian's worker acknowledged, if its key still stands.
+
+    Nobody has reaped that worker, so its key is not given up; but its own bytes, in their order, under its own fence
+    may be written by anybody. (Its guardian was killed, and is back before the lease has ended.)
+    """
+    pause_s = RETRY_PAUSE_S
+    while buffer.epochs():
+        try:
+            kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
+            if kv is not None and kv.create_revision in buffer.epochs():
+                await _drain(coord, keys, buffer, kv.create_revision, kv.lease)
+            return
+        except Exception as error:  # as above
+            log.warning("what is left in the buffer cannot be written yet", error=str(error), kind=type(error).__name__)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
 
 
 async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None) -> bool:
@@ -79,18 +99,19 @@ async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: Di
     if value.run != run:
         return False
     epoch = kv.create_revision
-    if buffer is not None and epoch in buffer.epochs():
-        await _drain(coord, keys, buffer, epoch, kv.lease)
+    attached = buffer is not None and epoch in buffer.epochs() and await _drain(coord, keys, buffer, epoch, kv.lease)
     note = EndNote(name=value.name, run=run, cause="reaped", detail=how, wall_us=wall_us())
     txn = end_epoch(keys, epoch, note)
     await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
-    if buffer is not None:
-        buffer.drop(epoch)
+    if buffer is not None and attached:
+        buffer.drop(epoch)  # else the next worker judges it, when another epoch has begun
     return True
 
 
-async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int) -> None:
+async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int) -> bool:
     """Write what the dead worker had acknowledged and not yet sent, under its own fence, byte for byte.
+
+    True if all of it is in the journal now.
 
     The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written.
     """
@@ -104,16 +125,17 @@ async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease
                 continue
             batch = decode_explicit(raw)
             if batch.prev_n != tail_n:
-                log.error("a buffered batch does not follow the journal's tail: it is set aside", n=batch.first_n)
-                return
+                log.error("a buffered batch does not follow the journal's tail: it will be set aside", n=batch.first_n)
+                return False
             writer = FencedWriter(keys.leader, epoch)
             txn = writer.write(coord.now_ms(), slot_key(keys.explicit, batch.first_n), raw)
             result = await coord.txn(txn.compare, txn.success, txn.failure, timeout_s=CALL_TIMEOUT_S)
             if writer.judge(result) is not Fate.WRITTEN:
-                log.error("the dead worker's epoch is over: what was only in its buffer is lost", n=batch.first_n)
-                return
+                log.error("the dead worker's epoch is over: its buffer cannot be attached any more", n=batch.first_n)
+                return False
             tail_n = last_n
             log.info("a batch from the buffer is in the journal", records=len(batch.records), n=last_n)
+        return True
     finally:
         kept.close()
 

@@ -42,7 +42,7 @@ from leasehold.node.boot import Boot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import door as doors
 from leasehold.node.guardian.child import Child, spawn
-from leasehold.node.guardian.leadership import follow_leader, release
+from leasehold.node.guardian.leadership import drain_left_behind, follow_leader, release
 from leasehold.node.settings import NodeConfig, parse_compat, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.clock import BootClock
@@ -52,6 +52,7 @@ log = structlog.get_logger("leasehold.guardian")
 
 TICK_S = 0.1
 BACKLOG = 1024
+LEFT_ON_DISK = "the buffer on the disk still holds acknowledged records"
 
 
 class Guardian:
@@ -113,6 +114,8 @@ class Guardian:
         if self._remote:
             self._coord = await connect(self._config.node.coord)
             self._tasks.start(follow_leader(self._coord, self._keys, self._on_leader))
+            if (buffer := self._buffer()) is not None:
+                self._tasks.start(drain_left_behind(self._coord, self._keys, buffer))
         self._refuse_at_door(True)
         self._tell(Start())
         try:
@@ -129,6 +132,8 @@ class Guardian:
             self._child.kill()
         self._refuse_at_door(False)
         await self._tasks.close()
+        if (buffer := self._buffer()) is not None and (left := buffer.bytes_left(None)):
+            log.warning(LEFT_ON_DISK, bytes=left, then="start this node again to have them written or set aside")
         await self._door.close()
         if self._coord is not None:
             await self._coord.close()
@@ -217,10 +222,28 @@ class Guardian:
             log.info("connections are forwarded to the primary", primary=leader.name)
 
     async def _release(self, run: str, how: str) -> None:
+        """Give the reaped run's key up. Its lease does the same after a while, but knows nothing of the buffer:
+
+        as long as that holds anything, trying goes on, also beside the next worker.
+        """
         was_leader = False
         if self._coord is not None:
-            give_up_s = 3 * self._config.ha.leader_ttl_ms / 1000
-            was_leader = await release(self._coord, self._keys, run, how, give_up_s, self._buffer())
+            buffer = self._buffer()
+            giving_up = asyncio.ensure_future(release(self._coord, self._keys, run, how, buffer))
+            try:
+                await asyncio.wait({giving_up}, timeout=3 * self._config.ha.leader_ttl_ms / 1000)
+                if giving_up.done():
+                    was_leader = giving_up.result()
+                elif buffer is None or not buffer.epochs():
+                    log.warning("the dead worker's key was not given up: the store did not answer; its lease ends it")
+                else:
+                    log.warning(LEFT_ON_DISK, bytes=buffer.bytes_left(None), then="trying goes on")
+                    self._tell(Released(run, was_leader=False))
+                    if await giving_up:
+                        log.info("the dead worker's buffer is in the journal, and its leader key is deleted")
+                    return
+            finally:
+                giving_up.cancel()
         self._tell(Released(run, was_leader))
 
     def _buffer(self) -> DiskBuffer | None:

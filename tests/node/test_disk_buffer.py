@@ -1,0 +1,92 @@
+"""`buffered` on the disk over real processes: what was acknowledged is written later, or kept for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from leasehold.testing.etcd import EtcdCluster, etcd_binary
+from leasehold.testing.node import NodeGroup
+from leasehold.testing.process import wait_until
+from leasehold.testing.waiting import until
+from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
+from leasehold.wire.client import Client
+
+pytestmark = pytest.mark.xdist_group("disk_buffer")  # its processes are shared by the module
+
+ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--beat", "500ms"]
+
+
+@pytest.fixture(scope="module")
+def own_etcd() -> Iterator[EtcdCluster]:
+    """An etcd that may be killed."""
+    with EtcdCluster(1, binary=etcd_binary(survives_kills=True)) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def nodes(own_etcd: EtcdCluster, tmp_path: Path) -> Iterator[NodeGroup]:
+    with NodeGroup(own_etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=ARGUMENTS) as nodes:
+        yield nodes
+
+
+def leasehold(*arguments: str) -> str:
+    """What the command prints, on one line."""
+    command = [sys.executable, "-m", "leasehold", *arguments]
+    return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> None:
+    """Acknowledged by the buffer alone: etcd is dead."""
+    await putter.put_batch(3)
+    async with Client(nodes.primary().rpc) as client:
+        await client.service_ready()
+        etcd.nodes[0].kill()
+        await client.remove(putter.key(0), force=True)
+
+
+async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
+    own_etcd: EtcdCluster, nodes: NodeGroup
+) -> None:
+    """It gave up after three TTLs, and the next leader knew nothing of what had been acknowledged."""
+    master = ",".join(nodes.addresses)
+    async with Lender(master):
+        putter = Putter(master, "k")
+        await remove_without_the_store(nodes, own_etcd, putter)
+        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim.kill_worker()
+        await until(lambda: "trying goes on" in victim.log_path.read_text(), "the usual limit has passed", 20)
+        await until(lambda: victim.answers() and victim.status().buffer_waiting_bytes > 0, "the status says it", 20)
+        await asyncio.to_thread(own_etcd.nodes[0].start)
+        await recovery_ms(master, putter.key(1))
+        assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
+        assert "its leader key is deleted" in victim.log_path.read_text()
+        await asyncio.to_thread(nodes.settle)
+        assert victim.status().buffer_waiting_bytes == 0
+        putter.close()
+
+
+async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+    """A host's death is not covered by `disk`: what was acknowledged is kept for a person, not deleted."""
+    master = ",".join(nodes.addresses)
+    async with Lender(master):
+        putter = Putter(master, "k")
+        await remove_without_the_store(nodes, own_etcd, putter)
+        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim.kill_host()
+        await asyncio.to_thread(own_etcd.nodes[0].start)
+        await recovery_ms(master, putter.key(1))
+        await asyncio.to_thread(victim.start)
+        await asyncio.to_thread(wait_until, lambda: victim.status().buffer_aside_batches == 1, "it is set aside", 20)
+        assert "they are set aside" in victim.log_path.read_text()
+        assert not list(victim.data_dir.rglob("*.buffer"))
+        shown = leasehold("journal", "aside", "--data-dir", str(victim.data_dir / "data"))
+        assert putter.key(0) in shown, "an operator can see what it was"
+        assert "1 acknowledged batches aside" in leasehold("status", "--admin", victim.admin)
+        putter.close()
