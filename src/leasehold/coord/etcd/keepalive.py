@@ -1,27 +1,30 @@
-"""The engine that renews leases: one a client, on a loop and a thread of its own, with connections of its own.
+"""The engine that renews leases: one a client, on a thread of its own, with a connection of its own.
 
 Neither a slow reader nor a busy main thread delays it. It leaves an endpoint that does not answer in time.
+
+It blocks, with gRPC's synchronous calls, rather than run a second event loop: all loops of a process that use
+`grpc.aio` are woken by every answer to any of them, and half of the answers are then taken by the wrong one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
-import grpc.aio
+import grpc
 import structlog
 
 from leasehold.base.clock import Clock
-from leasehold.coord.etcd.auth import REQUIRE_LEADER, Authenticator, Metadata
-from leasehold.coord.etcd.endpoints import Endpoint, Endpoints
-from leasehold.coord.etcd.errors import Verdict, classify
+from leasehold.coord.etcd.errors import Failure, Verdict, classify
 from leasehold.coord.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.renewing import RenewingConnection
 from leasehold.coord.url import ConnectOptions
-from leasehold.runtime.portal import Portal
 
 PAUSE_S = 0.1
+# So many renewals go out together: they share one deadline.
+ROUND_LEASES_MAX = 250
 log = structlog.get_logger("leasehold.coord.etcd.keepalive")
 
 
@@ -67,68 +70,119 @@ class EtcdKeepAlive:
 
 
 class KeepAliveEngine:
-    """Renews all leases of one client over one stream. Its thread exists while there are leases to renew."""
+    """Renews all leases of one client. Its thread starts with the first of them.
+
+    The machine belongs to the thread; what others want of it comes through the inbox, without a lock.
+    """
 
     def __init__(self, addresses: Sequence[str], options: ConnectOptions, clock: Clock, *, secure: bool) -> None:
-        self._addresses = addresses
-        self._options = options
-        self._secure = secure
+        self._connection = RenewingConnection(addresses, options, secure=secure)
         self._clock = clock
         self._machine = KeepAliveMachine()
         self._handles: dict[LeaseState, EtcdKeepAlive] = {}
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._guard = threading.Lock()
-        self._portal: Portal | None = None
-        self._running: Runner | None = None
+        self._thread: threading.Thread | None = None
         self._closed = False
 
     def add(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> EtcdKeepAlive:
         """Start renewing; from any thread."""
         handle = EtcdKeepAlive(self, LeaseState(lease_id, ttl_s, granted_sent_ms))
+        self._inbox.put(lambda: self._add(handle))
         with self._guard:
-            if self._portal is None:
-                self._portal = Portal("leasehold-keepalive")
-        self._portal.call_soon(self._add, handle)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="leasehold-keepalive", daemon=True)
+                self._thread.start()
         return handle
 
     def remove(self, handle: EtcdKeepAlive) -> None:
         """Stop renewing; from any thread."""
         handle._state.stopped = True
-        if self._portal is not None:
-            self._portal.call_soon(self._remove, handle)
+        self._inbox.put(lambda: self._remove(handle))
 
     def close(self) -> None:
         """End the thread. Blocks for as long as one callback may take."""
         with self._guard:
-            portal, self._portal = self._portal, None
-        if portal is None:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        if thread is None:
             return
-        if self._running is not None:
-            portal.call(self._running.close)
-        portal.close()
+        self._inbox.put(lambda: None)
+        self._connection.close()
+        if thread is not threading.current_thread():
+            thread.join()
 
-    # ---- on the engine's loop ----
+    # ---- on the engine's thread ----
 
     def _add(self, handle: EtcdKeepAlive) -> None:
-        if handle._state.stopped:
-            return
-        self._handles[handle._state] = handle
-        self._machine.add(handle._state)
-        if self._running is None:
-            self._running = Runner(self, self._addresses, self._options, secure=self._secure)
-        self._running.wake()
+        if not handle._state.stopped:
+            self._handles[handle._state] = handle
+            self._machine.add(handle._state)
 
     def _remove(self, handle: EtcdKeepAlive) -> None:
         self._handles.pop(handle._state, None)
         self._machine.remove(handle._state)
 
-    @property
-    def machine(self) -> KeepAliveMachine:
-        return self._machine
+    def _run(self) -> None:
+        try:
+            self._renew_all()
+        finally:
+            self._connection.close()
 
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
+    def _renew_all(self) -> None:
+        failures = 0
+        while True:
+            self._hear_until_due()
+            if self._closed:
+                return
+            due = self._machine.take_due(self._clock.now_ms(), ROUND_LEASES_MAX)
+            if not due:
+                continue
+            reason = self._renew(due)
+            if not reason:
+                failures = 0
+                continue
+            if self._closed:
+                return
+            log.info("leases are renewed at the next endpoint", left=self._connection.address, reason=reason)
+            self._machine.connection_lost(self._clock.now_ms())
+            self._connection.leave()
+            failures += 1
+            if failures % len(self._connection) == 0:
+                self._hear(PAUSE_S)
 
-    def answered(self, lease_id: int, ttl_s: int) -> None:
+    def _hear_until_due(self) -> None:
+        """Take in what others want, until a renewal is due."""
+        while not self._closed:
+            send_ms = self._machine.next_send_ms()
+            timeout_s = None if send_ms is None else max(0.0, (send_ms - self._clock.now_ms()) / 1_000)
+            if not self._hear(timeout_s) and timeout_s is not None:
+                return
+
+    def _hear(self, timeout_s: float | None) -> bool:
+        """Take in one request; False if none came in time."""
+        with suppress(Empty):
+            self._inbox.get(timeout=timeout_s)()
+            return True
+        return False
+
+    def _renew(self, lease_ids: list[int]) -> str:
+        """Renew them at the endpoint in use; the reason why it is to be left, if it is."""
+        suspect_ms = self._machine.suspect_at_ms()
+        wait_ms = PATIENCE_MS_MAX if suspect_ms is None else max(1, suspect_ms - self._clock.now_ms())
+        try:
+            for answer in self._connection.renew(lease_ids, wait_ms / 1_000):
+                self._answered(answer.ID, answer.TTL)
+        except grpc.RpcError as error:
+            failure = _failure_of(error)
+            if failure.verdict is Verdict.TOKEN:
+                self._connection.forget_token()
+            return failure.message or failure.code.name
+        except ValueError:
+            return "the connection was closed"
+        return "" if self._machine.suspect_at_ms() is None else "it ended without an answer"
+
+    def _answered(self, lease_id: int, ttl_s: int) -> None:
         """Take the store's answer in, and tell the lease's owner."""
         state = self._machine.answered(lease_id, ttl_s)
         if state is None:
@@ -141,97 +195,7 @@ class KeepAliveEngine:
             log.warning("the store says that a lease is gone", lease=f"{lease_id:x}")
 
 
-class Runner:
-    """The engine's connections and its task, on the engine's loop."""
-
-    def __init__(
-        self, engine: KeepAliveEngine, addresses: Sequence[str], options: ConnectOptions, *, secure: bool
-    ) -> None:
-        self._engine = engine
-        self._endpoints = Endpoints(addresses, options, secure=secure)
-        self._authenticator = Authenticator(options)
-        self._woken = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self._endpoints.close()
-
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            await self._wait_for_leases()
-            endpoint = self._endpoints.current
-            metadata: Metadata = ()
-            try:
-                if not await endpoint.ready(PATIENCE_MS_MAX / 1_000, insist=len(self._endpoints) == 1):
-                    reason = "no connection"
-                else:
-                    metadata = await self._authenticator.metadata(endpoint, PATIENCE_MS_MAX / 1_000)
-                    reason = await self._renew_at(endpoint, metadata)
-                    failures = 0
-            except grpc.aio.AioRpcError as error:
-                failure = classify(error.code(), error.details())
-                if failure.verdict is Verdict.TOKEN:
-                    self._authenticator.forget(metadata)
-                reason = failure.message
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                reason = "the connection was closed"
-            log.info("leases are renewed at the next endpoint", left=endpoint.address, reason=reason)
-            self._engine.machine.connection_lost(self._engine.now_ms())
-            endpoint.renew()
-            self._endpoints.leave(endpoint)
-            failures += 1
-            if failures % len(self._endpoints) == 0:
-                await asyncio.sleep(PAUSE_S)
-
-    async def _wait_for_leases(self) -> None:
-        while not len(self._engine.machine):
-            self._woken.clear()
-            await self._woken.wait()
-
-    async def _renew_at(self, endpoint: Endpoint, metadata: Metadata) -> str:
-        """Renew at `endpoint` until it fails; the reason why it was left."""
-        stream = endpoint.streams["LeaseKeepAlive"](metadata=metadata + REQUIRE_LEADER)
-        reader = asyncio.get_running_loop().create_task(self._read(stream))
-        machine, now_ms = self._engine.machine, self._engine.now_ms
-        try:
-            while not reader.done():
-                for lease_id in machine.take_due(now_ms()):
-                    await stream.write(rpc_pb2.LeaseKeepAliveRequest(ID=lease_id))
-                suspect_ms = machine.suspect_at_ms()
-                if suspect_ms is not None and now_ms() >= suspect_ms:
-                    return "a renewal was not answered in time"
-                await self._sleep_until(machine.next_send_ms(), suspect_ms, reader)
-            return reader.result()
-        finally:
-            reader.cancel()
-            stream.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-
-    async def _sleep_until(self, send_ms: int | None, suspect_ms: int | None, reader: asyncio.Task[str]) -> None:
-        """Until something is due, a lease is added, or the stream has ended."""
-        self._woken.clear()
-        wanted = [when_ms for when_ms in (send_ms, suspect_ms) if when_ms is not None]
-        timeout_s = max(0.0, (min(wanted) - self._engine.now_ms()) / 1_000) if wanted else None
-        woken = asyncio.ensure_future(self._woken.wait())
-        try:
-            await asyncio.wait({reader, woken}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-
-    async def _read(self, stream: grpc.aio.StreamStreamCall[object, object]) -> str:
-        while True:
-            answer = await stream.read()
-            if not isinstance(answer, rpc_pb2.LeaseKeepAliveResponse):
-                return "the stream was ended"
-            self._engine.answered(answer.ID, answer.TTL)
-            # The machine may now have nothing unanswered, and the next renewal at another time.
-            self._woken.set()
+def _failure_of(error: grpc.RpcError) -> Failure:
+    if isinstance(error, grpc.Call):  # a failed call raises itself
+        return classify(error.code(), error.details())
+    return classify(grpc.StatusCode.UNKNOWN, str(error))
