@@ -16,6 +16,7 @@ from leasehold.ha.guardian import (
     Say,
     Spawn,
     Spawned,
+    SpawnFailed,
     Start,
     StopAsked,
     Tick,
@@ -106,6 +107,29 @@ def test_restarts_back_off_and_name_the_runs_that_were_reaped() -> None:
         pauses.append(now_ms - reaped_ms)
         machine.handle(now_ms, Spawned(f"r{death + 1}"))
     assert pauses == [300, 600, 1_200, 2_400, 4_800], "the host's cores belong to the failover first"
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again_later_and_later() -> None:
+    machine = GuardianMachine(SETTINGS)
+    machine.handle(0, Start())
+    now_ms, pauses = 0, []
+    for _ in range(3):
+        (said,) = machine.handle(now_ms, SpawnFailed("Too many open files"))
+        assert isinstance(said, Say)
+        failed_ms = now_ms
+        while not acts(machine.handle(now_ms, Tick(0))):
+            now_ms += 10
+        pauses.append(now_ms - failed_ms)
+    assert pauses == [300, 600, 1_200]
+    machine.handle(now_ms, Spawned("r1"))
+    assert machine.run == "r1"
+
+
+def test_a_guardian_without_a_worker_can_be_stopped() -> None:
+    machine = GuardianMachine(SETTINGS)
+    machine.handle(0, Start())
+    machine.handle(0, SpawnFailed("Cannot allocate memory"))
+    assert machine.handle(10, StopAsked()) == [Exit()]
 
 
 def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:

@@ -58,6 +58,13 @@ class Spawned:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    """The host had no process, memory or descriptor for a worker. Nothing was started."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """`waitpid` has returned this run: the only proof that it will not answer again."""
 
@@ -86,14 +93,17 @@ class StopAsked:
     """An operator wants this node to end (SIGTERM, Ctrl-C)."""
 
 
-Event: TypeAlias = Start | Tick | Spawned | Reaped | Released | WorkerServes | StopAsked
+Event: TypeAlias = Start | Tick | Spawned | SpawnFailed | Reaped | Released | WorkerServes | StopAsked
 
 # --- what is to be done -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start a worker; answer with `Spawned`. `reaped` names the runs before it, which are dead beyond doubt."""
+    """Start a worker; answer with `Spawned` or `SpawnFailed`.
+
+    `reaped` names the runs before it, which are dead beyond doubt.
+    """
 
     reaped: tuple[str, ...]
 
@@ -220,6 +230,8 @@ class GuardianMachine:
                 self.run, self._spawned_ms, self._killed = run, now_ms, False
                 self._beats = self._fresh_beats()
                 return [AskToStop(run)] if self._stopping else []
+            case SpawnFailed(reason):
+                return self._on_spawn_failed(now_ms, reason)
             case Reaped(run, how):
                 return self._on_reaped(now_ms, run, how)
             case Released(run, was_leader):
@@ -270,9 +282,23 @@ class GuardianMachine:
             said.append(Say("the dead worker's leader key is deleted: a standby can lead at once"))
         if self._stopping:
             return [*said, Exit()]
-        pause_ms = self._settings.restart_min_ms << min(self._deaths_in_row - 1, 20)
-        self._spawn_at_ms = now_ms + min(pause_ms, self._settings.restart_max_ms)
+        self._plan_spawn(now_ms)
         return said
+
+    def _plan_spawn(self, now_ms: int) -> int:
+        """The next worker is due after a pause that grows with every failure in a row; the pause."""
+        pause_ms = self._settings.restart_min_ms << min(self._deaths_in_row - 1, 20)
+        pause_ms = min(pause_ms, self._settings.restart_max_ms)
+        self._spawn_at_ms = now_ms + pause_ms
+        return pause_ms
+
+    def _on_spawn_failed(self, now_ms: int, reason: str) -> list[Effect]:
+        """The door stays open: connections are held, and forwarded as soon as another node leads."""
+        if self._stopping:
+            return [Exit()]
+        self._deaths_in_row += 1
+        pause_ms = self._plan_spawn(now_ms)
+        return [Say(f"a worker cannot be started ({reason}): trying again in {pause_ms} ms", "error")]
 
     def _on_serves(self, run: str, serving: bool) -> list[Effect]:
         if run != self.run or serving == self.serving:

@@ -18,6 +18,7 @@ from leasehold.node.boot import Listener as Inherited
 from leasehold.node.gate import NodeGate
 from leasehold.node.guardian.door import HELLO
 from leasehold.node.service import warm
+from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.server import Handler, Listener, Server
 from leasehold.wire.settings import WireSettings
@@ -52,7 +53,8 @@ class Entrance:
         self._door = _socket(boot.door)
         self._tasks = TaskSet()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._door.fileno(), self._accept_at_door)
+        self._at_door = Acceptor(self._door, self._accepted_at_door)
+        self._at_door.set_on(True)
         self.is_open = False
 
     def prepare(self) -> None:
@@ -77,7 +79,7 @@ class Entrance:
 
     def close(self) -> None:
         self.shut("the worker ends")
-        self._loop.remove_reader(self._door.fileno())
+        self._at_door.set_on(False)
         self._door.close()
         self.server.close()
 
@@ -97,16 +99,10 @@ class Entrance:
                 seen[reason] = seen.get(reason, 0) + count
         return seen
 
-    def _accept_at_door(self) -> None:
-        for _ in range(64):
-            try:
-                sock, address = self._door.accept()
-            except OSError:
-                return
-            if not self.is_open or len(self._tasks) >= DOOR_WAITING_MAX:
-                sock.close()
-                continue
-            sock.setblocking(False)
+    def _accepted_at_door(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        if not self.is_open or len(self._tasks) >= DOOR_WAITING_MAX:
+            sock.close()
+        else:
             self._tasks.start(self._greet(sock, f"{address[0]}:{address[1]}"))
 
     async def _greet(self, sock: socket.socket, peer: str) -> None:

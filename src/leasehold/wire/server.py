@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from leasehold.base.errors import InvariantBroken
+from leasehold.runtime.accepting import Acceptor
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import Release, releases_of
 
-_ACCEPTS_PER_TURN = 64
 _SWEEP_MS = 500
 
 __all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
@@ -45,12 +45,15 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
-        self.accepting = False
+        self.acceptor = Acceptor(sock, self._accepted)
 
     @property
     def address(self) -> tuple[str, int]:
         host, port = self.sock.getsockname()[:2]
         return str(host), int(port)
+
+    def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
 
     def count_refused(self, reason: str) -> None:
         self.refusals[reason] += 1
@@ -107,14 +110,10 @@ class Server:
 
     def pause(self, listener: Listener) -> None:
         """Accept no more; the socket stays open (it may be somebody else's, and connections queue in it)."""
-        if listener.accepting:
-            listener.accepting = False
-            self.loop.remove_reader(listener.sock.fileno())
+        listener.acceptor.set_on(False)
 
     def resume(self, listener: Listener) -> None:
-        if not listener.accepting:
-            listener.accepting = True
-            self.loop.add_reader(listener.sock.fileno(), self._accept, listener)
+        listener.acceptor.set_on(True)
 
     def drop_all(self, reason: str) -> None:
         """Reset every connection: nothing that was asked is answered any more."""
@@ -129,17 +128,6 @@ class Server:
             listener.sock.close()
         for connection in list(self.connections):
             connection.close()
-
-    def _accept(self, listener: Listener) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                sock, address = listener.sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # out of descriptors, most likely: those we have go on
-                self.log.error("cannot accept connections", error=str(error))
-                return
-            self.adopt(listener, sock, f"{address[0]}:{address[1]}")
 
     def adopt(self, listener: Listener, sock: socket.socket, peer: str) -> None:
         """Serve on a connection that somebody accepted, as if it had come by `listener`."""

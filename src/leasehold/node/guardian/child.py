@@ -71,25 +71,35 @@ def spawn(make_boot: Callable[[int, int, int], Boot], module: str = "leasehold.n
     """Start a worker. `make_boot(beat_fd, life_fd, control_fd)` says what it is told.
 
     The life pipe's writing end stays open in the guardian alone: it closes with it, however it ends.
+    Raises OSError where the host has no process, memory or descriptor for it; then nothing is left behind.
     """
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    beat_fd = BeatPage.create()
-    life_read = _life_pipe()
-    boot = make_boot(beat_fd, life_read, theirs.fileno())
-    boot_fd = write_boot(boot)
-    try:
+    with contextlib.ExitStack() as passing, contextlib.ExitStack() as undo:
+        ours, theirs = socket.socketpair()
+        undo.callback(ours.close)
+        passing.callback(theirs.close)
+        ours.setblocking(False)
+        beat_fd = BeatPage.create()
+        passing.callback(os.close, beat_fd)
+        beats = BeatPage(beat_fd)
+        undo.callback(beats.close)
+        boot = make_boot(beat_fd, _life_pipe(), theirs.fileno())
+        boot_fd = write_boot(boot)
+        passing.callback(os.close, boot_fd)
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(boot_fd)],
             pass_fds=(*boot.fds(), boot_fd),
             stdin=subprocess.DEVNULL,
             start_new_session=False,
         )
-        return Child(process, boot.run, BeatPage(beat_fd), ours)
-    finally:
-        theirs.close()
-        os.close(boot_fd)
-        os.close(beat_fd)
+        undo.callback(_end, process)  # nobody may watch over it: it must not live
+        child = Child(process, boot.run, beats, ours)
+        undo.pop_all()  # from here on all of it is the child's
+        return child
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 _life: tuple[int, int] | None = None

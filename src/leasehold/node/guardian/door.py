@@ -16,10 +16,12 @@ import select
 import socket
 import struct
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
 
+from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
 
@@ -68,6 +70,7 @@ class Door:
     counts: DoorCounts = field(default_factory=DoorCounts)
     _target: str = ""
     _open: bool = False
+    _acceptors: list[Acceptor] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
@@ -78,12 +81,10 @@ class Door:
         if open_ == self._open:
             return
         self._open = open_
-        loop = asyncio.get_running_loop()
-        for listener, table in self.listeners:
-            if open_:
-                loop.add_reader(listener.fileno(), self._accept, listener, table)
-            else:
-                loop.remove_reader(listener.fileno())
+        if not self._acceptors:
+            self._acceptors = [Acceptor(sock, partial(self._accepted, table)) for sock, table in self.listeners]
+        for acceptor in self._acceptors:
+            acceptor.set_on(open_)
 
     def point(self, address: str) -> None:
         """The primary's worker-only port, "" while there is none."""
@@ -96,17 +97,11 @@ class Door:
         self.set_open(False)
         await self._tasks.close()
 
-    def _accept(self, listener: socket.socket, table: str) -> None:
-        for _ in range(64):  # a bounded burst: other readers want their turn
-            try:
-                sock, _address = listener.accept()
-            except OSError:
-                return  # nothing more waits (or the worker, which shares this socket, was faster)
-            sock.setblocking(False)
-            if self._waiting >= self.held_max or len(self._tasks) >= self.held_max * FORWARDED_PER_HELD:
-                self.counts.reset_full += 1
-                reset(sock)
-                continue
+    def _accepted(self, table: str, sock: socket.socket, _address: object) -> None:
+        if self._waiting >= self.held_max or len(self._tasks) >= self.held_max * FORWARDED_PER_HELD:
+            self.counts.reset_full += 1
+            reset(sock)
+        else:
             self._tasks.start(self._serve(sock, table))
 
     async def _serve(self, client: socket.socket, table: str) -> None:

@@ -31,6 +31,7 @@ from leasehold.ha.guardian import (
     Say,
     Spawn,
     Spawned,
+    SpawnFailed,
     Start,
     StopAsked,
     Tick,
@@ -45,6 +46,7 @@ from leasehold.node.guardian.child import Child, spawn
 from leasehold.node.guardian.leadership import drain_left_behind, follow_leader, release
 from leasehold.node.settings import NodeConfig, parse_compat, split_address
 from leasehold.runtime import log as logs
+from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
 
@@ -71,8 +73,7 @@ class Guardian:
             for port in parse_compat(node.rpc_compat, node.cluster)
         ]
         self._door_listener = self._listen(node.door, "door")
-        self._door_socket = self._sockets[-1]
-        self._refusing = False
+        self._turning_away = Acceptor(self._sockets[-1], lambda sock, _: sock.close())
         self._admin = self._listen(node.admin, "admin")
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
@@ -181,7 +182,11 @@ class Guardian:
                 metadata=self._metadata,
             )
 
-        child = spawn(boot)
+        try:
+            child = spawn(boot)
+        except (OSError, MemoryError) as error:
+            self._tell(SpawnFailed(str(error)))
+            return
         self._child = child
         child.watch(lambda how: self._on_reaped(run, how), lambda line: self._on_line(run, line))
         log.info("a worker is started", pid=child.pid, run=run)
@@ -189,18 +194,7 @@ class Guardian:
 
     def _refuse_at_door(self, refuse: bool) -> None:
         """While no worker listens at its door, turn callers away: they would wait in the queue of our socket."""
-        if refuse != self._refusing:
-            self._refusing = refuse
-            loop, fd = asyncio.get_running_loop(), self._door_socket.fileno()
-            if refuse:
-                loop.add_reader(fd, self._turn_away)
-            else:
-                loop.remove_reader(fd)
-
-    def _turn_away(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                self._door_socket.accept()[0].close()
+        self._turning_away.set_on(refuse)
 
     def _on_reaped(self, run: str, how: str) -> None:
         self._child = None

@@ -1,0 +1,62 @@
+"""A guardian on a host that has nothing left for it: it goes on, says so, and needs no restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from leasehold.testing.node import NodeGroup, NodeProcess
+from leasehold.testing.process import wait_until
+from leasehold.testing.workload import Lender, Putter, recovery_ms
+from leasehold.wire.client import Client
+
+pytestmark = pytest.mark.xdist_group("starved_guardian")  # its processes are shared by the module
+
+
+@contextmanager
+def no_more_descriptors(node: NodeProcess) -> Iterator[None]:
+    """The guardian keeps what it has open, and gets nothing new."""
+    before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_guardian_survives_that_its_worker_cannot_be_started(pair: NodeGroup) -> None:
+    """It ended with an exception, and with it the node, until a person came."""
+    victim = pair.primary()
+    async with Lender(",".join(pair.addresses)):
+        putter = Putter(",".join(pair.addresses), "k")
+        await putter.put_batch(1)
+        with no_more_descriptors(victim):
+            victim.kill_worker()
+            await recovery_ms(next(node.rpc for node in pair.nodes if node is not victim), putter.key(0))
+            await asyncio.to_thread(
+                wait_until, lambda: victim.log_path.read_text().count("cannot be started") >= 2, "tried again", 10
+            )
+            async with Client(victim.rpc, timeout_ms=20_000) as clinging:
+                waiting = asyncio.ensure_future(clinging.exist_key(putter.key(0)))
+                await asyncio.sleep(0.2)
+                before_s = cpu_s(victim.pid)
+                await asyncio.sleep(1.0)
+                assert cpu_s(victim.pid) - before_s < 0.5, "a connection that cannot be accepted must not spin"
+                assert not waiting.done()
+                with_more = resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
+                resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, with_more)
+                assert await waiting, "forwarded as soon as it can be"
+        await asyncio.to_thread(pair.settle)
+        assert victim.is_standby()
+        putter.close()
