@@ -16,8 +16,16 @@ class IndexCounts(Struct, frozen=True):
     clients: int = 0
     bytes_used: int = 0
     bytes_total: int = 0
-    limbo_bytes: int = 0
-    evicted: int = 0
+    limbo_extents: int = 0  # at most: what was claimed since is counted until its time is over
+    evicted: int = 0  # since this worker began
+
+
+class Counters(Struct, frozen=True):
+    """What this worker has counted since it began."""
+
+    connections_accepted: int = 0
+    connections_turned_away: int = 0
+    unknown_outcomes: int = 0  # calls that waited past their deadline
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):
@@ -53,7 +61,8 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     buffer_aside_batches: int = 0  # acknowledged, and no longer to be attached: set aside for a person
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
-    counters: dict[str, int] = {}
+    refused: dict[str, int] = {}  # requests and connections refused since the worker began, by why
+    counters: Counters = Counters()
 
 
 class Peer(Struct, frozen=True):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 import leasehold
-from leasehold.admin.status import ClusterStatus, HistoryLine, IndexCounts, NodeStatus, Operated
+from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
 from leasehold.base.errors import Unavailable
 from leasehold.ha.effects import Role
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
@@ -65,6 +65,7 @@ class Face:
             buffer_aside_batches=node.keeping.settling.aside.batches,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
+            refused=node.entrance.refusals(),
             counters=self._counters(),
         )
 
@@ -77,16 +78,13 @@ class Face:
             clients=len(index.clients),
             bytes_used=index.used_bytes,
             bytes_total=index.total_bytes,
+            limbo_extents=len(index.limbo),
             evicted=index.evicted_count,
         )
 
-    def _counters(self) -> dict[str, int]:
-        node = self._node
-        counters = {f"refused: {reason}": count for reason, count in node.entrance.refusals().items()}
-        counters["outcome unknown"] = node.gate.unknown_count
-        counters["connections accepted"] = node.entrance.server.accepted
-        counters["connections turned away"] = node.entrance.server.turned_away
-        return counters
+    def _counters(self) -> Counters:
+        server = self._node.entrance.server
+        return Counters(server.accepted, server.turned_away, self._node.gate.unknown_count)
 
     async def cluster(self) -> ClusterStatus:
         return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
@@ -103,6 +101,8 @@ class Face:
         others = [peer.name for peer in (await self.cluster()).nodes if peer.ready and not peer.leads]
         if not others:
             return Operated(False, "no other node is ready to lead: look at `leasehold status`")
+        if target == node.machine.identity.name:
+            return Operated(False, f"{target} leads already: there is nothing to hand over")
         if target and target not in others:
             return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
         node.driver.tell(SwitchoverAsked(target))
