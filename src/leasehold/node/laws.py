@@ -52,13 +52,15 @@ def host_death_ms(config: NodeConfig) -> int:
 def worst_cases(config: NodeConfig) -> dict[str, str]:
     """How long nobody answers, at most, by what has happened: for the log, and for whoever plans."""
     ha, guardian = config.ha, config.guardian
-    restarted_ms = 2 * ha.leader_ttl_ms + ETCD_ELECTION_MS + EXPIRY_SCAN_MS
-    return {
+    cases = {
         "worker_dies": "at once: under 0.5s",
         "worker_hangs": format_duration_ms(guardian.beat_timeout_ms + 500),
         "host_dies": format_duration_ms(host_death_ms(config)),
-        "host_dies_while_etcd_restarts": f"{format_duration_ms(restarted_ms)} and the restart itself",
     }
+    if config.node.coord.startswith(("etcd://", "etcds://")):
+        restarted_ms = 2 * ha.leader_ttl_ms + ETCD_ELECTION_MS + EXPIRY_SCAN_MS
+        cases["host_dies_while_etcd_restarts"] = f"{format_duration_ms(restarted_ms)} and the restart itself"
+    return cases
 
 
 def waivers(config: NodeConfig) -> list[str]:

@@ -16,7 +16,7 @@ from leasehold.wire.settings import WireSettings
 class NodeSettings:
     """`[node]`."""
 
-    name: str = text("", help="this node's name, unlike any other node's of the cluster (default: the host's)")
+    name: str = text("", help="this node's name, unlike any other node's of the cluster; by default the host's")
     cluster: str = text("mooncake_cluster", help="the cluster's name, as Mooncake's clients are told it")
     coord: str = text("memory://", help="etcd://HOST:PORT,... | etcds://... | embedded:///DIR | memory://")
     prefix: str = text("/leasehold", help="where in the coordination store everything of ours stands")

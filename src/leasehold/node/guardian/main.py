@@ -38,7 +38,7 @@ from leasehold.ha.guardian import (
     WorkerServes,
 )
 from leasehold.ha.keys import Keys, LeaderValue
-from leasehold.node import laws
+from leasehold.node import laws, preflight
 from leasehold.node.boot import Boot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import door as doors
@@ -94,7 +94,9 @@ class Guardian:
         try:
             sock.bind((host, port))
         except OSError as error:
-            raise SettingError(f"{setting} = {address}: cannot listen there: {error.strerror}") from None
+            raise SettingError(
+                f"{setting} = {address}: cannot listen there: {error.strerror}; name another address"
+            ) from None
         sock.listen(BACKLOG)
         sock.setblocking(False)
         self._sockets.append(sock)
@@ -257,7 +259,8 @@ def run_guardian(config: NodeConfig) -> None:
         log.warning(sentence)
     for law in laws.leadership(config).risky:
         log.warning("these lease times are risky", law=law.name, why=law.why)
-    asyncio.run(_run(config))
+    with preflight.check(config):
+        asyncio.run(_run(config))
 
 
 async def _run(config: NodeConfig) -> None:

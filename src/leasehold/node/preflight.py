@@ -1,0 +1,56 @@
+"""What can be known before a worker is started. A worker that cannot start would be restarted for ever instead."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from leasehold.base.errors import InvalidArgument, SettingError
+from leasehold.coord.url import parse_url
+from leasehold.node.settings import NodeConfig, parse_compat
+from leasehold.wire.tables import find_release
+
+
+def check(config: NodeConfig) -> BinaryIO:
+    """Raise `SettingError` with the setting that can never work on this machine.
+
+    Makes the data directory; what is returned holds it for this process, for as long as it is kept.
+    """
+    node = config.node
+    try:
+        parse_url(node.coord)
+    except InvalidArgument as error:
+        raise SettingError(f"coord: {error}") from None
+    for port in parse_compat(node.rpc_compat, node.cluster):
+        try:
+            find_release(port.release)
+        except InvalidArgument as error:
+            raise SettingError(f"rpc_compat: {error}") from None
+    if node.buffer != "disk" and not node.buffer.startswith(("redis://", "rediss://", "unix://")):
+        raise SettingError(f"buffer = {node.buffer!r}: `disk` or redis://HOST:PORT is wanted")
+    return _hold(Path(node.data_dir))
+
+
+def _hold(folder: Path) -> BinaryIO:
+    """Two nodes on one directory would take each other's snapshots for their own."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+b")
+    except OSError as error:
+        raise SettingError(
+            f"data_dir = {folder}: cannot be written ({error.strerror}): name a directory of this user's own"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        raise SettingError(
+            f"data_dir = {folder}: another node (pid {lock.read().decode() or '?'}) keeps its state there: "
+            "give each node a directory of its own"
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()).encode())
+    lock.flush()
+    return lock
