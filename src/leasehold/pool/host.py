@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 from zlib import crc32
 
 import structlog
 
+from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import pool_transfer_bytes_max
+from leasehold.base.units import format_bytes
 from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
 from leasehold.wire.finder import parse_address
 
@@ -29,7 +32,12 @@ class Host:
     def __init__(self, size: int) -> None:
         self.size = size
         self.base = _BASE
-        self._memory = mmap.mmap(-1, size)
+        try:
+            self._memory = mmap.mmap(-1, size)
+        except OSError as error:
+            raise InvalidArgument(
+                f"segment = {format_bytes(size)}: this machine does not give so much memory ({error.strerror})"
+            ) from None
         self._view = memoryview(self._memory)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
@@ -39,7 +47,10 @@ class Host:
 
     async def start(self, listen: str) -> None:
         host, port = parse_address(listen)
-        self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
+        except OSError as error:
+            raise InvalidArgument(f"listen = {listen}: cannot listen there: {os.strerror(error.errno or 0)}") from None
         bound = self._server.sockets[0].getsockname()
         self.endpoint = f"{host}:{bound[1]}"
 

@@ -7,13 +7,14 @@ without asking the gate. Several listeners, each with a table of its own, share 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 import structlog
 
-from leasehold.base.errors import InvariantBroken
+from leasehold.base.errors import InvalidArgument, InvariantBroken
 from leasehold.runtime.accepting import Acceptor
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
@@ -28,7 +29,11 @@ __all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
 
 def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
-    sock = socket.create_server((host, port), backlog=backlog)
+    try:
+        sock = socket.create_server((host, port), backlog=backlog)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidArgument(f"cannot listen on {host}:{port}: {why}; name another address") from None
     sock.setblocking(False)
     return sock
 

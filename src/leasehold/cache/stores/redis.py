@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold.base.errors import Unavailable
 from leasehold.cache.errors import TokenRefused
 from leasehold.cache.model import Version
 from leasehold.cache.stores.api import Kept, Opened
@@ -49,12 +50,19 @@ class RedisStore:
     def __init__(self, url: str, prefix: bytes = b"leasehold:cache:", *, timeout_s: float = 2.0) -> None:
         from redis.asyncio import Redis  # a slow import, for those who use it
 
+        self._url = url
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
         self._state, self._tombs, self._values = prefix + b"state", prefix + b"tombs", prefix + b"v:"
         self._epoch = 0
 
     async def open(self, term_ms: int) -> Opened:
-        epoch, before_ms = await self._eval(_OPEN, [self._state, self._tombs], [term_ms])
+        from redis.exceptions import RedisError
+
+        try:
+            epoch, before_ms = await self._eval(_OPEN, [self._state, self._tombs], [term_ms])
+        except RedisError as error:  # else a failover's campaign would end with it, instead of trying again
+            where = self._url.rpartition("@")[2].rpartition("://")[2]  # without a password
+            raise Unavailable(f"the Redis behind the cache, {where}, cannot be opened: {error}") from None
         self._epoch = int(epoch)
         return Opened(int(epoch), int(before_ms))
 

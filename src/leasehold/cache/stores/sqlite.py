@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from leasehold.base.errors import Unavailable
 from leasehold.cache.errors import TokenRefused
 from leasehold.cache.model import Version
 from leasehold.cache.stores.api import Kept, Opened
@@ -41,7 +42,10 @@ class SqliteStore:
         self._epoch = 0
 
     async def open(self, term_ms: int) -> Opened:
-        opened = await self._run(lambda db: _open(db, term_ms))
+        try:
+            opened = await self._run(lambda db: _open(db, term_ms))
+        except sqlite3.Error as error:
+            raise Unavailable(f"the cache's file {self._path} cannot be opened: {error}") from None
         self._epoch = opened.epoch
         return opened
 

@@ -122,9 +122,13 @@ def split_address(listen: str) -> tuple[str, int]:
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(tls.certificate, tls.key)
     context.set_alpn_protocols(["h2"])
-    if tls.client_ca is not None:
-        context.load_verify_locations(tls.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca is not None:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLError as error:
+        files = ", ".join(str(path) for path in (tls.certificate, tls.key, tls.client_ca) if path is not None)
+        raise InvalidArgument(f"TLS: no certificate with its key can be read from {files} ({error.reason})") from None
     return context
