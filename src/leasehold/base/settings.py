@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -26,11 +26,15 @@ from leasehold.base.units import (
     format_duration_ms,
     parse_bool,
     parse_bytes,
+    parse_count,
     parse_duration_ms,
+    parse_ratio,
 )
 
 T = TypeVar("T")
 ENVIRONMENT_PREFIX = "LEASEHOLD"
+# Where a setting has no upper bound of its own: far beyond use, and still a number that everything can hold.
+_DURATION_MAX, _SIZE_MAX, _COUNT_MAX = "365d", "1024TiB", 2**63 - 1
 
 
 class Spec(Struct, frozen=True):
@@ -45,42 +49,58 @@ class Spec(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     strip: str = ""  # the unit in the field's name that people need not write: `lease_ttl_ms` is `lease_ttl`
     many: bool = False
+    open_ended: bool = False  # `high` only keeps the number in its type: nobody needs to be told of it
+
+    def bounds(self) -> str:
+        """`10ms to 1h`, or `at least 1s`; "" where anything goes."""
+        if self.low is None or (self.open_ended and not self.low):
+            return ""
+        return (
+            f"at least {self.show(self.low)}" if self.open_ended else f"{self.show(self.low)} to {self.show(self.high)}"
+        )
 
 
 def _field(default: Any, spec: Spec) -> Any:
     return dataclasses.field(default=default, metadata={"setting": spec})
 
 
-def duration(default: str, *, low: str = "0ms", high: str = "365d", help: str) -> Any:
+def duration(default: str, *, low: str = "0ms", high: str = "", help: str) -> Any:
     """A duration in milliseconds; the field's name ends in `_ms`."""
-    bounds = parse_duration_ms(low), parse_duration_ms(high)
-    spec = Spec(parse_duration_ms, format_duration_ms, "duration", help, *bounds, strip="_ms")
+    bounds = parse_duration_ms(low), parse_duration_ms(high or _DURATION_MAX)
+    spec = Spec(parse_duration_ms, format_duration_ms, "duration", help, *bounds, strip="_ms", open_ended=not high)
     return _field(parse_duration_ms(default), spec)
 
 
-def size(default: str, *, low: str = "0", high: str = "1024TiB", help: str) -> Any:
+def size(default: str, *, low: str = "0", high: str = "", help: str) -> Any:
     """A size in bytes; the field's name ends in `_bytes`."""
-    spec = Spec(parse_bytes, format_bytes, "size", help, parse_bytes(low), parse_bytes(high), strip="_bytes")
+    bounds = parse_bytes(low), parse_bytes(high or _SIZE_MAX)
+    spec = Spec(parse_bytes, format_bytes, "size", help, *bounds, strip="_bytes", open_ended=not high)
     return _field(parse_bytes(default), spec)
 
 
-def count(default: int, *, low: int = 0, high: int = 2**63 - 1, help: str) -> Any:
-    return _field(default, Spec(int, str, "number", help, low, high))
+def count(default: int, *, low: int = 0, high: int | None = None, help: str) -> Any:
+    """A whole number."""
+    top = _COUNT_MAX if high is None else high
+    return _field(default, Spec(parse_count, str, "number", help, low, top, open_ended=high is None))
 
 
 def ratio(default: float, *, low: float = 0.0, high: float = 1.0, help: str) -> Any:
-    return _field(default, Spec(float, "{:g}".format, "ratio", help, low, high))
+    """A share, such as 0.9."""
+    return _field(default, Spec(parse_ratio, "{:g}".format, "ratio", help, low, high))
 
 
 def flag(default: bool, *, help: str) -> Any:
+    """True or false."""
     return _field(default, Spec(parse_bool, lambda v: "true" if v else "false", "true or false", help))
 
 
 def text(default: str, *, help: str) -> Any:
+    """Any text: an address, a name, a path."""
     return _field(default, Spec(str, str, "text", help))
 
 
 def choice(default: str, *options: str, help: str) -> Any:
+    """One of a few words."""
     return _field(default, Spec(str, str, " | ".join(options), help, choices=options))
 
 
@@ -151,12 +171,25 @@ def resolve(
     return Resolved(model(**values), origins)
 
 
-def _from_toml(section: str, toml: str, toml_name: str) -> dict[str, object]:
+def check_sections(toml: str, toml_name: str, known: Collection[str]) -> None:
+    """Refuse a section that nobody reads, and a setting outside of any: a typo there would be ignored in silence."""
+    for name, value in _parse(toml, toml_name).items():
+        if not isinstance(value, dict):
+            raise SettingError(f"{toml_name}:{_line_of(toml, '', name)}: {name!r} stands outside of any [section]")
+        if name not in known:
+            lines = (number for number, line in enumerate(toml.splitlines(), 1) if line.strip("[ ").startswith(name))
+            raise SettingError(f"{toml_name}:{next(lines, 1)}: unknown section [{name}]; {_nearest(name, known)}")
+
+
+def _parse(toml: str, toml_name: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(toml)
+        return tomllib.loads(toml)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{toml_name}: not valid TOML: {error}") from None
-    table = document.get(section, {})
+
+
+def _from_toml(section: str, toml: str, toml_name: str) -> dict[str, object]:
+    table = _parse(toml, toml_name).get(section, {})
     if not isinstance(table, dict):
         raise SettingError(f"{toml_name}: [{section}] must be a table of settings")
     return table
@@ -178,11 +211,11 @@ def _checked(name: str, spec: Spec, raw: object, origin: str) -> Any:
     try:
         value = spec.parse(_as_text(spec, raw))
     except (ValueError, TypeError) as error:
-        raise SettingError(f"{origin}: {name} = {raw!r}: {error}; it takes {spec.unit}") from None
+        raise SettingError(f"{origin}: {name} = {raw!r}: {error}") from None
     if spec.choices and value not in spec.choices:
         raise SettingError(f"{origin}: {name} = {raw!r}: choose one of {', '.join(spec.choices)}")
     if spec.low is not None and not spec.low <= value <= spec.high:
-        bounds = f"{spec.show(spec.low)} to {spec.show(spec.high)}"
+        bounds = spec.bounds() or f"{spec.show(spec.low)} to {spec.show(spec.high)}"
         raise SettingError(f"{origin}: {name} = {raw!r} is out of bounds; it takes {bounds}")
     return value
 
@@ -197,7 +230,7 @@ def _as_text(spec: Spec, raw: object) -> str:
     raise TypeError(f"a {type(raw).__name__} is not a value for it")
 
 
-def _nearest(name: str, known: Mapping[str, object]) -> str:
+def _nearest(name: str, known: Collection[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1)

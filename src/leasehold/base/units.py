@@ -46,6 +46,22 @@ def parse_bool(text: str) -> bool:
     raise ValueError("not true or false")
 
 
+def parse_count(text: str) -> int:
+    """`"10_000"` -> 10000."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("not a whole number, such as 1000") from None
+
+
+def parse_ratio(text: str) -> float:
+    """`"0.9"` -> 0.9. A percentage is refused: nobody can tell 5 from 5 %."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("not a share, such as 0.9") from None
+
+
 def format_duration_ms(value_ms: int) -> str:
     """1500 -> `"1.5s"`: the largest unit in which it reads well."""
     for unit, per in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):

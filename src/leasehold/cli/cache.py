@@ -24,6 +24,7 @@ from leasehold.cache.stores.memory import MemoryStore
 from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.transport import CacheServer
+from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
@@ -49,7 +50,16 @@ def cache() -> None:
     """A cache that is never stale: serve one, read and write."""
 
 
-@cache.command()
+@cache.command(
+    cls=Explained,
+    examples=(
+        ("leasehold cache serve --store sqlite:///cache.db --term 10s", ""),
+        (
+            "leasehold cache serve --store etcd://10.0.0.1:2379 --elect etcd://10.0.0.1:2379",
+            "one of several, with failover",
+        ),
+    ),
+)
 @settings_options(CacheSettings, "cache")
 def serve(**options: Any) -> None:
     """Serve the authority of a cache."""
@@ -134,7 +144,16 @@ async def _opener(settings: CacheSettings, clients: list[Coord]) -> Any:
     return on_coord
 
 
-_addresses = click.option("--server", "servers", multiple=True, default=(_ADDRESS,), help="host:port; may be repeated.")
+_mode = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="callback",
+    show_default=True,
+    help="call the holders back, wait for their leases to end, or fail if there are any",
+)
+_addresses = click.option(
+    "--server", "servers", multiple=True, default=(_ADDRESS,), show_default=True, help="host:port; may be repeated"
+)
 
 
 @cache.command()
@@ -157,8 +176,8 @@ def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
 @cache.command()
 @click.argument("key")
 @click.argument("value")
-@click.option("--mode", type=click.Choice(MODES), default="callback", show_default=True)
-@click.option("--expect", help="EPOCH.N: only if this version stands; 0.0: only if the key is absent.")
+@_mode
+@click.option("--expect", help="EPOCH.N: only if this version stands; 0.0: only if the key is absent")
 @_addresses
 def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str, ...]) -> None:
     """Write a value; prints its version once no cache can give the old one any more."""
@@ -173,7 +192,7 @@ def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str,
 
 @cache.command()
 @click.argument("key")
-@click.option("--mode", type=click.Choice(MODES), default="callback", show_default=True)
+@_mode
 @_addresses
 def delete(key: str, mode: str, servers: tuple[str, ...]) -> None:
     """Delete a key, under the same rules."""

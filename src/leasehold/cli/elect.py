@@ -8,18 +8,32 @@ import sys
 import click
 
 from leasehold.cli.child import cancelled_by_signal, until_told
+from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import store_options, store_url
 from leasehold.concurrency import Election, Session
 from leasehold.coord.connect import connect
 from leasehold.runtime.log import configure
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold elect schedulers host-a", "stand for election, lead until Ctrl-C"),
+        ("leasehold elect schedulers --listen", "who leads, now and later"),
+    ),
+)
 @click.argument("name")
 @click.argument("value", required=False)
 @click.option("--listen", "-l", is_flag=True, help="do not stand for election: print every leader")
-@click.option("--ttl", "ttl_s", default=10, show_default=True, help="seconds that a leadership outlives a dead leader")
-@click.option("--timeout", "timeout_s", type=float, help="give up waiting after this many seconds")
+@click.option(
+    "--ttl",
+    "ttl_s",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="seconds that a leadership outlives a dead leader",
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="give up waiting after this many seconds")
 @store_options
 def elect(
     name: str,

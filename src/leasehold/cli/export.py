@@ -12,11 +12,16 @@ import click
 
 from leasehold.admin.status import ClusterStatus
 from leasehold.base.errors import InvalidArgument, Refused, Unavailable
+from leasehold.cli.help import Explained
 from leasehold.cli.journal import cluster_option, coord_option, prefix_option
 from leasehold.cli.operate import OPERATE_TIMEOUT_S, admin_option, first_answering, json_option, print_json
 
 
-@click.command("export")
+@click.command(
+    "export",
+    cls=Explained,
+    examples=(("leasehold export index-2026-11-16.lsx", ""),),
+)
 @admin_option
 @json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -44,7 +49,13 @@ def export_index(admin: str, as_json: bool, file: Path) -> None:
         click.echo(f"{len(data)} bytes from {chosen.name} in {file}")
 
 
-@click.command("import")
+@click.command(
+    "import",
+    cls=Explained,
+    examples=(
+        ("leasehold import --coord etcd://10.0.0.1:2379 --data-dir /var/lib/leasehold index-2026-11-16.lsx", ""),
+    ),
+)
 @coord_option
 @cluster_option
 @prefix_option

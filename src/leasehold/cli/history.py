@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from leasehold.admin.status import HistoryLine
+from leasehold.cli.help import Explained
 from leasehold.cli.operate import admin_option, first_answering, json_option, print_json
 
 
-@click.command()
+@click.command(cls=Explained, examples=(("leasehold history --admin 10.0.0.11:8700,10.0.0.12:8700", ""),))
 @admin_option
 @json_option
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="how many, the newest")

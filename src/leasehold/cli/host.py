@@ -9,11 +9,19 @@ from typing import Any
 
 import click
 
+from leasehold.base.units import format_bytes
+from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.pool.settings import HostSettings
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold host --segment 1GiB --master 127.0.0.1:50051", ""),
+        ("leasehold host --segment 64GiB --listen 10.0.0.21:7500 --coord etcd://10.0.0.1:2379", "follows the leader"),
+    ),
+)
 @settings_options(HostSettings, "host")
 def host(**options: Any) -> None:
     """Lend a segment of this machine's memory to the pool, over TCP, until told to stop (SIGTERM, Ctrl-C)."""
@@ -46,7 +54,8 @@ async def _lend(settings: HostSettings) -> None:
         memory = Host(settings.segment_bytes)
         await memory.start(settings.listen)
         stack.push_async_callback(memory.close)
-        click.echo(f"lending {memory.size} bytes at {memory.endpoint}")
+        master = settings.coord or settings.master
+        click.echo(f"{format_bytes(memory.size)} of memory at {memory.endpoint}, lent as soon as {master} answers")
         lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)
         task = asyncio.create_task(lending.run())
         await stopped.wait()

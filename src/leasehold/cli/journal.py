@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from leasehold.cli.help import Explained
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
@@ -33,7 +34,13 @@ def journal() -> None:
     """Look into the journal."""
 
 
-@journal.command()
+@journal.command(
+    cls=Explained,
+    examples=(
+        ("leasehold journal show --from 1200", "decisions from record 1200 on"),
+        ("leasehold journal show --bulk --json | tail -1", "the newest renewals"),
+    ),
+)
 @coord_option
 @cluster_option
 @prefix_option
@@ -57,7 +64,7 @@ async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_j
             if shown == limit:
                 break
         if not shown:
-            click.echo("the journal is empty", err=True)
+            click.echo(f"nothing stands under {root.decode()}: is it the right --cluster and --coord?", err=True)
 
 
 @journal.command()

@@ -8,6 +8,7 @@ import sys
 import click
 
 from leasehold.cli.child import cancelled_by_signal, run_child, until_told
+from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import store_options, store_url
 from leasehold.concurrency import Held, Mutex, Session
 from leasehold.concurrency.deadline import margin_for
@@ -15,11 +16,24 @@ from leasehold.coord.connect import connect
 from leasehold.runtime.log import configure
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold lock jobs/nightly -- ./nightly.sh", "one machine of many runs it; the others wait their turn"),
+        ("leasehold lock jobs/nightly --timeout 5 -- ./nightly.sh", "or give up after 5 s"),
+    ),
+)
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--ttl", "ttl_s", default=10, show_default=True, help="seconds that the lock outlives a dead holder")
-@click.option("--timeout", "timeout_s", type=float, help="give up waiting after this many seconds")
+@click.option(
+    "--ttl",
+    "ttl_s",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="seconds that the lock outlives a dead holder",
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="give up waiting after this many seconds")
 @store_options
 def lock(
     name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None, coord_url: str | None, endpoints: str

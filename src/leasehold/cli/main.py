@@ -7,28 +7,36 @@ import sys
 
 import click
 
+import leasehold as package
 from leasehold.base.errors import LeaseholdError
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
+    "cache": "leasehold.cli.cache:cache",
     "elect": "leasehold.cli.elect:elect",
     "export": "leasehold.cli.export:export_index",
     "history": "leasehold.cli.history:history",
     "host": "leasehold.cli.host:host",
-    "lock": "leasehold.cli.lock:lock",
     "import": "leasehold.cli.export:import_index",
     "journal": "leasehold.cli.journal:journal",
+    "lock": "leasehold.cli.lock:lock",
     "node": "leasehold.cli.node:node",
     "pause": "leasehold.cli.pause:pause",
+    "plan": "leasehold.cli.plan:plan_command",
     "resume": "leasehold.cli.pause:resume",
+    "sim": "leasehold.cli.sim:sim",
     "status": "leasehold.cli.status:status",
+    "store": "leasehold.cli.store:store",
     "switchover": "leasehold.cli.switchover:switchover",
     "up": "leasehold.cli.up:up",
-    "cache": "leasehold.cli.cache:cache",
-    "plan": "leasehold.cli.plan:plan_command",
-    "store": "leasehold.cli.store:store",
-    "sim": "leasehold.cli.sim:sim",
     "version": "leasehold.cli.version:version",
+}
+# How `leasehold --help` lists them: by what somebody wants to do.
+CHAPTERS = {
+    "Run": ("up", "node", "host", "store", "cache"),
+    "Look and operate": ("status", "history", "switchover", "pause", "resume", "journal", "export", "import"),
+    "Use and plan": ("lock", "elect", "plan"),
+    "Prove": ("sim", "version"),
 }
 
 
@@ -36,27 +44,43 @@ class LazyGroup(click.Group):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return [name for names in CHAPTERS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = COMMANDS.get(cmd_name)
         if target is None:
             return None
         module, _, attribute = target.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
+        command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for chapter, names in CHAPTERS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(chapter):
+                formatter.write_dl([(name, command.get_short_help_str(56)) for name, command in commands if command])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package.__version__, prog_name="leasehold", message="%(prog)s %(version)s")
 def leasehold() -> None:
-    """Keeps things by lease: a lock, a leadership, a cached value, a place in a memory pool."""
+    """Keeps things by lease: a lock, a leadership, a cached value, a place in a memory pool.
+
+    New here? `leasehold up` runs all of it on this machine, and `leasehold status` shows it.
+    """
 
 
 def main() -> None:
-    """Run the command; an error of ours is one readable line, never a traceback."""
+    """Run the command; what goes wrong is one readable line, never a traceback, unless it is a bug of ours."""
+    from leasehold.runtime import log as logs
+
+    logs.configure()  # to standard error: what a command prints is for pipes
     try:
         leasehold()
     except LeaseholdError as error:
         click.echo(f"leasehold: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:  # a file, a directory or a port that cannot be had
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"leasehold: {where}{error.strerror or error}", err=True)
         sys.exit(1)

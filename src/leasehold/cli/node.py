@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, sections_options
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
@@ -22,10 +23,27 @@ SECTIONS: dict[str, type[Any]] = {
 }
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold node --rpc 127.0.0.1:50051", "one node alone, everything in memory: to try it"),
+        (
+            "leasehold node --name a --coord etcd://h1:2379,h2:2379 --rpc h4:50051 --admin h4:8700 --door h4:50061",
+            "one of two or more, each with a name and addresses of its own",
+        ),
+        (
+            "leasehold node --config /etc/leasehold.toml --lease-ttl 5s",
+            "flags win over the environment, that over the file",
+        ),
+    ),
+)
 @sections_options(SECTIONS)
 def node(**options: Any) -> None:
-    """Run one node of a cluster: a master for Mooncake's clients, or a hot standby of one."""
+    """Run one node of a cluster: a master for Mooncake's clients, or a hot standby of one.
+
+    Durations and sizes have a unit: 500ms, 10s, 5m; 64MiB, 1GiB. Every setting is a flag, a key of the TOML file, and
+    an environment variable, named in parentheses.
+    """
     from leasehold.node.guardian.main import run_guardian
 
     run_guardian(

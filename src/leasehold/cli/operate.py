@@ -49,7 +49,11 @@ def call(
     except urllib.error.HTTPError as error:
         raise Refused(f"{address}: {_said(error)}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"no node answers at {address} ({error}): is it running? --admin names another") from None
+        reason = getattr(error, "reason", error)  # urllib wraps what happened
+        reason = getattr(reason, "strerror", None) or reason
+        raise Unavailable(
+            f"no node answers at {address} ({reason}): is it running? `--admin HOST:PORT,...` names other nodes"
+        ) from None
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -62,7 +66,9 @@ def _said(error: urllib.error.HTTPError) -> str:
 
 
 def addresses(admin: str) -> list[str]:
-    return [part.strip() for part in admin.split(",") if part.strip()]
+    """`--admin` taken apart; a URL's `http://` and a slash at its end are forgiven."""
+    parts = (part.strip().removeprefix("http://").rstrip("/") for part in admin.split(","))
+    return [part for part in parts if part]
 
 
 def first_answering(admin: str, path: str, kind: type[T]) -> tuple[str, T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from leasehold.admin.status import ClusterStatus, Operated
+from leasehold.cli.help import Explained
 from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
 
 
@@ -17,7 +18,7 @@ def _operate(admin: str, path: str, body: dict[str, str], as_json: bool) -> None
         click.echo(outcome.sentence)
 
 
-@click.command()
+@click.command(cls=Explained, examples=(("leasehold pause --reason 'etcd is moved'", ""),))
 @admin_option
 @json_option
 @click.option("--reason", default="", help="why, for whoever looks at `leasehold status`")

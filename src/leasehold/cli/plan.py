@@ -10,6 +10,7 @@ import msgspec
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.base.units import format_duration_ms, parse_duration_ms
+from leasehold.cli.help import Explained
 from leasehold.leases.arithmetic import DRIFT_PPM_DEFAULT, PPM
 from leasehold.leases.planner import STORES, Plan, Store, plan
 from leasehold.leases.timeline import draw
@@ -29,17 +30,30 @@ class Duration(click.ParamType[int]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-@click.command("plan")
+@click.command(
+    "plan",
+    cls=Explained,
+    examples=(
+        ("leasehold plan --lease 3s --renew 1s --store etcd", "the leader's lease, as `leasehold node` has it"),
+        ("leasehold plan --lease 25s --renew 8s --restart 10s --above 10s --plot", "a lease upon a lease, drawn"),
+    ),
+)
 @click.option("--lease", type=Duration(), required=True, help="L: the term of the lease.")
 @click.option("--renew", type=Duration(), help="T: how often it is renewed (default: a third of the lease).")
-@click.option("--restart", type=Duration(), default=0, help="D: how long the granting service is away on a restart.")
+@click.option(
+    "--restart",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="D: how long the granting service is away on a restart.",
+)
 @click.option("--above", type=Duration(), help="The lease by which the granting service itself is kept.")
 @click.option("--restart-above", type=Duration(), help="D of the service above (default: two thirds of its lease).")
 @click.option("--store", type=click.Choice(STORES), default="embedded", show_default=True, help="Who grants.")
 @click.option(
     "--drift", type=float, default=DRIFT_PPM_DEFAULT / PPM, show_default=True, help="How far two clocks tick apart."
 )
-@click.option("--round-trip", type=Duration(), default="10ms", show_default=True)
+@click.option("--round-trip", type=Duration(), default="10ms", show_default=True, help="To the store and back.")
 @click.option("--retry", type=Duration(), default="100ms", show_default=True, help="Until a failed call is repeated.")
 @click.option("--election-timeout", type=Duration(), default="1s", show_default=True, help="Of etcd.")
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")

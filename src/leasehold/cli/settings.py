@@ -10,11 +10,21 @@ from typing import Any, TypeVar
 import click
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, Spec, resolve, specs
+from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, Spec, check_sections, resolve, specs
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CONFIG = "settings__config"
+# One file may serve all commands of a machine: each reads its own sections, and knows the others' by name.
+SECTIONS = ("node", "index", "ha", "guardian", "wire", "store", "host", "cache")
+
+
+class SettingOption(click.Option):
+    """A flag made from a setting; its section is the first part of its name."""
+
+    @property
+    def section(self) -> str:
+        return (self.name or "").partition("__")[0]
 
 
 def settings_options(model: type[Any], section: str) -> Callable[[F], F]:
@@ -40,15 +50,16 @@ def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
 
 
 def _flag(model: type[Any], section: str, name: str, field: str, spec: Spec) -> Callable[[F], F]:
-    default = spec.show(getattr(model, field)) or '""'
+    default = spec.show(getattr(model, field))
     variable = f"{ENVIRONMENT_PREFIX}_{section.upper()}_{name.upper()}"
-    bounds = f", {spec.show(spec.low)} to {spec.show(spec.high)}" if spec.low is not None else ""
+    facts = [f"default {default}" if default else "", spec.bounds(), variable]
     return click.option(
         f"--{name.replace('_', '-')}",
         f"{section}__{name}",
         metavar=spec.unit.upper() if not spec.choices else spec.unit,
         default=None,
-        help=f"{spec.help} (default {default}{bounds}; {variable})",
+        cls=SettingOption,
+        help=f"{spec.help} ({'; '.join(fact for fact in facts if fact)})",
     )
 
 
@@ -57,10 +68,15 @@ def resolve_options(model: type[T], section: str, options: dict[str, Any]) -> Re
     file: Path | None = options.get(_CONFIG)
     flags = {name: options.get(f"{section}__{name}") for name in specs(model)}
     try:
+        toml = file.read_text() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file} cannot be read as a TOML file: {error}") from None
+    try:
+        check_sections(toml, str(file), SECTIONS)
         return resolve(
             model,
             section,
-            toml=file.read_text() if file else "",
+            toml=toml,
             toml_name=str(file) if file else "leasehold.toml",
             environment=os.environ,
             flags=flags,

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import click
 
+from leasehold.cli.help import Explained
 from leasehold.testing.sim.many import run_many
 from leasehold.testing.sim.plan import BUGS
 from leasehold.testing.sim.run import Outcome
@@ -17,15 +18,28 @@ from leasehold.testing.sim.run import Outcome
 def _seeds(text: str) -> range:
     first, _, last = text.partition(":")
     try:
-        return range(int(first), int(last) if last else int(first) + 1)
+        seeds = range(int(first), int(last) if last else int(first) + 1)
     except ValueError:
-        raise click.BadParameter("a seed, or a range such as 0:100") from None
+        raise click.BadParameter(f"--seeds {text}: a seed is wanted, or a range such as 0:100") from None
+    if not seeds:  # or "all promises held" would be said of nothing
+        raise click.BadParameter(f"--seeds {text} names no seed: FIRST:LAST, without the last")
+    return seeds
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold sim --seeds 0:100 --events 5000", ""),
+        ("leasehold sim --seeds 0:50 --bug no-grace", "does the instrument find a planted bug?"),
+    ),
+)
 @click.option("--seeds", default="0:100", show_default=True, help="one seed, or FIRST:LAST (without the last)")
 @click.option(
-    "--events", default=5_000, show_default=True, help="events of chaos per seed, before everything is healed"
+    "--events",
+    default=5_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="events of chaos per seed, before everything is healed",
 )
 @click.option("--jobs", default=0, help="processes side by side (default: one a core)")
 @click.option("--bug", "bugs", multiple=True, type=click.Choice(BUGS), help="plant this bug: is it found?")

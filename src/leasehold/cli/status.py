@@ -10,6 +10,7 @@ from rich.table import Table
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
 from leasehold.base.errors import PeerError
 from leasehold.base.units import format_bytes
+from leasehold.cli.help import Explained
 from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
 
 
@@ -33,13 +34,19 @@ def gather(admin: str) -> Everything:
 
 def _row(peer: Peer, status: NodeStatus | None) -> list[str]:
     if status is None:
-        return [peer.name, peer.role, "does not answer", "", str(peer.applied_n), "", "", peer.rpc, peer.admin]
+        return [peer.name, peer.role, "does not answer", "", "", "", peer.rpc, _beside(peer)]
     index = status.index
     pool = f"{format_bytes(index.bytes_used)} of {format_bytes(index.bytes_total)}"
     lag = "?" if status.lag_records < 0 else str(status.lag_records)
     role = f"[bold green]{status.role}[/]" if status.may_serve else status.role
     ready = "yes" if status.ready else "[bold red]no[/]"
-    return [peer.name, role, ready, lag, str(status.applied_n), str(index.objects), pool, peer.rpc, peer.admin]
+    return [peer.name, role, ready, lag, str(index.objects), pool, peer.rpc, _beside(peer)]
+
+
+def _beside(peer: Peer) -> str:
+    """The admin address; only its port where the host is that of the clients' address, so that a line fits a screen."""
+    host, _, port = peer.admin.rpartition(":")
+    return f":{port}" if host == peer.rpc.rpartition(":")[0] else peer.admin
 
 
 def show(everything: Everything, console: Console) -> None:
@@ -50,7 +57,7 @@ def show(everything: Everything, console: Console) -> None:
         f"[bold]{cluster.cluster}[/]: {leader}; journal: {cluster.journal_batches} batches above {cluster.floor_n}"
     )
     table = Table(box=None, pad_edge=False)
-    for column in ("node", "role", "ready", "lag", "applied", "objects", "pool", "clients at", "admin at"):
+    for column in ("node", "role", "ready", "lag", "objects", "pool", "clients at", "admin"):
         table.add_column(column, overflow="fold")
     for peer in cluster.nodes:
         table.add_row(*_row(peer, everything.nodes.get(peer.name)))
@@ -93,7 +100,13 @@ def worries(everything: Everything) -> list[str]:
     return found
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold status --admin 10.0.0.11:8700,10.0.0.12:8700", ""),
+        ("leasehold status --json | jq .cluster.leader", ""),
+    ),
+)
 @admin_option
 @json_option
 def status(admin: str, as_json: bool) -> None:

@@ -11,11 +11,18 @@ import click
 import structlog
 
 from leasehold.base.errors import SettingError
+from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.coord.embedded.settings import StoreSettings
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold store --data /var/lib/leasehold/store", "on 127.0.0.1:2379, for every etcd client of this machine"),
+        ("leasehold store --restore backup.snap --data new-directory", "out of what `etcdctl snapshot save` wrote"),
+    ),
+)
 @click.option(
     "--listen", default="127.0.0.1:2379", show_default=True, help="host:port to serve; port 0 takes a free one"
 )

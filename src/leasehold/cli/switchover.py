@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from leasehold.admin.status import ClusterStatus, Operated
+from leasehold.cli.help import Explained
 from leasehold.cli.operate import (
     OPERATE_TIMEOUT_S,
     admin_option,
@@ -16,7 +17,7 @@ from leasehold.cli.operate import (
 )
 
 
-@click.command()
+@click.command(cls=Explained, examples=(("leasehold switchover --to b", "b leads, without a grace period"),))
 @admin_option
 @json_option
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import http.client
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ import msgspec
 
 from leasehold.admin.status import NodeStatus
 from leasehold.base.errors import LeaseholdError, PeerError
+from leasehold.base.units import parse_bytes
+from leasehold.cli.help import Explained
 from leasehold.cli.operate import call
 
 START_TIMEOUT_S = 60.0
@@ -143,15 +146,28 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
         click.echo(f"host {number}   lends {segment}")
 
 
-@click.command()
-@click.option("--data", default="leasehold-data", show_default=True, type=click.Path(path_type=Path), help="directory")
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold up", "then, in another terminal: leasehold status"),
+        ("leasehold up --data /tmp/try --store-port 0 --rpc-port 0 --admin-port 0", "beside another one; see up.json"),
+    ),
+)
+@click.option(
+    "--data",
+    default="leasehold-data",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="directory for all data and logs",
+)
 @click.option("--cluster", default="mooncake_cluster", show_default=True, help="the cluster's name")
 @click.option("--store-port", default=2379, show_default=True, help="the store's port; 0 takes a free one")
 @click.option("--rpc-port", default=50051, show_default=True, help="node a's port, node b takes the next; 0: free ones")
 @click.option("--admin-port", default=8700, show_default=True, help="the same for the admin ports")
-@click.option("--segment", default="256MiB", show_default=True, help="what each storage host lends")
+@click.option("--segment", default="256MiB", show_default=True, help="how much memory each storage host lends")
 def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
     """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""
+    _check_size(segment)
     store = _address(store_port)
     second = [port + 1 if port else 0 for port in (rpc_port, admin_port)]
     where = Up(
@@ -163,19 +179,39 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
     )
     for address in (store, *where.rpc, *where.admin):
         if _listens(address):
-            raise DidNotStart(f"something listens at {address} already: is another `leasehold up` running?")
+            raise DidNotStart(
+                f"something listens at {address} already: is another `leasehold up` running? "
+                "--store-port, --rpc-port and --admin-port choose other ports, 0 any free one"
+            )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     parts: list[Part] = []
     try:
         _start(where, store, segment, parts)
         (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
-        click.echo(f"ready    `leasehold status` shows it, Ctrl-C ends it, data and logs are in {data}/")
+        click.echo(f"ready    `{_myself()} status` shows it, Ctrl-C ends it, data and logs are in {data}/")
         _watch(parts)
     except KeyboardInterrupt:
         click.echo("ending: hosts, nodes, store")
     finally:
         _end(parts)
+
+
+def _check_size(segment: str) -> None:
+    """Here, and not by a host that has begun to start and whose log somebody must read."""
+    try:
+        parse_bytes(segment)
+    except ValueError as error:
+        raise click.BadParameter(f"{segment!r}: {error}", param_hint="--segment") from None
+
+
+def _myself() -> str:
+    """How this command is called from here: by its name if the shell finds it, else by its path."""
+    called = Path(sys.argv[0])
+    if shutil.which(called.name) or called.name != "leasehold":
+        return "leasehold"
+    here = Path.cwd()
+    return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -1,0 +1,177 @@
+"""What goes wrong on the command line: one readable line that says what to do next, never a traceback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.main import COMMANDS, leasehold
+from leasehold.cli.settings import SECTIONS, SettingOption
+
+
+def run(*arguments: str, timeout_s: float = 30) -> tuple[int, str]:
+    """The command as a person calls it; its exit code and everything that it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "leasehold", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An address at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+NODE = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--coord", "bogus://x"), "coord: not the address of a store: 'bogus://x'; it looks like etcd://host:2379"),
+        (("--rpc-compat", "0.3.99=127.0.0.1:0"), "no table for Mooncake 0.3.99; there are: 0.3.12, 0.3.13"),
+        (("--data-dir", "/proc/nowhere"), "data_dir = /proc/nowhere: cannot be written"),
+        (("--buffer", "tape"), "buffer = 'tape': `disk` or redis://HOST:PORT is wanted"),
+    ],
+)
+def test_a_node_that_can_never_start_says_so_instead_of_trying_for_ever(
+    arguments: tuple[str, str], says: str, tmp_path: Path
+) -> None:
+    code, said = run(*NODE, "--data-dir", str(tmp_path), *arguments)
+    assert (code, "Traceback" in said) == (1, False), said
+    assert says in said
+
+
+def test_two_nodes_do_not_share_a_directory(tmp_path: Path) -> None:
+    data = tmp_path / "node"
+    first = subprocess.Popen(
+        [sys.executable, "-m", "leasehold", *NODE, "--data-dir", str(data)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert first.stderr is not None
+        for line in first.stderr:
+            if "a worker is started" in line:
+                break
+        code, said = run(*NODE, "--data-dir", str(data))
+        assert code == 1
+        assert f"another node (pid {first.pid}) keeps its state there: give each node a directory of its own" in said
+    finally:
+        first.terminate()
+        first.communicate(timeout=30)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("store", "--data", "/proc/nowhere", "--listen", "127.0.0.1:0"),
+        ("up", "--data", "/proc/nowhere", "--store-port", "0", "--rpc-port", "0", "--admin-port", "0"),
+    ],
+)
+def test_a_directory_that_cannot_be_made_is_named(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments) == (1, "leasehold: /proc/nowhere: No such file or directory\n")
+
+
+def test_a_port_in_use_is_named(taken: str, closed: str) -> None:
+    port = taken.rpartition(":")[2]
+    for arguments, says in (
+        (("store", "--listen", taken), f"cannot listen on {taken}: Address already in use"),
+        (("cache", "serve", "--listen", taken), f"cannot listen on {taken}: Address already in use; name another"),
+        (("host", "--listen", taken, "--segment", "64KiB", "--master", closed), f"listen = {taken}: cannot listen"),
+        (("up", "--store-port", port), f"something listens at {taken} already: is another `leasehold up` running?"),
+    ):
+        code, said = run(*arguments)
+        assert (code, "Traceback" in said) == (1, False), said
+        assert says in said
+
+
+def test_memory_that_the_machine_does_not_have(closed: str) -> None:
+    code, said = run("host", "--segment", "64TiB", "--listen", "127.0.0.1:0", "--master", closed)
+    assert code == 1
+    assert "segment = 64TiB: this machine does not give so much memory" in said
+
+
+def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+    paper = tmp_path / "paper.pem"
+    paper.write_text("not a certificate")
+    code, said = run("store", "--listen", "127.0.0.1:0", "--tls-cert", str(paper), "--tls-key", str(paper))
+    assert (code, "Traceback" in said) == (1, False), said
+    assert f"TLS: no certificate with its key can be read from {paper}" in said
+
+
+@pytest.mark.parametrize("store", ["sqlite:///proc/nowhere/cache.db", "redis://{closed}", "etcd://{closed}"])
+def test_a_store_behind_the_cache_that_is_not_there(store: str, closed: str) -> None:
+    code, said = run("cache", "serve", "--listen", "127.0.0.1:0", "--store", store.format(closed=closed))
+    assert (code, "Traceback" in said) == (1, False), said
+    assert store.format(closed=closed).partition("://")[2] in said
+
+
+def test_a_node_that_does_not_answer(closed: str) -> None:
+    for command in ("status", "history", "switchover", "pause", "resume"):
+        code, said = run(command, "--admin", f"http://{closed}/")
+        assert code == 1
+        assert f"no node answers at {closed} (Connection refused): is it running? `--admin" in said
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ('[noode]\nname = "a"', "{file}:1: unknown section [noode]; did you mean 'node'?"),
+        ('# ours\nname = "a"', "{file}:2: 'name' stands outside of any [section]"),
+        ('[node]\nclustr = "a"', "{file}:2: unknown setting 'clustr' in [node]; did you mean 'cluster'?"),
+        ('[store]\nquota = "1GiB"\n[index]\nlease_ttl = 10', "{file}:4: lease_ttl = 10: not a quantity with a unit"),
+        ('[node]\nname = "a', "{file}: not valid TOML"),
+        ("\udc97", "{file} cannot be read as a TOML file"),
+    ],
+)
+def test_a_settings_file_with_a_mistake(toml: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "leasehold.toml"
+    file.write_text(toml, errors="surrogateescape")
+    result = CliRunner().invoke(leasehold, ["node", "--config", str(file)])
+    assert result.exit_code == 2, result.output
+    assert says.format(file=file) in result.output
+
+
+def test_flags_with_a_mistake() -> None:
+    for arguments, says in (
+        (["sim", "--seeds", "5:1"], "names no seed"),
+        (["sim", "--events", "0"], "0 is not in the range x>=1"),
+        (["lock", "x", "--ttl", "0"], "0 is not in the range x>=1"),
+        (["up", "--segment", "much"], "'much': not a quantity with a unit, such as 64MiB or 1GiB"),
+        (["node", "--held-max", "many"], "held_max = 'many': not a whole number"),
+        (["node", "--drift", "1%"], "drift = '1%': not a share, such as 0.9"),
+    ):
+        result = CliRunner().invoke(leasehold, arguments)
+        assert result.exit_code == 2, result.output
+        assert says in result.output
+
+
+def test_every_command_shows_how_it_is_used() -> None:
+    for name in COMMANDS:
+        result = CliRunner().invoke(leasehold, [name, "--help"])
+        assert result.exit_code == 0, result.output
+        assert name in ("cache", "journal", "resume", "version") or "Examples:" in result.output, name
+
+
+def test_every_section_of_the_settings_file_is_known() -> None:
+    found = set()
+    for name in COMMANDS:
+        command = leasehold.get_command(leasehold.make_context("leasehold", ["version"]), name)
+        commands = [command, *getattr(command, "commands", {}).values()]
+        found |= {option.section for each in commands for option in each.params if isinstance(option, SettingOption)}
+    assert found == set(SECTIONS)
