@@ -109,3 +109,12 @@ def test_an_id_can_be_granted_again() -> None:
     store.lease_grant(6_000, 5, 7)
     assert store.tick(10_999) == ()
     assert store.tick(11_000) == (7,)
+
+
+def test_leases_that_come_and_go_leave_nothing_behind() -> None:
+    store = Store()
+    for _ in range(20_000):
+        store.lease_revoke(store.lease_grant(0, 1_000_000).id)
+    assert len(store.leases_open._by_expiry) < 2_000
+    kept = store.lease_grant(0, 10)
+    assert store.tick(10_000) == (kept.id,)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import struct
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
+import msgspec
 import pytest
 from tests.store.support import crash, opened
 
-from leasehold.base.errors import UnknownOutcome
+from leasehold.base.errors import InvalidArgument, UnknownOutcome
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.disk import Folder
 from leasehold.coord.embedded.errors import StoreClosed, StoreDamaged, StoreFailed, StoreInUse
 from leasehold.coord.embedded.frames import HEADER_BYTES, Frames, encode_frame
 from leasehold.coord.embedded.opening import open_folder, restore
 from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.coord.errors import ForkedClient
 from leasehold.mvcc.errors import Compacted, NoSpace
-from leasehold.mvcc.model import FROM_KEY, KeyValue
-from leasehold.mvcc.records import Clocked
+from leasehold.mvcc.model import FROM_KEY, KeyValue, Put
+from leasehold.mvcc.records import Clocked, Committed, LeaseRenewed
 
 
 async def everything(client: LocalClient) -> tuple[KeyValue, ...]:
@@ -111,7 +118,7 @@ async def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
         await client.put(b"a")
     os.rename(segment(tmp_path), tmp_path / "00000003.log")
     (tmp_path / "00000001.log").write_bytes((tmp_path / "00000003.log").read_bytes())
-    with pytest.raises(StoreDamaged, match="segment is missing"):
+    with pytest.raises(StoreDamaged, match=r"segment 00000002\.log is missing"):
         open_folder(tmp_path)
 
 
@@ -208,3 +215,133 @@ def test_frames_know_a_whole_frame_after_damage() -> None:
     assert [frame.number for frame in torn] == [1]
     assert torn.torn
     assert torn.next_whole() is None
+
+
+async def rotated(path: Path) -> None:
+    """A store with a snapshot."""
+    settings = StoreSettings(segment_bytes=1_000)
+    async with opened(path, settings) as client:
+        for number in range(20):
+            await client.put(b"%d" % number, bytes(100))
+    assert list(path.glob("*.snapshot"))
+
+
+async def test_a_missing_snapshot_is_refused(tmp_path: Path) -> None:
+    await rotated(tmp_path)
+    for snapshot in tmp_path.glob("*.snapshot"):
+        snapshot.unlink()
+    with pytest.raises(StoreDamaged, match=r"snapshot \d+.snapshot is missing"):
+        open_folder(tmp_path)
+
+
+async def test_a_snapshot_without_its_log_is_refused(tmp_path: Path) -> None:
+    await rotated(tmp_path)
+    for log in tmp_path.glob("*.log"):
+        log.unlink()
+    with pytest.raises(StoreDamaged, match=r"log segment \d+.log is missing"):
+        open_folder(tmp_path)
+
+
+async def test_files_of_two_stores_are_not_mixed(tmp_path: Path) -> None:
+    await rotated(tmp_path / "a")
+    async with opened(tmp_path / "b") as client:
+        await client.put(b"b")
+    segment(tmp_path / "b").replace(max((tmp_path / "a").glob("*.log")))
+    with pytest.raises(StoreDamaged, match="belongs to another store"):
+        open_folder(tmp_path / "a")
+
+
+async def test_a_whole_frame_that_cannot_be_read_is_not_cut(tmp_path: Path) -> None:
+    """It was answered, by a newer version of this program: it is no torn end."""
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    path = segment(tmp_path)
+    payload = msgspec.msgpack.encode([[99, "a record of the future"]])
+    number = [frame.number for frame in Frames(path.read_bytes(), path.read_bytes().find(b"\n") + 1)][-1] + 1
+    facts = struct.pack("<4sQII", b"LHf1", number, len(payload), crc32(payload))
+    content = path.read_bytes() + facts + struct.pack("<I", crc32(facts)) + payload
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="the version that wrote it"):
+        open_folder(tmp_path)
+    assert path.read_bytes() == content
+
+
+async def test_a_torn_write_of_a_value_that_looks_like_a_log_is_cut(tmp_path: Path) -> None:
+    async with opened(tmp_path) as client:
+        await client.put(b"a")
+    path = segment(tmp_path)
+    log = b"".join(encode_frame(number, [Clocked(1)]) for number in range(50, 60))
+    value = (b"copy", log, 2, 2, 1, 0)
+    with path.open("ab") as file:
+        file.write(encode_frame(99, [Committed(9, (value,))])[:-3])
+    async with opened(tmp_path) as client:
+        assert [kv.key for kv in await everything(client)] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.put(b"a", "text"),
+        lambda client: client.put("a", b""),
+        lambda client: client.put(b"a", bytearray(b"v")),
+        lambda client: client.get("a"),
+        lambda client: client.txn(success=[Put(b"a", "text")]),
+        lambda client: client.lease_grant(10, 1 << 63),
+        lambda client: client.lease_grant(10.0),
+        lambda client: client.put(b"a", b"", lease=5.0),
+        lambda client: client.compact(2.0),
+    ],
+)
+async def test_what_could_not_be_read_back_is_not_taken(tmp_path: Path, call: Callable[[Any], Awaitable[Any]]) -> None:
+    async with opened(tmp_path) as client:
+        await client.lease_grant(10, 5)
+        await client.put(b"a")
+        with pytest.raises(InvalidArgument):
+            await call(client)
+        await client.put(b"b", timeout_s=5)
+    async with opened(tmp_path) as client:
+        assert [kv.key for kv in await everything(client)] == [b"a", b"b"]
+
+
+async def test_whatever_goes_wrong_in_writing_is_told(tmp_path: Path) -> None:
+    """Not only what the disk refuses: nobody may be left waiting."""
+    engine = open_folder(tmp_path)
+    client = LocalClient(engine)
+    engine._pending.append(LeaseRenewed(1 << 70, 0))  # cannot be encoded
+    with pytest.raises(UnknownOutcome):
+        await client.put(b"a", timeout_s=5)
+    with pytest.raises(StoreFailed):
+        await client.put(b"b")
+    engine.close()
+
+
+async def test_history_is_bounded_also_when_groups_are_large(tmp_path: Path) -> None:
+    async with opened(tmp_path, StoreSettings(history_revisions=100)) as client:
+        for _ in range(6):
+            await asyncio.gather(*(client.put(b"a") for _ in range(4_000)))
+        store = client.engine.store
+        assert store.revision - store.compact_revision < 10_000
+
+
+def test_a_store_from_before_a_fork_is_the_parents(tmp_path: Path) -> None:
+    engine = open_folder(tmp_path)
+    client = LocalClient(engine)
+    asyncio.run(client.put(b"a"))
+    before = segment(tmp_path).read_bytes()
+    child = os.fork()
+    if not child:
+        try:
+            with pytest.raises(ForkedClient):
+                asyncio.run(client.put(b"child"))
+            with pytest.raises(StoreInUse):
+                open_folder(tmp_path)  # the parent has it still
+            engine.close()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert segment(tmp_path).read_bytes() == before
+    with pytest.raises(StoreInUse):
+        Folder(tmp_path)
+    asyncio.run(client.put(b"b"))
+    engine.close()

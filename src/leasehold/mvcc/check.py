@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import store_request_bytes_max, store_txn_ops_max
 from leasehold.mvcc.errors import (
     DuplicateKey,
@@ -28,12 +29,21 @@ NOTHING = Range(b"")
 Interval = tuple[bytes, bytes]
 
 
+def _not_bytes(op: Op) -> InvalidArgument:
+    return InvalidArgument(f"keys and values are bytes, leases whole numbers: encode texts first, in {op!r}")
+
+
 def check_range(op: Range) -> None:
+    if type(op.key) is not bytes:
+        raise _not_bytes(op)
     if not op.key:
         raise EmptyKey
 
 
 def check_put(op: Put) -> None:
+    # A text would be taken in memory and found unreadable in the log.
+    if type(op.key) is not bytes or type(op.value) is not bytes or type(op.lease) is not int:
+        raise _not_bytes(op)
     if not op.key:
         raise EmptyKey
     if op.ignore_value and op.value:
@@ -44,6 +54,8 @@ def check_put(op: Put) -> None:
 
 
 def check_delete(op: DeleteRange) -> None:
+    if type(op.key) is not bytes:
+        raise _not_bytes(op)
     if not op.key:
         raise EmptyKey
     _check_size(len(op.key) + len(op.range_end) + _PART_BYTES)
@@ -87,10 +99,14 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool, bool]:
                 writes = writes or inner_writes
                 nested = True
                 continue
+            if type(part.key) is not bytes:
+                raise _not_bytes(part)
             if not part.key:
                 raise KeyNotFound if part is NOTHING else EmptyKey
             size_bytes += len(part.key) + _PART_BYTES
             if isinstance(part, Put):
+                if type(part.value) is not bytes or type(part.lease) is not int:
+                    raise _not_bytes(part)
                 if part.ignore_value or part.ignore_lease:
                     check_put(part)
                 size_bytes += len(part.value)

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from sortedcontainers import SortedList
 
+from leasehold.base.errors import InvalidArgument
 from leasehold.base.invariants import ensure
 from leasehold.mvcc.errors import Compacted, FutureRevision
 from leasehold.mvcc.model import FROM_KEY, KeyValue
@@ -222,6 +223,8 @@ class KeySpace:
 
     def compact(self, revision: int) -> None:
         """Forget what cannot be read at `revision` or later. As in etcd, a range can still be read *at* it."""
+        if type(revision) is not int:
+            raise InvalidArgument(f"a revision is a whole number, not {revision!r}")
         if revision <= self.compact_revision:
             raise Compacted(self.compact_revision)
         if revision > self.revision:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
+from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import store_lease_ttl_s_max
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound, LeaseTTLTooLarge
+
+# Entries of leases that were revoked stay in the heap until their time would have come: no more than this, and as many
+# again as there are leases.
+SPARE_ENTRIES = 1_000
 
 
 class Lease:
@@ -38,6 +43,8 @@ class LeaseBook:
 
     def grant(self, now_ms: int, id: int, ttl_s: int) -> Lease:
         """A new lease; a term below the floor is lifted to it."""
+        if type(ttl_s) is not int or type(id) is not int or not -(1 << 63) <= id < 1 << 63:
+            raise InvalidArgument(f"a lease's TTL and id are whole numbers of 64 bits, not {ttl_s!r} and {id!r}")
         if ttl_s > store_lease_ttl_s_max:
             raise LeaseTTLTooLarge
         if id in self._leases:
@@ -50,6 +57,9 @@ class LeaseBook:
         lease = Lease(id, ttl_s, expiry_ms)
         self._leases[id] = lease
         heappush(self._by_expiry, (expiry_ms, id))
+        if len(self._by_expiry) > 2 * len(self._leases) + SPARE_ENTRIES:
+            self._by_expiry = [(each.expiry_ms, each.id) for each in self._leases.values()]
+            heapify(self._by_expiry)
         return lease
 
     def find(self, id: int) -> Lease | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,12 +22,15 @@ from msgspec import Struct
 
 from leasehold.coord.embedded.errors import StoreDamaged, StoreInUse
 from leasehold.coord.embedded.frames import Frames, encode_frame
-from leasehold.mvcc.records import Record
+from leasehold.mvcc.records import Committed, Record
 
 FORMAT = 1
+FIRST_GENERATION = 1
 _PREAMBLE = b"leasehold store, format "
 _EXPORT_BLOCK_BYTES = 512
-FRAME_RECORDS = 500  # in snapshots: so many records that a frame is some hundred kilobytes
+# In snapshots a frame ends at so many records, or about so many bytes.
+FRAME_RECORDS = 500
+FRAME_BYTES = 1 << 20
 
 
 class Identity(Struct, frozen=True):
@@ -57,15 +61,27 @@ def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
 def write_snapshot(path: Path, identity: Identity, records: Iterable[Record]) -> int:
     """Write a snapshot under its name, whole or not at all; its size in bytes."""
     draft = path.with_suffix(".draft")
-    with draft.open("wb") as file:
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    size = 0
+    try:
         for chunk in snapshot_chunks(identity, records):
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-    draft.rename(path)
+            size += len(chunk)
+            _write_all(file, chunk)
+        os.fsync(file)
+    except BaseException:
+        os.unlink(draft)  # on a full disk above all: the log needs the space
+        raise
+    finally:
+        os.close(file)
+    os.rename(draft, path)
     sync_folder(path.parent)
     return size
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def snapshot_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
@@ -73,16 +89,25 @@ def snapshot_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[b
     yield identity.line()
     number = 1
     pending: list[Record] = []
+    pending_bytes = 0
     for record in records:
         pending.append(record)
-        if len(pending) >= FRAME_RECORDS:
+        pending_bytes += _bytes_of(record)
+        if len(pending) >= FRAME_RECORDS or pending_bytes >= FRAME_BYTES:
             yield encode_frame(number, pending)
             number += 1
             pending = []
+            pending_bytes = 0
     if pending:
         yield encode_frame(number, pending)
         number += 1
     yield encode_frame(number, [])
+
+
+def _bytes_of(record: Record) -> int:
+    if not isinstance(record, Committed):
+        return 0
+    return sum(len(version[0]) + len(version[1]) for version in record.versions if version is not None)
 
 
 def export_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
@@ -108,7 +133,7 @@ def read_snapshot(path: Path, take: Callable[[list[Record]], None]) -> Identity:
     """Hand all records of a snapshot to `take`; refuse one that is not whole."""
     data = _without_digest(path.read_bytes())
     identity, start = read_identity(path, data)
-    frames = Frames(data, start)
+    frames = Frames(data, start, str(path))
     whole = False
     for frame in frames:
         take(frame.records)
@@ -127,30 +152,48 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _make_folder(path: Path) -> None:
+    """Make it and what is above it, durably: an acknowledged write must not vanish with the folder it is in."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in made:
+        sync_folder(folder.parent)
+
+
+def _is_unfinished_line(data: bytes) -> bool:
+    """Whether this is a part of a first line and nothing more; after a power cut zeros may stand for the rest."""
+    written = data.rstrip(b"\0")
+    return b"\n" not in written[:1024] and Identity(0, 0).line().startswith(written[: len(_PREAMBLE)])
+
+
 class Segment:
     """One file of the log, open for appending."""
 
     def __init__(self, path: Path, identity: Identity, number: int) -> None:
         """Open or create it; `number` is that of the next frame."""
-        new = not path.exists() or path.stat().st_size == 0
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.number = number
-        if new:
-            os.write(self._file, identity.line())
-            os.fsync(self._file)
-            sync_folder(path.parent)
-        self.size_bytes = path.stat().st_size
+        if os.fstat(self._file).st_size == 0:
+            _write_all(self._file, identity.line())
+        # Also where nothing is new: what a killed process had written and not synced has just been read, is about to
+        # be shown, and must not be undone any more.
+        os.fsync(self._file)
+        sync_folder(path.parent)
+        self.size_bytes = os.fstat(self._file).st_size
 
-    def append(self, records: Sequence[Record], *, sync: bool = True) -> None:
-        """Write one frame; when this returns it is on the disk (or, without `sync`, in the kernel's hands)."""
-        frame = memoryview(encode_frame(self.number, records))
+    def append(self, records: Sequence[Record]) -> None:
+        """Write one frame; when this returns it is on the disk."""
+        frame = encode_frame(self.number, records)
         self.number += 1
         self.size_bytes += len(frame)
-        while frame:
-            frame = frame[os.write(self._file, frame) :]
-        if sync:
-            os.fdatasync(self._file)
+        _write_all(self._file, frame)
+        os.fdatasync(self._file)
 
     def close(self) -> None:
         os.close(self._file)
@@ -160,7 +203,7 @@ class Folder:
     """The directory of one store, held by this process alone until `close`."""
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        _make_folder(path)
         self.path = path
         self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -172,8 +215,9 @@ class Folder:
                 f"{path} is open in another process (pid {holder}): a store has one owner; "
                 "share it with `leasehold store` and connect to that"
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the number is for people, the lock holds without it
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def snapshot_path(self, generation: int) -> Path:
         return self.path / f"{generation:08}.snapshot"
@@ -190,30 +234,46 @@ class Folder:
         segments = self._generations("log")
         if not snapshots and not segments:
             return None
-        first = snapshots[-1] if snapshots else segments[0]
-        identity = read_snapshot(self.snapshot_path(first), take) if snapshots else None
+        first = snapshots[-1] if snapshots else FIRST_GENERATION
         wanted = [generation for generation in segments if generation >= first]
-        if (wanted and wanted != list(range(wanted[0], wanted[-1] + 1))) or (wanted and wanted[0] != first):
-            raise StoreDamaged(f"{self.path}: a log segment is missing between {first} and {wanted[-1]}")
+        self._check_complete(first, segments, wanted)
+        identity = read_snapshot(self.snapshot_path(first), take) if snapshots else None
         number = 0
         cut_bytes = 0
         for generation in wanted:
             found, number, cut_bytes = self._recover_segment(generation, number, generation == wanted[-1], take)
-            identity = found or identity
+            if found and identity and found != identity:
+                raise StoreDamaged(
+                    f"{self.segment_path(generation)} belongs to another store (cluster {found.cluster_id:x}, not "
+                    f"{identity.cluster_id:x}); nothing was changed"
+                )
+            identity = identity or found
         if identity is None:
             return None
-        return Recovered(identity, wanted[-1] if wanted else first, number + 1, cut_bytes)
+        return Recovered(identity, wanted[-1], number + 1, cut_bytes)
+
+    def _check_complete(self, first: int, segments: list[int], wanted: list[int]) -> None:
+        """Refuse a directory from which a file was taken. A snapshot is written only when its segment is there."""
+        last = max(segments, default=first)
+        missing = [generation for generation in range(first, max(first, last) + 1) if generation not in wanted]
+        if not missing:
+            return
+        if missing[0] == first and first == FIRST_GENERATION and segments:
+            why = f"the snapshot {self.snapshot_path(segments[0]).name} is missing, or all log before it"
+        else:
+            why = f"the log segment {self.segment_path(missing[0]).name} is missing"
+        raise StoreDamaged(f"{self.path}: {why}; nothing was changed: put it back, or restore a snapshot elsewhere")
 
     def _recover_segment(
         self, generation: int, number: int, last: bool, take: Callable[[list[Record]], None]
     ) -> tuple[Identity | None, int, int]:
         path = self.segment_path(generation)
         data = path.read_bytes()
-        if last and b"\n" not in data[:1024] and Identity(0, 0).line().startswith(data[: len(_PREAMBLE)]):
+        if last and _is_unfinished_line(data):
             os.truncate(path, 0)  # the process ended while it wrote the first line
             return None, number, len(data)
         identity, start = read_identity(path, data)
-        frames = Frames(data, start)
+        frames = Frames(data, start, str(path))
         for frame in frames:
             if number and frame.number != number + 1:
                 raise StoreDamaged(f"{path}: frame {number + 1} is missing (found {frame.number}); nothing was changed")
@@ -228,10 +288,7 @@ class Folder:
                 "torn end of an unfinished write. Nothing was changed; restore a snapshot with "
                 "`leasehold store --restore FILE --data NEW-DIRECTORY`"
             )
-        os.truncate(path, frames.end)
-        handle = os.open(path, os.O_WRONLY)
-        os.fsync(handle)
-        os.close(handle)
+        os.truncate(path, frames.end)  # made durable when the segment is opened for writing
         return identity, number, len(data) - frames.end
 
     def forget_before(self, generation: int) -> None:
@@ -239,12 +296,9 @@ class Folder:
         for suffix in ("snapshot", "log"):
             for old in self._generations(suffix):
                 if old < generation:
-                    (self.path / f"{old:08}.{suffix}").unlink(missing_ok=True)
+                    _remove(self.path / f"{old:08}.{suffix}")
         for draft in self.path.glob("*.draft"):
-            draft.unlink(missing_ok=True)
-
-    def size_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+            _remove(draft)
 
     def close(self) -> None:
         os.close(self._lock)

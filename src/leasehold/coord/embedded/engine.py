@@ -21,7 +21,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from leasehold.base.clock import Clock
-from leasehold.base.errors import UnknownOutcome
+from leasehold.base.errors import LeaseholdError, UnknownOutcome
+from leasehold.coord.embedded import forks
 from leasehold.coord.embedded.errors import StoreClosed, StoreFailed
 from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.coord.embedded.timers import Timers
@@ -44,11 +45,10 @@ Waiters = dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]
 class Group:
     """Records that are written together, and who waits for them."""
 
-    __slots__ = ("records", "revision", "sync", "waiters")
+    __slots__ = ("records", "revision", "waiters")
 
-    def __init__(self, records: list[Record], sync: bool, revision: int, waiters: Waiters) -> None:
+    def __init__(self, records: list[Record], revision: int, waiters: Waiters) -> None:
         self.records = records
-        self.sync = sync  # a mark of the time alone need not be on the disk for anybody's sake
         self.revision = revision
         self.waiters = waiters
 
@@ -60,7 +60,9 @@ class Log(Protocol):
         """The next group has been taken: the store is exactly as it is after that. Lock held: be quick."""
         ...
 
-    def append(self, records: list[Record], *, sync: bool) -> None: ...
+    def append(self, records: list[Record]) -> None: ...
+
+    def forsake(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -101,6 +103,7 @@ class Engine:
         self._keeper: threading.Thread | None = None
         self._failure: BaseException | None = None
         self.closed = False
+        forks.watch_over(self)
         if log is not None or len(store.leases_open):
             self._start_keeper()
 
@@ -202,6 +205,8 @@ class Engine:
         """Refuse to go on with a store that is closed, or whose disk has failed."""
         if not self.closed and self._failure is None:
             return
+        if isinstance(self._failure, LeaseholdError):
+            raise self._failure
         if self._failure is not None:
             raise StoreFailed(f"the disk failed ({self._failure}): restart the store when it is mended")
         raise StoreClosed("the store is closed: connect again")
@@ -273,8 +278,7 @@ class Engine:
     def _take(self, now_ms: int) -> Group:
         """The records to write next, the time in front of them now and then; lock held."""
         self._compact()
-        sync = bool(self._pending)
-        if sync:
+        if self._pending:
             self._group += 1  # before the records leave `_pending`: `unsettled` is asked without the lock
         records = self._pending[:]
         self._pending.clear()
@@ -285,19 +289,21 @@ class Engine:
             self._log.prepare(self)
         self._writing = True
         waiters, self._waiters = self._waiters, {}
-        return Group(records, sync, self.store.revision, waiters)
+        return Group(records, self.store.revision, waiters)
 
     def _write(self, group: Group) -> bool:
         """Make a group durable, then tell everybody; False when the disk failed. Without the lock."""
         begun = time.perf_counter()
         if group.records and self._log is not None:
             try:
-                self._log.append(group.records, sync=group.sync)
-            except OSError as error:
+                # Always synced, marks of the time too: were some of what follows on the disk and they not, it would
+                # look like damage in the middle.
+                self._log.append(group.records)
+            except Exception as error:  # whatever it is: what is in memory is not on the disk
                 self._fail(error, group.waiters)
                 return False
         with self.lock:
-            if group.sync:
+            if group.records:
                 self._write_s += (time.perf_counter() - begun - self._write_s) / 8
             self._writing = False
             self._settled = self._group
@@ -315,14 +321,15 @@ class Engine:
         crowded = keys.total_bytes - keys.live_bytes > self.settings.history_bytes
         spare = keys.revision - past - (HISTORY_REVISIONS_MIN if crowded else self.settings.history_revisions)
         if spare >= COMPACT_STEP_REVISIONS or (crowded and spare > 0):
-            self.store.compact(past + min(spare, COMPACT_STEP_REVISIONS))
+            # A part of what is too much, not a fixed number: groups may be larger than any fixed step.
+            self.store.compact(past + min(spare, max(COMPACT_STEP_REVISIONS, spare // 2)))
 
     def _tell(self) -> None:
         woken, self._woken = self._woken, []
         for tell in woken:
             tell()
 
-    def _fail(self, error: OSError, waiters: Waiters) -> None:
+    def _fail(self, error: Exception, waiters: Waiters) -> None:
         with self.lock:
             self._failure = error
             self._writing = False
@@ -334,6 +341,16 @@ class Engine:
         _release(later, unknown)
 
     # --- the end ---
+
+    def forsake(self, reason: LeaseholdError) -> None:
+        """In a forked child: everything is refused. The keeper and the files are the parent's."""
+        self.lock = threading.RLock()  # the old one may be held by a thread that does not exist here
+        self._wakeup = threading.Condition(self.lock)
+        self._failure = reason
+        self.closed = True
+        self._keeper = None
+        if self._log is not None:
+            self._log.forsake()
 
     def close(self) -> None:
         """Write what is left, stop the keeper; later calls are refused. Blocks for one write at most."""

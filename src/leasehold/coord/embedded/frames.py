@@ -5,7 +5,8 @@
 One frame is what reached the disk together: one group commit. Its payload is a MessagePack array of records.
 Reading stops at the first bytes that are no frame. If a whole frame stands anywhere after them the file is damaged
 in its middle, and is refused: cutting there would lose what was acknowledged. Else they are what a write that never
-ended left behind, and may be cut.
+ended left behind, and may be cut. A frame that is whole and cannot be understood is neither: it was acknowledged, by
+another version of this program.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from leasehold.coord.embedded.errors import StoreDamaged
 from leasehold.mvcc.records import Record
 
 MAGIC = b"LHf1"
@@ -41,8 +43,15 @@ class Frame(Struct, frozen=True):
     end: int  # offset of the first byte after it
 
 
-def frame_at(data: bytes | memoryview, offset: int) -> Frame | None:
-    """The frame that begins at `offset`, or None if there is no whole one."""
+class _Header(Struct, frozen=True):
+    number: int
+    payload_crc: int
+    body: int  # offset of the payload
+    end: int  # offset of the first byte after it
+
+
+def _header_at(data: bytes | memoryview, offset: int) -> _Header | None:
+    """The header that stands at `offset`, whether or not its payload does."""
     body = offset + HEADER_BYTES
     if body > len(data):
         return None
@@ -50,27 +59,33 @@ def frame_at(data: bytes | memoryview, offset: int) -> Frame | None:
     magic, number, length, payload_crc = _FACTS.unpack(facts)
     if magic != MAGIC or _CHECK.unpack_from(data, offset + _FACTS.size)[0] != crc32(facts):
         return None
-    payload = data[body : body + length]
-    if len(payload) < length or crc32(payload) != payload_crc:
-        return None
-    try:
-        return Frame(number, _decoder.decode(payload), body + length)
-    except msgspec.DecodeError:
-        return None
+    return _Header(number, payload_crc, body, body + length)
+
+
+def _is_whole(data: bytes | memoryview, header: _Header) -> bool:
+    return header.end <= len(data) and crc32(data[header.body : header.end]) == header.payload_crc
 
 
 class Frames:
     """The frames of a file's content, from `offset` on. After iteration `end` is where they stop."""
 
-    def __init__(self, data: bytes, offset: int = 0) -> None:
+    def __init__(self, data: bytes, offset: int = 0, name: str = "the log") -> None:
         self._data = data
+        self._name = name
         self.end = offset
 
     def __iter__(self) -> Iterator[Frame]:
         view = memoryview(self._data)
-        while (frame := frame_at(view, self.end)) is not None:
-            self.end = frame.end
-            yield frame
+        while (header := _header_at(view, self.end)) is not None and _is_whole(view, header):
+            try:
+                records = _decoder.decode(view[header.body : header.end])
+            except msgspec.DecodeError as error:
+                raise StoreDamaged(
+                    f"{self._name}: frame {header.number} at byte {self.end} is whole, and this version cannot read "
+                    f"it ({error}): open it with the version that wrote it. Nothing was changed"
+                ) from None
+            self.end = header.end
+            yield Frame(header.number, records, header.end)
 
     @property
     def torn(self) -> bool:
@@ -79,9 +94,12 @@ class Frames:
 
     def next_whole(self) -> int | None:
         """Where, after bytes that are no frame, a whole frame stands; None if nowhere."""
-        offset = self._data.find(MAGIC, self.end)
+        torn = _header_at(self._data, self.end)
+        # What stands inside a payload is data, even where it looks like frames: somebody may keep such files here.
+        offset = self._data.find(MAGIC, self.end if torn is None else torn.end)
         while offset >= 0:
-            if frame_at(self._data, offset) is not None:
+            header = _header_at(self._data, offset)
+            if header is not None and _is_whole(self._data, header):
                 return offset
             offset = self._data.find(MAGIC, offset + 1)
         return None

@@ -30,17 +30,13 @@ class SegmentedLog:
         self._next_state: Iterator[Record] | None = None
         self._writer: threading.Thread | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        return self._folder.size_bytes()
-
     def prepare(self, engine: Engine) -> None:
         full = self._segment.size_bytes >= max(self._segment_bytes, 2 * self._snapshot_bytes)
         if full and (self._writer is None or not self._writer.is_alive()):
             self._next_state = engine.store.dump(engine.now_ms())
 
-    def append(self, records: list[Record], *, sync: bool) -> None:
-        self._segment.append(records, sync=sync or self._next_state is not None)
+    def append(self, records: list[Record]) -> None:
+        self._segment.append(records)
         if self._next_state is not None:
             self._rotate(self._next_state)
             self._next_state = None
@@ -59,11 +55,15 @@ class SegmentedLog:
         path = self._folder.snapshot_path(generation)
         try:
             self._snapshot_bytes = write_snapshot(path, self._identity, state)
+            self._folder.forget_before(generation)
         except OSError as error:
             # The segments before are all still there, so nothing is lost; the next rotation tries again.
             _log.warning("a snapshot could not be written; the log goes on", path=str(path), error=str(error))
-            return
-        self._folder.forget_before(generation)
+
+    def forsake(self) -> None:
+        """In a forked child: let go of files that are the parent's. Its lock stays the parent's alone."""
+        self._segment.close()
+        self._folder.close()
 
     def close(self) -> None:
         if self._writer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from leasehold.base.clock import Clock
-from leasehold.coord.embedded.disk import Folder, Identity, read_snapshot, write_snapshot
+from leasehold.coord.embedded.disk import FIRST_GENERATION, Folder, Identity, Segment, read_snapshot, write_snapshot
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.errors import StoreInUse
 from leasehold.coord.embedded.log import SegmentedLog
@@ -73,7 +74,7 @@ def _open(folder: Folder, settings: StoreSettings, clock: Clock) -> Engine:
 
     found = folder.recover(take)
     identity = found.identity if found else Identity(secrets.randbits(63), secrets.randbits(63))
-    generation, number = (found.generation, found.number) if found else (1, 1)
+    generation, number = (found.generation, found.number) if found else (FIRST_GENERATION, 1)
     if found and found.cut_bytes:
         _log.warning("an unfinished write at the end of the log was cut off", bytes=found.cut_bytes)
     store.cluster_id, store.member_id = identity.cluster_id, identity.member_id
@@ -92,9 +93,20 @@ def restore(snapshot: Path, path: Path) -> None:
             raise StoreInUse(f"{path} holds a store already: restore into a new directory")
         records: list[Record] = []
         read_snapshot(snapshot, records.extend)
-        write_snapshot(folder.snapshot_path(1), identity, records)
+        write_snapshot(folder.snapshot_path(FIRST_GENERATION), identity, records)
+        # After the snapshot: a crash in between leaves what is refused, not what looks like a new, empty store.
+        Segment(folder.segment_path(FIRST_GENERATION), identity, 1).close()
     finally:
         folder.close()
+
+
+def _forget_shared() -> None:
+    global _shared_lock
+    _shared.clear()
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_shared)
 
 
 def acquire(name: str, make: Callable[[], Engine]) -> Engine:
