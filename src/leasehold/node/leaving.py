@@ -46,17 +46,22 @@ def wait_for_owner(connection: Connection, seq: int, again: Callable[[float], by
     """
     loop = connection.server.loop
     until_s = until_s or loop.time() + OWNER_WAIT_S
-    connection.in_flight += 1
 
-    def retry() -> None:
-        connection.leave_flight()
-        if connection.closed:
-            return
-        if not connection.server.gate.may_serve():
+    def retry() -> bytes | None:
+        if loop.time() > until_s:
+            return refusal(seq, Err.TIMED_OUT, "the memory's owner has not been heard of")
+        return again(until_s)
+
+    go_on_later(connection, seq, retry, _PAUSE_S)
+
+
+def go_on_later(connection: Connection, seq: int, then: Callable[[], bytes | None], pause_s: float = 0.0) -> None:
+    """Let others be served first, then answer with what `then` makes. Without the right to serve nothing goes on."""
+    connection.begin_wait()
+
+    def go_on() -> None:
+        if not connection.closed and not connection.server.gate.may_serve():
             connection.abort("the right to serve ended before the answer left")
-        elif loop.time() > until_s:
-            connection.send_later(refusal(seq, Err.TIMED_OUT, "the memory's owner has not been heard of"))
-        elif (answer := again(until_s)) is not None:
-            connection.send_later(answer)
+        connection.end_wait(seq, then)
 
-    loop.call_later(_PAUSE_S, retry)
+    connection.server.loop.call_later(pause_s, go_on)

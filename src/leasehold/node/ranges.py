@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.patterns import BadPattern
 from leasehold.index.removes import RangeRemoval
-from leasehold.node.leaving import Leaving
+from leasehold.node.leaving import Leaving, go_on_later
 from leasehold.wire.body import pack
 from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
@@ -70,21 +68,5 @@ class Ranges:
         if removal.after > gate.acked_n:
             connection.wait_durable(removal.after, seq, more)
         else:
-            _in_the_next_turn(connection, more)
+            go_on_later(connection, seq, more)
         return None
-
-
-def _in_the_next_turn(connection: Connection, more: Callable[[], bytes | None]) -> None:
-    """Let others be served first. Without the right to serve there is nothing more to decide."""
-    connection.in_flight += 1
-
-    def go_on() -> None:
-        connection.leave_flight()
-        if connection.closed:
-            return
-        if not connection.server.gate.may_serve():
-            connection.abort("the right to serve ended before the answer left")
-        elif (answer := more()) is not None:
-            connection.send_later(answer)
-
-    connection.server.loop.call_soon(go_on)

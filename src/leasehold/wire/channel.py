@@ -69,6 +69,8 @@ class Channel(asyncio.Protocol):
         finally:
             timer.cancel()
             self._waiting.pop(seq, None)
+        if answered.err == Err.TIMED_OUT:  # the peer itself says that it does not know what came of it
+            raise CallLost(f"{self.address}: {_message_of(answered.body)}")
         if answered.err != Err.OK:
             raise RpcRefused(answered.err, _message_of(answered.body))
         return answered

@@ -32,6 +32,7 @@ _RECV_BULK_BYTES: Final = 1024 * 1024
 
 _INVALID = pack(TEXT, "invalid rpc arg")
 _UNKNOWN = pack(TEXT, "the rpc function not registered")
+_UNKNOWN_OUTCOME = "not known to be durable in time: the outcome is unknown"
 
 
 def refusal(seq: int, err: Err, message: str) -> bytes:
@@ -55,6 +56,7 @@ class Connection:
         self.stuck_ms = 0
         self.closed = False
         self.in_flight = 0  # requests whose answer comes later
+        self.held_bytes = 0  # answers of those that are made and wait to be durable
         self._sock = sock
         self._fd = sock.fileno()
         self._recv = sock.recv
@@ -86,8 +88,6 @@ class Connection:
             return
         self.heard = True
         if self._partial or len(data) >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
-            # Large buffers only while there is much to come: each `recv` allocates one.
-            self.recv_bytes = _RECV_BULK_BYTES if len(data) == self.recv_bytes else _RECV_BYTES
             if not (whole := self._with_partial(data)):
                 return
             data = whole
@@ -97,6 +97,8 @@ class Connection:
             return
         answers: list[bytes] = []
         rest = self._dispatch(data, answers)
+        if rest:
+            self.half_ms = 0  # a request has become whole: a stream that is never between two is not a half-open one
         if answers:
             if gate.may_serve():  # the right may have ended while we worked
                 self.send(answers[0] if len(answers) == 1 else b"".join(answers))
@@ -110,12 +112,17 @@ class Connection:
     def _with_partial(self, data: bytes) -> bytes:
         """`data` behind what was kept, once that is a whole frame; else keep it and return nothing."""
         if not self._partial:
+            self.recv_bytes = _RECV_BYTES
             return data
         self._partial += data
         self.server.buffered_bytes += len(data)
-        if len(self._partial) < self._wanted:
+        # Large buffers only for a large request, and no further than its end: behind it there may be thousands of small
+        # ones, and whoever sends those in one go must not have a longer turn than others.
+        left = self._wanted - len(self._partial)
+        self.recv_bytes = min(max(left, _RECV_BYTES), _RECV_BULK_BYTES)
+        if left > 0:
             if self.server.buffered_bytes > self.server.settings.buffered_bytes:
-                self.abort("half-received requests fill the buffers")
+                self.server.make_room()
             return b""
         whole = bytes(self._partial)
         self.server.buffered_bytes -= len(whole)
@@ -158,7 +165,7 @@ class Connection:
                 self.server.on_broken(error)
                 return -1
             except Exception as error:
-                self.server.failed(self, function, error)
+                self.server.failed(self, hex(function), error)
                 answer = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
             if attachment_bytes:
                 self.attachment = b""
@@ -176,8 +183,7 @@ class Connection:
         if len(left) >= _HEAD_BYTES:
             _, _, _, body_bytes, attachment_bytes = _HEAD.unpack_from(left)
             self._wanted += body_bytes + attachment_bytes
-            if self._wanted > _RECV_BYTES:
-                self.recv_bytes = _RECV_BULK_BYTES
+            self.recv_bytes = min(max(self._wanted - len(left), _RECV_BYTES), _RECV_BULK_BYTES)
 
     # --- out
 
@@ -187,8 +193,7 @@ class Connection:
             return
         if self._unsent:
             self._unsent += data
-            self.server.buffered_bytes += len(data)
-            self._throttle()
+            self._kept(len(data))
             return
         try:
             sent = self._sock.send(data)
@@ -199,9 +204,16 @@ class Connection:
             return
         if sent < len(data):
             self._unsent += memoryview(data)[sent:]
-            self.server.buffered_bytes += len(data) - sent
             self.server.loop.add_writer(self._fd, self._on_writable)
-            self._throttle()
+            self._kept(len(data) - sent)
+
+    def _kept(self, count: int) -> None:
+        """So many bytes more are kept for this peer."""
+        server = self.server
+        server.buffered_bytes += count
+        if server.buffered_bytes > server.settings.buffered_bytes:
+            server.make_room()
+        self._throttle()
 
     def send_later(self, data: bytes) -> None:
         """Send with everything else that becomes ready in this turn of the loop: one write, one check of the right."""
@@ -212,31 +224,64 @@ class Connection:
         self._late.append(data)
 
     def send_when_durable(self, n: int, seq: int, data: bytes, *, space: bool = False) -> None:
-        """Send once record `n` may be told. Until then the request counts as in flight."""
-        self.wait_durable(n, seq, lambda: data, space=space)
-
-    def wait_durable(self, n: int, seq: int, then: Callable[[], bytes | None], *, space: bool = False) -> None:
-        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
+        """Send once record `n` may be told. Until then the request counts as in flight, and its answer as kept."""
+        size, server = len(data), self.server
         self.in_flight += 1
+        self.held_bytes += size
+        server.buffered_bytes += size
         self._throttle()
 
-        def durable() -> None:
+        def let_go() -> None:
+            self.held_bytes -= size
+            server.buffered_bytes -= size
             self.leave_flight()
-            if not self.closed and (data := then()) is not None:
-                self.send_later(data)
+
+        def durable() -> None:
+            let_go()
+            self.send_later(data)
+
+        def unknown() -> None:
+            let_go()
+            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
+
+        server.gate.when_durable(n, durable, unknown, space=space)
+
+    def wait_durable(self, n: int, seq: int, then: Callable[[], bytes | None]) -> None:
+        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
+        self.begin_wait()
 
         def unknown() -> None:
             self.leave_flight()
-            self.send_later(refusal(seq, Err.TIMED_OUT, "not known to be durable in time: the outcome is unknown"))
+            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
 
-        self.server.gate.when_durable(n, durable, unknown, space=space)
+        self.server.gate.when_durable(n, lambda: self.end_wait(seq, then), unknown)
+
+    def begin_wait(self) -> None:
+        """A request is answered later: by `end_wait`, or by `send_later` after `leave_flight`."""
+        self.in_flight += 1
+        self._throttle()
+
+    def end_wait(self, seq: int, then: Callable[[], bytes | None]) -> None:
+        """Send what `then` makes; what it raises is told to the caller, and never to whoever let it go on."""
+        self.leave_flight()
+        if self.closed:
+            return
+        try:
+            data = then()
+        except InvariantBroken as error:
+            self.server.on_broken(error)
+            return
+        except Exception as error:
+            self.server.failed(self, "going on after a wait", error)
+            data = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
+        if data is not None:
+            self.send_later(data)
 
     def enter_flight(self, task: asyncio.Future[Any]) -> None:
         """A task answers later; if the connection ends first, the task is cancelled."""
-        self.in_flight += 1
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._throttle()
+        self.begin_wait()
 
     def leave_flight(self) -> None:
         self.in_flight -= 1
@@ -264,9 +309,9 @@ class Connection:
     def _throttle(self) -> None:
         settings = self.server.settings
         if self._reading and (
-            len(self._unsent) > settings.unsent_bytes
+            (kept := len(self._unsent) + self.held_bytes) > settings.unsent_bytes
             or self.in_flight >= settings.in_flight_max
-            or (self._unsent and self.server.buffered_bytes > settings.buffered_bytes)
+            or (kept and self.server.buffered_bytes > settings.buffered_bytes)
         ):
             self._reading = False
             self.server.loop.remove_reader(self._fd)
@@ -276,7 +321,7 @@ class Connection:
         if (
             not self._reading
             and not self.closed
-            and len(self._unsent) <= settings.unsent_bytes // 2
+            and len(self._unsent) + self.held_bytes <= settings.unsent_bytes // 2
             and self.in_flight <= settings.in_flight_max // 2
         ):
             self._reading = True
@@ -284,11 +329,17 @@ class Connection:
 
     # --- the end
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What this peer makes us keep: a request that it has not finished, answers that it does not take."""
+        return len(self._unsent) + len(self._partial)
+
     def sweep(self, passed_ms: int) -> None:
         """Once in a while: end what is idle, half open, or takes nothing."""
         settings = self.server.settings
         self.quiet_ms = 0 if self.heard or self.in_flight or self._unsent else self.quiet_ms + passed_ms
-        self.half_ms = self.half_ms + passed_ms if self._partial else 0
+        # While we do not read, the rest of a request may well have been sent.
+        self.half_ms = self.half_ms + passed_ms if self._partial and self._reading else 0
         self.stuck_ms = self.stuck_ms + passed_ms if self._unsent else 0
         self.heard = False
         if self.stuck_ms > settings.slow_reader_ms:
@@ -301,7 +352,7 @@ class Connection:
     def abort(self, reason: str) -> None:
         """End it at once, with a reset, so that the peer does not take silence for an answer."""
         if not self.closed:
-            self.server.log.info("connection dropped", peer=self.peer, reason=reason)
+            self.server.tell_dropped(self, reason)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close()
 
@@ -312,6 +363,7 @@ class Connection:
         self.closed = True
         loop = self.server.loop
         if self._reading:
+            self._reading = False
             loop.remove_reader(self._fd)
         if self._unsent:
             loop.remove_writer(self._fd)

@@ -100,14 +100,20 @@ def implement(
             return
         error = task.exception()
         if error is None:
-            connection.send_later(finish(seq, task.result()))
+            try:
+                connection.send_later(finish(seq, task.result()))
+            except Exception as unsendable:  # a value that its type cannot carry: else the caller would wait in vain
+                fail(connection, seq, unsendable)
         elif isinstance(error, InvariantBroken):
             connection.server.on_broken(error)
         elif isinstance(error, LeaseholdError):
             connection.send_later(_refused(seq, error))
         elif isinstance(error, Exception):
-            connection.server.failed(connection, function.id, error)
-            connection.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
+            fail(connection, seq, error)
+
+    def fail(connection: Connection, seq: int, error: Exception) -> None:
+        connection.server.failed(connection, function.name, error)
+        connection.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
 
     def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
         try:

@@ -23,6 +23,8 @@ from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import Release, releases_of
 
 _SWEEP_MS = 500
+_LINES_PER_SWEEP = 10  # about connections: a storm of them is told by its number
+_MISMATCHES_MAX = 1_000
 
 __all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
 
@@ -71,6 +73,8 @@ class Listener:
         if self.release is None or not names or self.release.name in names:
             return
         mismatch = connection.peer.rpartition(":")[0], ", ".join(names)
+        if mismatch not in self.mismatches and len(self.mismatches) >= _MISMATCHES_MAX:
+            mismatch = "others", mismatch[1]
         self.mismatches[mismatch] += 1
         if self.mismatches[mismatch] == 1:
             self.server.log.warning(
@@ -101,6 +105,8 @@ class Server:
         self.accepted = 0
         self.turned_away = 0
         self._on_broken = on_broken
+        self._lines = 0  # said about connections since the last sweep
+        self._unsaid = 0
         self._late: list[Connection] = []
         self._together = False  # answers are being let go, and are written at the end of that
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
@@ -122,8 +128,31 @@ class Server:
 
     def drop_all(self, reason: str) -> None:
         """Reset every connection: nothing that was asked is answered any more."""
-        for connection in list(self.connections):
+        dropped = list(self.connections)
+        self._lines = _LINES_PER_SWEEP + 1  # one line for all: ten thousand would hold up a node that must stop at once
+        for connection in dropped:
             connection.abort(reason)
+        self._unsaid = 0
+        if dropped:
+            self.log.info("all connections dropped", count=len(dropped), reason=reason)
+
+    def make_room(self) -> None:
+        """The buffers are full: whoever fills them most has to go, not whoever comes last."""
+        if self.connections:
+            largest = max(self.connections, key=lambda connection: connection.buffered_bytes)
+            largest.abort("the buffers are full, and this peer fills them most")
+
+    def tell_dropped(self, connection: Connection, reason: str) -> None:
+        """One line for a connection that we end; not ten thousand lines for a storm."""
+        if self._may_say():
+            self.log.info("connection dropped", peer=connection.peer, reason=reason)
+
+    def _may_say(self) -> bool:
+        self._lines += 1
+        if self._lines > _LINES_PER_SWEEP:
+            self._unsaid += 1
+            return False
+        return True
 
     def close(self) -> None:
         """Stop: no more accepts, no more connections. Sockets that were handed in are closed too."""
@@ -175,10 +204,11 @@ class Server:
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: Connection, function: int, error: Exception) -> None:
+    def failed(self, connection: Connection, call: str, error: Exception) -> None:
         """A handler raised what it should not have: a bug, told in full, while the others are served on."""
         connection.listener.count_refused("bug")
-        self.log.error("a call failed: this is a bug", peer=connection.peer, function=hex(function), exc_info=error)
+        if self._may_say():
+            self.log.error("a call failed: this is a bug", peer=connection.peer, call=call, exc_info=error)
 
     def on_broken(self, error: InvariantBroken) -> None:
         self.log.critical("an invariant is broken: serving stops", exc_info=error)
@@ -190,6 +220,9 @@ class Server:
     def _sweep(self) -> None:
         for connection in list(self.connections):
             connection.sweep(_SWEEP_MS)
+        if self._unsaid:
+            self.log.info("more of the same about connections was not said", count=self._unsaid)
+        self._lines = self._unsaid = 0
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
 

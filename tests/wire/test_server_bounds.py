@@ -1,0 +1,245 @@
+"""What a fleet of clients can do to a server: storms, floods, slow and greedy peers, bugs behind a wait."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+from tests.wire.test_rpc import ECHO, Ask, Told, closes, dial, quick, serving
+
+from leasehold.base.clock import ManualClock
+from leasehold.wire.channel import open_channel
+from leasehold.wire.connection import Connection
+from leasehold.wire.errors import CallLost, RpcRefused
+from leasehold.wire.frame import request, response
+from leasehold.wire.gate import OpenGate
+from leasehold.wire.rpc import implement, method
+from leasehold.wire.server import Server, listen
+from leasehold.wire.settings import WireSettings
+
+WAIT = method("leasehold::test::Wait", Ask, Told)
+HELD = method("leasehold::test::Held", Ask, Told)
+WRONG = method("leasehold::test::Wrong", Ask, Told)
+
+
+class Tide(OpenGate):
+    """A gate that holds everything until told otherwise."""
+
+    durable_n = acked_n = 0
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock(1000))
+        self.waiting: list[tuple[Callable[[], None], Callable[[], None] | None]] = []
+
+    def when_durable(
+        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
+    ) -> None:
+        self.waiting.append((then, otherwise))
+
+    def rise(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for then, _ in waiting:
+            then()
+
+    def give_up(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, otherwise in waiting:
+            assert otherwise is not None
+            otherwise()
+
+
+def breaks() -> bytes | None:
+    raise KeyError("a bug behind a wait")
+
+
+def wait(connection: Connection, seq: int, _: bytes) -> bytes | None:
+    connection.wait_durable(1, seq, breaks)
+    return None
+
+
+def held(connection: Connection, seq: int, _: bytes) -> bytes | None:
+    connection.send_when_durable(1, seq, response(seq, b"x" * 100_000))
+    return None
+
+
+async def wrong(_: Connection, ask: Ask) -> Told:
+    await asyncio.sleep(0)
+    return Told(ask, attached=1 << 70)  # does not fit its type on the wire
+
+
+@asynccontextmanager
+async def behind(gate: Tide, settings: WireSettings | None = None) -> AsyncIterator[Server]:
+    server = Server(gate, settings)
+    server.serve(listen("127.0.0.1", 0), {WAIT.id: wait, HELD.id: held, **implement(WRONG, wrong)})
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 -- counters of the server, which tell nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_a_stream_that_is_never_between_two_requests_is_not_half_open() -> None:
+    """A client that always has a request half under way was dropped after `half_frame_ms`, however much it got done."""
+    async with serving(quick(half_frame_ms=600)) as (server, _):
+        sock = await dial(server)
+        frame = request(1, ECHO.id, ECHO.pack_request(Ask("x" * 1000)))
+        half = len(frame) // 2
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(sock, frame[:half])
+        for _ in range(24):
+            await asyncio.sleep(0.1)
+            await loop.sock_sendall(sock, frame[half:] + frame[:half])
+            assert await loop.sock_recv(sock, 1 << 16)
+        assert await closes(sock)  # and now it sends no more of it
+        sock.close()
+
+
+async def test_a_bug_behind_a_wait_is_answered_and_harms_nobody_else() -> None:
+    """It went up into whoever told that the record is durable: the node's machine, which then ended the process."""
+    gate = Tide()
+    async with behind(gate) as server:
+        channel = await open_channel(*server.listeners[0].address, timeout_ms=1000)
+        call = asyncio.create_task(channel.call(WAIT, Ask(""), timeout_ms=5000))
+        await until(lambda: bool(gate.waiting))
+        gate.rise()
+        with pytest.raises(RpcRefused, match="failed inside the server"):
+            await call
+        with pytest.raises(RpcRefused, match="failed inside the server"):
+            await channel.call(WRONG, Ask(""), timeout_ms=5000)
+        assert server.listeners[0].refusals["bug"] == 2
+        channel.close()
+
+
+async def test_not_known_to_be_durable_is_an_unknown_outcome_for_the_caller() -> None:
+    """It was `RpcRefused`, of which a caller may believe that nothing was done."""
+    gate = Tide()
+    async with behind(gate) as server:
+        channel = await open_channel(*server.listeners[0].address, timeout_ms=1000)
+        call = asyncio.create_task(channel.call(HELD, Ask(""), timeout_ms=5000))
+        await until(lambda: bool(gate.waiting))
+        gate.give_up()
+        with pytest.raises(CallLost, match="outcome is unknown"):
+            await call
+        channel.close()
+
+
+async def test_answers_that_wait_to_be_durable_are_counted_and_bounded() -> None:
+    """While the store is away answers wait: 4,096 a connection, of any size, were kept for each."""
+    gate = Tide()
+    async with behind(gate, quick(unsent_bytes=512 * 1024)) as server:
+        sock = await dial(server)
+        frame = request(1, HELD.id, HELD.pack_request(Ask("y" * 20_000)))
+        sender = asyncio.create_task(asyncio.get_running_loop().sock_sendall(sock, frame * 1000))
+        await until(lambda: server.buffered_bytes > 512 * 1024)
+        await asyncio.sleep(0.2)
+        assert server.buffered_bytes < 2 * 1024 * 1024
+        gate.rise()
+        while not gate.waiting:  # it goes on as the answers leave
+            assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1 << 20), 10)
+        sender.cancel()
+        sock.close()
+        while server.connections:  # while it is not read from, its end is not seen: only when it is answered
+            gate.rise()
+            await asyncio.sleep(0.01)
+        assert server.buffered_bytes == 0
+
+
+async def test_full_buffers_cost_the_peer_that_fills_them() -> None:
+    async with serving(quick(buffered_bytes=1024 * 1024, frame_bytes=8 * 1024 * 1024)) as (server, channel):
+        loop = asyncio.get_running_loop()
+        greedy, modest = await dial(server), await dial(server)
+        large = request(1, ECHO.id, b"x" * 7_000_000)
+        await loop.sock_sendall(greedy, large[:900_000])
+        await until(lambda: server.buffered_bytes >= 800_000)
+        await loop.sock_sendall(modest, large[:400_000])
+        assert await closes(greedy)
+        await loop.sock_sendall(modest, large[400_000:500_000])
+        await until(lambda: server.buffered_bytes == 500_000)
+        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        for sock in (greedy, modest):
+            sock.close()
+
+
+async def test_a_flood_of_small_requests_has_turns_of_one_length() -> None:
+    """A megabyte of them was taken in one turn: others waited for tens of thousands of requests to be carried out."""
+    taken: list[int] = []
+
+    def count(connection: Connection, seq: int, body: bytes) -> bytes:
+        taken[-1] += 1
+        return response(seq, b"")
+
+    server = Server(None, quick())
+    server.serve(listen("127.0.0.1", 0), {1: count})
+
+    def turn() -> None:
+        if not taken or taken[-1]:
+            taken.append(0)
+        server.loop.call_soon(turn)
+
+    turn()
+    sock = await dial(server)
+    loop = asyncio.get_running_loop()
+    sender = asyncio.create_task(loop.sock_sendall(sock, request(1, 1, b"") * 100_000))
+    got = 0
+    while got < 100_000 * 16:
+        got += len(await loop.sock_recv(sock, 1 << 20))
+    await sender
+    assert max(taken) <= 64 * 1024 // 20 + 1
+    sock.close()
+    server.close()
+
+
+async def test_out_of_descriptors_is_a_pause_and_not_a_busy_loop() -> None:
+    async with serving() as (server, channel):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        dialled = [socket.socket() for _ in range(3)]
+        lowest = socket.socket()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest.fileno() + 1, hard))
+        try:
+            lowest.close()
+            spare = socket.socket()  # takes the last descriptor
+            with capture_logs() as lines:
+                for sock in dialled:
+                    sock.setblocking(False)
+                    await server.loop.sock_connect(sock, server.listeners[0].address)
+                for _ in range(100):
+                    await asyncio.sleep(0.002)
+                await channel.call(ECHO, Ask(""), timeout_ms=1000)  # those that are here are served
+            assert len([line for line in lines if "cannot be accepted" in line["event"]]) == 1
+            spare.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await until(lambda: len(server.connections) == 4)  # they had to wait, no more
+        for sock in dialled:
+            sock.close()
+
+
+async def test_a_storm_of_connections_does_not_flood_the_log() -> None:
+    async with serving(quick(idle_ms=60_000)) as (server, _):
+        socks = [await dial(server) for _ in range(100)]
+        await until(lambda: len(server.connections) == 101)
+        with capture_logs() as lines:
+            server.drop_all("this node steps down")
+        assert [(line["event"], line["count"]) for line in lines] == [("all connections dropped", 101)]
+        for sock in socks:
+            sock.close()
+        socks = [await dial(server) for _ in range(100)]
+        await until(lambda: len(server.connections) == 100)
+        with capture_logs() as lines:
+            for connection in list(server.connections):
+                connection.abort("one by one")
+            await asyncio.sleep(0.6)
+        assert len(lines) <= 22
+        assert sum(line.get("count", 1) for line in lines) == 100
+        for sock in socks:
+            sock.close()
