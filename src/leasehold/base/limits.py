@@ -15,6 +15,8 @@ store_lease_ttl_s_max: Final = 9_000_000_000
 
 # --- the wire ---
 wire_frame_bytes_max: Final = 256 * MIB  # the largest answer that a client of ours takes
+wire_batch_items_max: Final = 32_768  # keys in one request: it is carried out in one go, and others wait meanwhile
+regex_answer_bytes_max: Final = 64 * MIB
 # --- the index ---
 extent_alignment_bytes: Final = 64  # every extent begins and ends on a cache line; part of the records' meaning
 key_bytes_max: Final = 64 * KIB

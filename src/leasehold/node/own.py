@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from leasehold.base.limits import wire_batch_items_max
 from leasehold.index.codes import Code, ReplicaStatus
 from leasehold.index.index import Index
 from leasehold.index.model import Object
@@ -12,6 +13,7 @@ from leasehold.node.descriptors import message_of
 from leasehold.node.leaving import Leaving, wait_for_owner
 from leasehold.node.puts import config_of
 from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import response
 from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Located, Start, Started
 from leasehold.wire.rpc import Method
@@ -39,6 +41,7 @@ class OwnCalls:
     def _starting(self, method: Method[Start, Started], begin: Begin) -> Handler:
         def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             request = method.unpack_request(body)
+            _bounded(request.keys)
             if self._index.unproven and self._index.space_must_wait(request.native):
                 wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s)
                 return None
@@ -65,6 +68,7 @@ class OwnCalls:
 
     def _get(self, connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
         get, index = GET.unpack_request(body), self._index
+        _bounded(get.keys)
         found, after = index.get_many(self._gate.now_ms, get.tenant, get.keys)
         if index.unproven and any(each is not None and index.must_wait(each) for each in found):
             wait_for_owner(connection, seq, partial(self._get, connection, seq, body), until_s)
@@ -75,6 +79,11 @@ class OwnCalls:
         ]
         frame = response(seq, GET.pack_answer(Found(objects, index.lease_ttl_ms)))
         return self._leaving.send(connection, seq, frame, after)
+
+
+def _bounded(keys: list[bytes]) -> None:
+    if len(keys) > wire_batch_items_max:
+        raise Malformed(f"{len(keys)} keys are more than one request may name ({wire_batch_items_max})")
 
 
 def _located(code: int, found: Object | None, *, started: bool = False) -> Located:

@@ -8,7 +8,6 @@ answered as the C++ master answers when the feature is off, found by asking it (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +16,10 @@ from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
 from leasehold.index.settings import IndexSettings
-from leasehold.node.descriptors import message_of, readable
+from leasehold.node.descriptors import message_of
 from leasehold.node.hot import DONE, HotPaths, failure, fixed, framed, heads, width_for
-from leasehold.node.leaving import Leaving, wait_for_owner
+from leasehold.node.leaving import Leaving
+from leasehold.node.listing import Listing
 from leasehold.node.own import OwnCalls
 from leasehold.node.ranges import Ranges
 from leasehold.runtime.clock import wall_us
@@ -74,10 +74,6 @@ def _specs(segments: Iterable[m.Segment]) -> list[SegmentSpec]:
     return [SegmentSpec(s.id, s.name, s.base, s.size, s.te_endpoint, s.protocol, s.host_id) for s in segments]
 
 
-class NotYet(Exception):
-    """What would be told names memory whose owner has not been heard of since a restart of everything (H9)."""
-
-
 def _nowhere(segment: m.Segment) -> bool:
     """A null pointer: only our own hosts count their addresses from zero."""
     return segment.base == 0 and segment.protocol != NATIVE_PROTOCOL
@@ -112,7 +108,12 @@ class MasterService:
         for name in ("Remove", "BatchRemove"):
             made[self._release.functions[name].id] = self._removing(self._release.functions[name])
         ranges = Ranges(self._index, self._leaving)
-        for name, handler in (("RemoveAll", ranges.all), ("RemoveByRegex", ranges.by_regex)):
+        listing = Listing(self._index, self._leaving, self._release)
+        for name, handler in (
+            ("RemoveAll", ranges.all),
+            ("RemoveByRegex", ranges.by_regex),
+            ("GetReplicaListByRegex", listing.by_regex),
+        ):
             made[self._release.functions[name].id] = handler(self._release.functions[name])
         made.update(HotPaths(self._index, self._leaving, self._release).handlers())
         made.update(OwnCalls(self._index, self._leaving).handlers())
@@ -123,12 +124,8 @@ class MasterService:
         space = function.name in ("CopyStart", "MoveStart")
         leaving = self._leaving
 
-        def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
-            try:
-                value, after = method(*read(body)) if read is not None else method()
-            except NotYet:
-                wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s)
-                return None
+        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
+            value, after = method(*read(body)) if read is not None else method()
             frame = response(seq, pack(function.returns, value, literal=False))
             return leaving.send(connection, seq, frame, after, space=space)
 
@@ -149,15 +146,6 @@ class MasterService:
         return m.PingResponse(self._view_version(), self._index.ping(self._gate.now_ms, client)), 0
 
     # --- what is not hot
-
-    def get_replica_list_by_regex(self, pattern: bytes, tenant: bytes) -> Result:
-        code, found, after = self._index.get_by_regex(self._gate.now_ms, tenant, pattern)
-        if code != Code.OK:
-            return Failed(code), after
-        if self._index.unproven and any(self._index.must_wait(each) for each in found):
-            raise NotYet
-        pairs = ((each.key, [message_of(replica, each.size) for replica in readable(each)]) for each in found)
-        return {key: replicas for key, replicas in pairs if replicas}, after
 
     def put_revoke(self, client: bytes, key: bytes, kind: int, tenant: bytes) -> Result:
         code, after = self._index.put_revoke(self._gate.now_ms, client, tenant, key, kind)

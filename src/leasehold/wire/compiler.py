@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from leasehold.base.limits import wire_batch_items_max
 from leasehold.wire.body import head, open_body
 from leasehold.wire.errors import Malformed
 from leasehold.wire.schema import Bytes, Opaque, Optional, Record, Scalar, Text, Tuple, Type, Vector
@@ -34,8 +35,8 @@ def _equal_strings(width: int, length: int, count: int) -> tuple[struct.Struct, 
 
 def read_strings(data: bytes, at: int, count: int, width: int) -> tuple[list[bytes] | tuple[bytes, ...], int]:
     """`count` strings. Keys are often all of one length: then a stride tells it, and one call reads them all."""
-    if count > len(data):
-        raise Malformed("the message is shorter than its count of strings")
+    if count > len(data) or count > wire_batch_items_max:
+        raise Malformed("more strings than the message has, or than one request may name")
     if 8 <= count <= 1024 and width <= 2:
         length = data[at] if width == 1 else int.from_bytes(data[at : at + width], "little")
         stride = width + length
@@ -155,6 +156,7 @@ class _Source:
             bound = self.bind("unpack", struct.unpack_from)
             self.emit(f"{name} = {bound}(f'<{{{count}}}{element.layout}', b, p); p += {element.size} * {count}")
         else:
+            self.emit(f"if {count} > {wire_batch_items_max}: raise Malformed('more than one request may name')")
             self.emit(f"{name} = []")
             self.emit(f"for _ in range({count}):")
             self._inside(lambda: self.emit(f"{name}.append({self._settled(element)})"))
