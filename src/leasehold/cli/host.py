@@ -27,6 +27,9 @@ def host(**options: Any) -> None:
     """Lend a segment of this machine's memory to the pool, over TCP, until told to stop (SIGTERM, Ctrl-C)."""
     import uvloop
 
+    from leasehold.runtime.open_files import raise_open_files
+
+    raise_open_files()
     settings = resolve_options(HostSettings, "host", options).values
     if bool(settings.master) == bool(settings.coord):
         raise click.UsageError("name the master by --master HOST:PORT, or where to find it by --coord URL")

@@ -45,7 +45,9 @@ def node(**options: Any) -> None:
     an environment variable, named in parentheses.
     """
     from leasehold.node.guardian.main import run_guardian
+    from leasehold.runtime.open_files import raise_open_files
 
+    raise_open_files()
     run_guardian(
         NodeConfig(
             node=resolve_options(NodeSettings, "node", options).values,

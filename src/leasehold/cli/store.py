@@ -71,6 +71,9 @@ def store(
 def _run(main: Any) -> None:
     import uvloop
 
+    from leasehold.runtime.open_files import raise_open_files
+
+    raise_open_files()
     uvloop.run(main)
 
 
