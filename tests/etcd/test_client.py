@@ -14,15 +14,16 @@ import pytest
 
 import leasehold
 import leasehold.sync
-from leasehold.base.errors import InvalidArgument, Unavailable
+from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable
 from leasehold.coord.errors import AuthenticationFailed, ClientClosed, PermissionDenied, SlowConsumer
 from leasehold.coord.etcd.client import EtcdCoord
 from leasehold.coord.etcd.pb import rpc_pb2, rpc_pb2_grpc
 from leasehold.coord.follow import Snapshot, follow
 from leasehold.coord.url import parse_url
-from leasehold.mvcc.model import prefix_end
+from leasehold.mvcc.model import Range, prefix_end
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.etcd import EtcdBinary, EtcdCluster, etcd_binaries
+from leasehold.testing.ports import free_ports
 
 TOKEN_TTL_S = 2
 
@@ -217,6 +218,40 @@ async def test_a_closed_client_says_so(etcd: EtcdCluster) -> None:
         await client.get(b"a")
     with pytest.raises(ClientClosed):
         client.watch(b"a")
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_closing_during_anything_ends_it_in_our_words(etcd: EtcdCluster, prefix: bytes, alive: bool) -> None:
+    """Calls that wait for a connection, for an answer, for an event: each of them ends, with an error of ours."""
+    for turns in range(0, 12, 2):
+        client = await leasehold.connect(etcd.url if alive else f"etcd://127.0.0.1:{free_ports(1)[0]}", timeout_s=10)
+        stream = client.watch(prefix)
+        calls = [
+            asyncio.ensure_future(call)
+            for _ in range(5)
+            for call in (
+                client.put(prefix, b"x"),
+                client.get(prefix),
+                client.get(prefix, serializable=True),
+                client.txn(success=[Range(prefix)]),
+                client.lease_grant(10),
+                client.lease_keep_alive_once(7),
+                client.status(),
+                stream.ready(),
+                anext(aiter(stream)),
+            )
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        async with asyncio.timeout(8):
+            await client.close()
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        odd = [
+            outcome
+            for outcome in outcomes
+            if isinstance(outcome, BaseException) and not isinstance(outcome, (LeaseholdError, StopAsyncIteration))
+        ]
+        assert not odd
 
 
 def test_a_client_from_before_a_fork_says_so(etcd: EtcdCluster) -> None:

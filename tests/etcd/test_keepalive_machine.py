@@ -84,3 +84,13 @@ def test_forty_thousand_leases_are_renewed_in_portions() -> None:
         for lease_id in due:
             machine.answered(lease_id, 60)
     assert sent == 40_000
+
+
+def test_a_lease_that_is_kept_by_two_is_one() -> None:
+    machine = KeepAliveMachine()
+    first = lease(machine)
+    second = LeaseState(1, 6, 500)
+    assert machine.add(second) is first
+    assert first.deadline_ms == 6_500, "the later of two grants counts"
+    assert machine.take_due(2_000) == [1]
+    assert machine.answered(1, 6) is first

@@ -167,14 +167,16 @@ class _Task:
         if not (self._local or caller.endpoints.current.proven):
             await caller.search.find(limit_s)
         endpoint = caller.endpoints.current
-        if not await endpoint.ready(limit_s, insist=len(caller.endpoints) == 1):
-            return self.failed(endpoint, _NO_CONNECTION)
         metadata: Metadata = ()
         try:
+            if not await endpoint.ready(limit_s, insist=len(caller.endpoints) == 1):
+                return self.failed(endpoint, _NO_CONNECTION)
             metadata = await caller.metadata(endpoint, limit_s)
             response = await endpoint.unary[self._name](request, timeout=limit_s, metadata=metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             return self.failed(endpoint, _failure_of(error), metadata)
+        except grpc.aio.UsageError:  # the channel was closed before anything was sent on it
+            return self.failed(endpoint, _NO_CONNECTION)
         endpoint.heard_s = self._loop.time()
         if not self._local:
             endpoint.proven = True

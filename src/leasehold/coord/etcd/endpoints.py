@@ -103,8 +103,9 @@ class Endpoint:
             answer = await stream.read()
             if isinstance(answer, rpc_pb2.LeaseKeepAliveResponse):
                 return answer
-            nothing = grpc.aio.Metadata()
-            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "ended unanswered")
+            raise _ended_unanswered()
+        except asyncio.InvalidStateError:  # it had ended before the request was written
+            raise _ended_unanswered() from None
         finally:
             stream.cancel()
 
@@ -143,6 +144,11 @@ class Endpoint:
             task.cancel()
         await asyncio.gather(*self._draining, return_exceptions=True)
         await self.channel.close()
+
+
+def _ended_unanswered() -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "ended unanswered")
 
 
 async def _close_later(channel: grpc.aio.Channel) -> None:

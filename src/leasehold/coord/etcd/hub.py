@@ -123,6 +123,9 @@ class Hub:
                     raise
                 reason = "its endpoint gave no sign of life"
                 endpoint.renew()
+            except Exception as error:  # nobody may be left to wait for events that will never come
+                log.exception("watching failed unexpectedly: this is a bug; watches are resumed")
+                reason = repr(error)
             if not self._watches:
                 return
             log.info("watches are resumed at the next endpoint", left=endpoint.address, reason=reason)

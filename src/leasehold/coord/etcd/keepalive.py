@@ -33,24 +33,25 @@ class EtcdKeepAlive:
 
     def __init__(self, engine: KeepAliveEngine, state: LeaseState) -> None:
         self._engine = engine
-        self._state = state
+        self.state = state  # for the engine; shared by all who keep this lease
+        self.stopped = False  # for the engine
         self._callbacks: list[Callable[[], None]] = []
 
     @property
     def lease_id(self) -> int:
-        return self._state.lease_id
+        return self.state.lease_id
 
     @property
     def ttl_s(self) -> int:
-        return self._state.ttl_s
+        return self.state.ttl_s
 
     @property
     def deadline_ms(self) -> int:
-        return self._state.deadline_ms
+        return self.state.deadline_ms
 
     @property
     def lost(self) -> bool:
-        return self._state.lost
+        return self.state.lost
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call `callback`, from the engine's thread, whenever `deadline_ms` or `lost` has changed."""
@@ -79,7 +80,7 @@ class KeepAliveEngine:
         self._connection = RenewingConnection(addresses, options, secure=secure)
         self._clock = clock
         self._machine = KeepAliveMachine()
-        self._handles: dict[LeaseState, EtcdKeepAlive] = {}
+        self._handles: dict[LeaseState, list[EtcdKeepAlive]] = {}
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -97,7 +98,7 @@ class KeepAliveEngine:
 
     def remove(self, handle: EtcdKeepAlive) -> None:
         """Stop renewing; from any thread."""
-        handle._state.stopped = True
+        handle.stopped = True
         self._inbox.put(lambda: self._remove(handle))
 
     def close(self) -> None:
@@ -115,13 +116,19 @@ class KeepAliveEngine:
     # ---- on the engine's thread ----
 
     def _add(self, handle: EtcdKeepAlive) -> None:
-        if not handle._state.stopped:
-            self._handles[handle._state] = handle
-            self._machine.add(handle._state)
+        if handle.stopped:
+            return
+        # Several may keep one lease: it is renewed once for all of them, until the last one stops.
+        handle.state = self._machine.add(handle.state)
+        self._handles.setdefault(handle.state, []).append(handle)
 
     def _remove(self, handle: EtcdKeepAlive) -> None:
-        self._handles.pop(handle._state, None)
-        self._machine.remove(handle._state)
+        others = self._handles.get(handle.state, [])
+        if handle in others:
+            others.remove(handle)
+        if not others:
+            self._handles.pop(handle.state, None)
+            self._machine.remove(handle.state)
 
     def _run(self) -> None:
         try:
@@ -180,6 +187,9 @@ class KeepAliveEngine:
             return failure.message or failure.code.name
         except ValueError:
             return "the connection was closed"
+        except Exception as error:  # leases must not die of our mistakes, as long as there is a store to ask
+            log.exception("renewing failed unexpectedly: this is a bug; it is tried again")
+            return repr(error)
         return "" if self._machine.suspect_at_ms() is None else "it ended without an answer"
 
     def _answered(self, lease_id: int, ttl_s: int) -> None:
@@ -187,8 +197,7 @@ class KeepAliveEngine:
         state = self._machine.answered(lease_id, ttl_s)
         if state is None:
             return
-        handle = self._handles.get(state)
-        if handle is not None:
+        for handle in list(self._handles.get(state, ())):
             handle.changed()
         if state.lost:
             self._handles.pop(state, None)

@@ -16,7 +16,7 @@ PATIENCE_MS_MIN, PATIENCE_MS_MAX = 300, 1_000
 class LeaseState:
     """One lease: read by its owner from any thread, written only by the machine."""
 
-    __slots__ = ("deadline_ms", "lease_id", "lost", "next_send_ms", "sent_ms", "stopped", "ttl_s")
+    __slots__ = ("deadline_ms", "lease_id", "lost", "next_send_ms", "sent_ms", "ttl_s")
 
     def __init__(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> None:
         self.lease_id = lease_id
@@ -25,7 +25,6 @@ class LeaseState:
         self.next_send_ms = granted_sent_ms + ttl_s * 1_000 // RENEWALS_PER_TTL
         self.sent_ms: int | None = None  # of the renewal that is not answered yet
         self.lost = False
-        self.stopped = False
 
 
 class KeepAliveMachine:
@@ -39,14 +38,18 @@ class KeepAliveMachine:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def add(self, state: LeaseState) -> None:
-        """Start renewing; a lease that is already there is taken over by the new state."""
+    def add(self, state: LeaseState) -> LeaseState:
+        """Start renewing; the state to go by, which is an older one if the lease is being renewed already."""
+        known = self._leases.get(state.lease_id)
+        if known is not None:
+            known.deadline_ms = max(known.deadline_ms, state.deadline_ms)
+            return known
         self._leases[state.lease_id] = state
         heapq.heappush(self._due, (state.next_send_ms, state.lease_id))
+        return state
 
     def remove(self, state: LeaseState) -> None:
-        """Stop renewing, unless somebody else has taken the lease over."""
-        state.stopped = True
+        """Stop renewing."""
         if self._leases.get(state.lease_id) is state:
             del self._leases[state.lease_id]
             self._unanswered.pop(state.lease_id, None)

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from leasehold.base.limits import watch_queue_bytes_max
 from leasehold.coord.errors import ClientClosed, SlowConsumer
 from leasehold.coord.etcd import codec
 from leasehold.coord.etcd.pb import rpc_pb2
@@ -26,10 +27,12 @@ class EtcdWatch:
         self.wants_progress = False
         self.denied = False  # once, maybe because of an old token
         self._hub = hub
-        self._queue: deque[WatchBatch] = deque()
+        self._queue: deque[tuple[WatchBatch, int]] = deque()  # with the bytes that they came in
         self._queued_events = 0
+        self._queued_bytes = 0
         self._queue_events_max = queue_events_max
         self._fragments: list[Event] = []
+        self._fragments_bytes = 0
         self._error: BaseException | None = None
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -66,8 +69,9 @@ class EtcdWatch:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
-        batch = self._queue.popleft()
+        batch, size_bytes = self._queue.popleft()
         self._queued_events -= len(batch.events)
+        self._queued_bytes -= size_bytes
         return batch
 
     async def __aenter__(self) -> Self:
@@ -81,6 +85,7 @@ class EtcdWatch:
     def created(self, revision: int) -> None:
         """The store has taken the watch, when it was at `revision`."""
         self._fragments.clear()
+        self._fragments_bytes = 0
         if self.next_revision == 0:
             self.next_revision = revision + 1
         if not self._created.done():
@@ -89,11 +94,14 @@ class EtcdWatch:
     def take(self, message: rpc_pb2.WatchResponse) -> bool:
         """Queue the events of one response; False if the reader is too slow for them."""
         events = [codec.event(item) for item in message.events]
+        size_bytes = message.ByteSize()
         if message.fragment or self._fragments:
             self._fragments += events
+            self._fragments_bytes += size_bytes
             if message.fragment:
                 return True
             events, self._fragments = self._fragments, []
+            size_bytes, self._fragments_bytes = self._fragments_bytes, 0
         header = codec.header(message.header)
         if not events:
             return self.progressed(header)
@@ -101,12 +109,14 @@ class EtcdWatch:
         fresh = tuple([event for event in events if event.kv.mod_revision >= self.next_revision])
         if not fresh:
             return True
-        if self._queue and self._queued_events + len(fresh) > self._queue_events_max:
+        too_many = self._queued_events + len(fresh) > self._queue_events_max
+        if self._queue and (too_many or self._queued_bytes + size_bytes > watch_queue_bytes_max):
             self.end(SlowConsumer(self.next_revision))
             return False
         self.next_revision = fresh[-1].kv.mod_revision + 1
-        self._queue.append(WatchBatch(header, fresh))
+        self._queue.append((WatchBatch(header, fresh), size_bytes))
         self._queued_events += len(fresh)
+        self._queued_bytes += size_bytes
         self._wake()
         return True
 
@@ -114,9 +124,9 @@ class EtcdWatch:
         """Nothing up to `header.revision` is missing."""
         self.wants_progress = False
         self.next_revision = max(self.next_revision, header.revision + 1)
-        if self._queue and not self._queue[-1].events:
+        if self._queue and not self._queue[-1][0].events:
             self._queue.pop()  # of two reports of progress in a row only the later one matters
-        self._queue.append(WatchBatch(header))
+        self._queue.append((WatchBatch(header), 0))
         self._wake()
         return True
 

@@ -124,6 +124,20 @@ async def keep_alive_keeps_a_lease_until_closed(kit: Kit) -> None:
 
 
 @slow
+async def one_lease_may_be_kept_by_several(kit: Kit) -> None:
+    sent_ms = kit.coord.now_ms()
+    lease = await kit.coord.lease_grant(2)
+    await kit.put("a", lease=lease.id)
+    first = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
+    second = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
+    second.close()
+    await asyncio.sleep(lease.ttl_s + 1.5)
+    expect((await kit.exists("a"), first.lost), (True, False), "until the last of them stops")
+    expect(first.deadline_ms > kit.coord.now_ms(), True, "the first one's deadline moves on")
+    first.close()
+
+
+@slow
 async def keep_alive_tells_that_a_lease_is_lost(kit: Kit) -> None:
     sent_ms = kit.coord.now_ms()
     lease = await kit.coord.lease_grant(3)
