@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.index.kit import KIB, WRITER, T, primary, put
 
-from leasehold.index import Code, PutConfig
+from leasehold.index import Code, Index, PutConfig
 
 LATER_MS = 60_000  # every lease of the first put is over
 
@@ -28,3 +29,41 @@ def test_on_a_full_segment_an_upsert_is_written_in_place() -> None:
     assert draft.draft is not None
     assert draft.draft.in_place
     assert index.get(LATER_MS, T, b"k") is None
+
+
+def failed_over(index: Index) -> None:
+    """Another epoch begins over the same state; everything was durable."""
+    index.durable(index.last_n)
+    index.begin(0, 2)
+    index.durable(index.last_n)
+
+
+@pytest.mark.parametrize("start", ["put_start", "upsert_start"])
+def test_a_client_whose_put_was_cut_by_a_failover_begins_again_at_once(start: str) -> None:
+    """It was refused for 30 s; and a real client takes "exists" for success, of a put that never ended."""
+    index = primary()
+    if start == "upsert_start":
+        put(index, 0, b"k")
+    _, first, _ = getattr(index, start)(LATER_MS, WRITER, T, b"k", 4 * KIB, PutConfig())
+    failed_over(index)
+    first_at = first.replicas[0].offset
+    code, second, _ = getattr(index, start)(100, WRITER, T, b"k", 4 * KIB, PutConfig())
+    assert code == Code.OK
+    assert second.replicas[0].offset != first_at, "bytes of the first attempt may still arrive"
+    assert index.resting()[0] >= 1
+    assert index.put_end(200, WRITER, T, b"k")[0] == Code.OK
+    assert index.get(300, T, b"k") is second
+
+
+def test_a_put_that_was_cut_by_a_failover_is_replaced_by_nobody_else() -> None:
+    index = primary()
+    index.put_start(0, WRITER, T, b"k", 4 * KIB, PutConfig())
+    failed_over(index)
+    assert index.put_start(100, b"another-client-1", T, b"k", 4 * KIB, PutConfig())[0] == Code.EXISTS
+    assert index.upsert_start(100, b"another-client-1", T, b"k", 4 * KIB, PutConfig())[0] == Code.NOT_READY
+
+
+def test_within_one_epoch_a_second_put_of_a_key_under_way_is_refused() -> None:
+    index = primary()
+    index.put_start(0, WRITER, T, b"k", 4 * KIB, PutConfig())
+    assert index.put_start(100, WRITER, T, b"k", 4 * KIB, PutConfig())[0] == Code.EXISTS

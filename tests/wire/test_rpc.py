@@ -11,12 +11,13 @@ import pytest
 from msgspec import Struct
 
 from leasehold.base.errors import InvalidArgument, Unavailable
+from leasehold.testing.waiting import until
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
 from leasehold.wire.errors import CallLost, RpcRefused
 from leasehold.wire.frame import request
-from leasehold.wire.gate import Gate
+from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.rpc import Nothing, Reply, implement, method, push
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
@@ -231,6 +232,42 @@ async def test_a_reader_that_takes_nothing_holds_a_bounded_amount_and_is_dropped
             await asyncio.wait_for(flood(), 20)
         sock.close()
         assert peak < 3 * 1024 * 1024
+        assert server.buffered_bytes == 0
+
+
+class ClosingGate(OpenGate):
+    """A right to serve that ends."""
+
+    right = True
+
+    def may_serve(self) -> bool:
+        return super().may_serve() and self.right
+
+
+async def read_to_reset(sock: socket.socket) -> int:
+    """How many bytes came before the reset; an orderly end does not count as one."""
+    loop, read_bytes = asyncio.get_running_loop(), 0
+    async with asyncio.timeout(5):
+        try:
+            while data := await loop.sock_recv(sock, 1 << 20):
+                read_bytes += len(data)
+        except ConnectionResetError:
+            return read_bytes
+    raise AssertionError("the connection was not reset")
+
+
+async def test_what_a_slow_reader_has_not_taken_does_not_leave_after_the_right_has_ended() -> None:
+    """A process that was stopped past its lease and continued went on writing what it had kept."""
+    gate, count, each_bytes = ClosingGate(), 600, 30_000
+    async with serving(gate=gate) as (server, _):
+        sock = await dial(server)
+        frame = request(1, ECHO.id, ECHO.pack_request(Ask("")), b"x" * each_bytes)
+        for _ in range(count):
+            await asyncio.get_running_loop().sock_sendall(sock, frame)
+        await until(lambda: server.buffered_bytes > 1_000_000, "answers are kept for it", 5)
+        gate.right = False
+        assert await read_to_reset(sock) < (count - 1) * each_bytes, "what was kept is gone"
+        sock.close()
         assert server.buffered_bytes == 0
 
 

@@ -103,6 +103,7 @@ class Apply(Doubt):
             self.offset += record.handover_ms - record.drift_ms
             now = self.offset + record.at_ms
         self.latest = max(self.latest, now)
+        self.begin_n = n
         self.epoch_start = now
         self.epoch = record.epoch
         self.max_term_ms = record.max_term_ms

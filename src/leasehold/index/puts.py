@@ -127,13 +127,16 @@ class Puts(Eviction):
     def _start_over(
         self, now: int, client: bytes, old: Object, size: int, config: PutConfig, request: int, busy: Code
     ) -> Started:
-        """Over an unfinished put: the same one again, or one so old that it may be replaced."""
+        """Over an unfinished put: the same one again, or one that may be replaced: given up, or old."""
         draft = old.draft
         if draft is None:
             return busy, None, old.changed_n
         if request and draft.request == request and old.client == client and old.size == size:
             return Code.OK, old, old.put_seq
-        if now - max(draft.started, self.epoch_start) < self.settings.put_discard_ms:
+        # A writer that was cut off by a failover and begins again has given the first attempt up (a client has one put
+        # of a key under way at a time). It gets other space: bytes of the first one may still arrive, and rest.
+        cut_off = old.client == client and old.put_seq < self.begin_n
+        if not cut_off and now - max(draft.started, self.epoch_start) < self.settings.put_discard_ms:
             return busy, None, max(old.changed_n, self.range_n)
         return self._start(now, client, old.tenant, old.key, size, config, request, old, ())
 

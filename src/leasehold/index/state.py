@@ -62,6 +62,9 @@ class State:
         self.max_term_ms = settings.lease_ttl_ms
         self.older_than = 0  # lease ends before this are of an older epoch (or of a gap): they count as `floor`
         self.floor = 0
+        self.begin_n = (
+            0  # the record that began this epoch, for its primary: what was started before, was under another
+        )
         self.epoch_start = 0  # heartbeats and unfinished puts count from here at the earliest
         # objects
         self.tables: dict[bytes, Shards] = {}

@@ -292,6 +292,9 @@ class Connection:
         self.send(late[0] if len(late) == 1 else b"".join(late))
 
     def _on_writable(self) -> None:
+        if not self.server.gate.may_serve():  # a slow reader: the right may have ended since the answer was made
+            self.abort("the right to serve ended before the answer left")
+            return
         try:
             sent = self._sock.send(self._unsent)
         except (BlockingIOError, InterruptedError):
