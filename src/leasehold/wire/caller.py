@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from leasehold.base.errors import Unavailable
+from leasehold.base.errors import CallerError, Unavailable
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import Channel, open_channel
@@ -17,6 +18,7 @@ from leasehold.wire.finder import Finder
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables import NEWEST, Release
+from leasehold.wire.vigil import Vigil
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Struct)
@@ -37,6 +39,8 @@ class Caller:
         self._finder = finder
         self._clock = BootClock()
         self._channel: Channel | None = None
+        self._vigil = Vigil(release.functions["ServiceReady"].id)
+        self._closed = False
         self._connecting = asyncio.Lock()
         self._on_connect: list[Callable[[Channel], None]] = []
 
@@ -76,35 +80,59 @@ class Caller:
         deadline_ms = self._clock.now_ms() + (timeout_ms if timeout_ms is not None else self.timeout_ms)
         pause_ms = _PAUSE_MS
         while True:
-            left_ms = deadline_ms - self._clock.now_ms()
+            channel = None
             try:
-                channel = await self._connected(left_ms)
-                return await once(channel, max(left_ms, 1))
+                channel = await self._connected_until(deadline_ms)
+                self._vigil.keep(channel)
+                return await once(channel, max(deadline_ms - self._clock.now_ms(), 1))
             except (Unavailable, CallLost) as error:
+                if channel is not None and not channel.ever_heard and not channel.waits:
+                    channel.close("it has never answered")  # or the next call would wait there too
                 if isinstance(error, CallLost) and not repeat:
                     raise
                 if self._clock.now_ms() + pause_ms >= deadline_ms:
                     raise
-            await asyncio.sleep(pause_ms / 1000)
+            # Not in step: a thousand clients that lost the same master must not come back in the same moment.
+            await asyncio.sleep(pause_ms / 1000 * random.uniform(0.5, 1.0))
             pause_ms = min(pause_ms * 2, _PAUSE_MAX_MS)
 
-    async def _connected(self, left_ms: int) -> Channel:
+    async def _connected_until(self, deadline_ms: int) -> Channel:
+        """The connection at hand, or another, found and opened within the time that is left."""
         channel = self._channel
         if channel is not None and not channel.closed:
             return channel
-        async with self._connecting:
-            if self._channel is not None and not self._channel.closed:
-                return self._channel
-            host, port = await self._finder.find()
-            self._channel = await open_channel(host, port, timeout_ms=max(min(left_ms, _CONNECT_MS), 1))
-            self.reconnects += 1
-            for then in self._on_connect:
-                then(self._channel)
+        left_ms = max(deadline_ms - self._clock.now_ms(), 1)
+        try:
+            async with asyncio.timeout(left_ms / 1000), self._connecting:
+                return await self._connected(left_ms)
+        except TimeoutError:
+            raise Unavailable("no master was found in time: nothing was sent") from None
+
+    async def _connected(self, left_ms: int) -> Channel:
+        if self._channel is not None and not self._channel.closed:
             return self._channel
+        self._refuse_if_closed()
+        host, port = await self._finder.find()
+        channel = await open_channel(host, port, timeout_ms=min(left_ms, _CONNECT_MS))
+        if self._closed:
+            channel.close()
+            self._refuse_if_closed()
+        self._channel = channel
+        self.reconnects += 1
+        for then in self._on_connect:
+            then(channel)
+        return channel
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise CallerError("this client was closed: make another")
 
     def forget_connection(self) -> None:
         """Close the connection at hand; the next call finds the master anew."""
         if self._channel is not None:
             self._channel.close()
 
-    close = forget_connection
+    def close(self) -> None:
+        """For good: calls in flight end in `CallLost`, later ones are refused."""
+        self._closed = True
+        self.forget_connection()

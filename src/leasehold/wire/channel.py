@@ -28,6 +28,8 @@ class Channel(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.address = ""
         self.closed = False
+        self.heard = False  # anything, since somebody last looked (`Vigil` does)
+        self.ever_heard = False
         self.on_close: list[Callable[[], None]] = []
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(wire_frame_bytes_max)
@@ -56,7 +58,7 @@ class Channel(asyncio.Protocol):
     async def raw_call(self, function: int, body: bytes, *, timeout_ms: int, attachment: bytes = b"") -> Response:
         """Send a body as it is. `Unavailable`: not sent; `CallLost`: outcome unknown; `RpcRefused`: answered so."""
         if not self._may_write.is_set():
-            await self._wait_writable(timeout_ms)
+            timeout_ms = await self._wait_writable(timeout_ms)
         if self.closed:
             raise Unavailable(f"the connection to {self.address} is closed: nothing was sent")
         seq = self._seq = (self._seq + 1) & 0xFFFFFFFF
@@ -90,11 +92,20 @@ class Channel(asyncio.Protocol):
         """Call `handler(message, attachment)` for every push of this function."""
         self._pushes[function.id] = (function, handler)
 
-    def close(self) -> None:
+    @property
+    def waits(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return bool(self._waiting)
+
+    def probe(self, function: int) -> None:
+        """Ask something whose answer, whatever it is, only shows that the peer is there."""
+        if not self.closed:
+            self._seq = (self._seq + 1) & 0xFFFFFFFF
+            self._send(request(self._seq, function, b""))
+
+    def close(self, reason: str = "it was closed") -> None:
         """Close it; calls in flight end in `CallLost`."""
-        if self._transport is not None:
-            self._transport.abort()
-        self._end("it was closed")
+        self._end(reason)
 
     # --- what the loop calls
 
@@ -103,6 +114,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self.heard = self.ever_heard = True
         try:
             responses = self._reader.feed(data)
         except Malformed as error:
@@ -127,12 +139,15 @@ class Channel(asyncio.Protocol):
 
     # --- inside
 
-    async def _wait_writable(self, timeout_ms: int) -> None:
+    async def _wait_writable(self, timeout_ms: int) -> int:
+        """Wait until the peer takes something; how much of the time is left then."""
+        until_s = self.loop.time() + timeout_ms / 1000
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout_at(until_s):
                 await self._may_write.wait()
         except TimeoutError:
             raise Unavailable(f"{self.address} takes nothing: nothing was sent") from None
+        return max(1, int((until_s - self.loop.time()) * 1000))
 
     def _pushed(self, item: Response) -> None:
         known = self._pushes.get(item.seq)

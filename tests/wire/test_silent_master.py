@@ -1,0 +1,166 @@
+"""What becomes of calls when the master, or the way to it, goes away without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leasehold.base.errors import CallerError, Unavailable, UnknownOutcome
+from leasehold.testing.mooncake import StandaloneMaster
+from leasehold.wire.client import Client
+from leasehold.wire.errors import CallLost
+from leasehold.wire.finder import Address, AddressList, parse_address
+
+
+@pytest.fixture(scope="module")
+def master() -> Iterator[StandaloneMaster]:
+    with StandaloneMaster() as made:
+        yield made
+
+
+class Line:
+    """A way to a master that can be cut without a reset: what is sent is swallowed, nothing comes back."""
+
+    def __init__(self, master: Address) -> None:
+        self._master = master
+        self.cut = False
+        self.address: Address = ("", 0)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._master)
+        try:
+            await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
+        finally:
+            writer.close()
+            far_writer.close()
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            if not self.cut:
+                target.write(data)
+        if not self.cut:
+            target.close()
+
+
+@asynccontextmanager
+async def line_to(master: StandaloneMaster) -> AsyncIterator[Line]:
+    line = Line(parse_address(master.rpc))
+    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    line.address = server.sockets[0].getsockname()[:2]
+    try:
+        yield line
+    finally:
+        server.close()
+
+
+async def test_a_master_that_fell_silent_is_left_for_another(master: StandaloneMaster) -> None:
+    """Every call waited out its time on the same dead connection, for the quarter of an hour that TCP takes."""
+    async with line_to(master) as line:
+        client = Client(AddressList([line.address, parse_address(master.rpc)]), timeout_ms=30_000)
+        assert not await client.exist_key("k")
+        line.cut = True
+        began_s = time.monotonic()
+        assert not await client.exist_key("k")
+        assert time.monotonic() - began_s < 6
+        client.close()
+
+
+async def test_a_write_on_a_silent_line_is_told_soon_as_unknown(master: StandaloneMaster) -> None:
+    async with line_to(master) as line:
+        client = Client(AddressList([line.address, parse_address(master.rpc)]), timeout_ms=30_000)
+        assert await client.remove_by_regex("^never$") == 0
+        line.cut = True
+        began_s = time.monotonic()
+        with pytest.raises(UnknownOutcome, match="fallen silent"):
+            await client.remove_by_regex("^never$")
+        assert time.monotonic() - began_s < 6
+        assert await client.remove_by_regex("^never$") == 0  # over the other address
+        client.close()
+
+
+async def test_a_slow_answer_is_waited_for_while_the_master_is_there(master: StandaloneMaster) -> None:
+    """Other answers, and those to a probe, show that it lives: a call whose record is not durable yet may take long."""
+    silent_s = 3.5
+
+    class Slow(Line):
+        """The second thing that is asked reaches the master late; what comes behind it at once."""
+
+        async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            to_master, self.cut = self.cut, False  # that way is the first to be copied
+            asked = 0
+            while data := await source.read(1 << 16):
+                asked += 1
+                if to_master and asked == 2:
+                    asyncio.get_running_loop().call_later(silent_s, target.write, data)
+                else:
+                    target.write(data)
+            target.close()
+
+    line = Slow(parse_address(master.rpc))
+    line.cut = True
+    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    client = Client(AddressList([server.sockets[0].getsockname()[:2]]), timeout_ms=30_000)
+    assert await client.remove_by_regex("^never$") == 0
+    began_s = time.monotonic()
+    assert await client.remove_by_regex("^never$") == 0
+    assert time.monotonic() - began_s > silent_s - 0.5
+    assert client.calls.reconnects == 1
+    client.close()
+    server.close()
+
+
+async def test_a_connection_that_was_never_answered_is_not_used_again(master: StandaloneMaster) -> None:
+    async with line_to(master) as line:
+        line.cut = True
+        client = Client(AddressList([line.address, parse_address(master.rpc)]), timeout_ms=500)
+        with pytest.raises(CallLost):
+            await client.exist_key("k")
+        assert not await client.exist_key("k")
+        client.close()
+
+
+async def test_a_deadline_holds_while_the_master_is_being_looked_for() -> None:
+    class Nowhere:
+        async def find(self) -> Address:
+            await asyncio.sleep(3600)
+            raise AssertionError("not reached")
+
+    client = Client(Nowhere(), timeout_ms=300)
+    began_s = time.monotonic()
+    calls: list[Callable[[], object]] = [client.service_ready, client.ping]
+    results = await asyncio.gather(*(call() for call in calls), return_exceptions=True)  # type: ignore[call-overload] # coroutines
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert time.monotonic() - began_s < 2
+    client.close()
+
+
+async def test_a_closed_client_stays_closed(master: StandaloneMaster) -> None:
+    """The next call opened a connection that nobody would ever close."""
+    client = Client(master.rpc)
+    await client.service_ready()
+    client.close()
+    with pytest.raises(CallerError, match="was closed"):
+        await client.service_ready()
+    unused = Client(master.rpc)
+    unused.close()
+    with pytest.raises(CallerError, match="was closed"):
+        await unused.put_end("k")
+
+
+async def test_closing_with_calls_in_flight_ends_each_of_them(master: StandaloneMaster) -> None:
+    async with line_to(master) as line:
+        client = Client(AddressList([line.address]), timeout_ms=30_000)
+        await client.service_ready()
+        line.cut = True
+        calls = [asyncio.create_task(client.exist_key("k")), asyncio.create_task(client.remove_all())]
+        await asyncio.sleep(0.05)
+        client.close()
+        async with asyncio.timeout(5):
+            results = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(results[0], CallerError)
+        assert isinstance(results[1], CallLost)
