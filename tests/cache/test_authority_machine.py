@@ -17,6 +17,7 @@ from leasehold.cache.model import (
     FromAuthority,
     Hello,
     Outcome,
+    Refill,
     Release,
     Subscribe,
     Version,
@@ -309,10 +310,9 @@ def test_adaptive_terms_follow_the_benefit_factor() -> None:
 
 
 def items(desk: Desk, client: str) -> list[tuple[int, bytes | None, int]]:
-    """Answers that came by themselves: request, value, term."""
-    return [
-        (m.seq, m.items[0].value, m.items[0].term_ms) for n, m in desk.sent if n == client and isinstance(m, Answer)
-    ]
+    """What came by itself, asked for with an acknowledgement: request, value, term."""
+    refills = [message for name, message in desk.sent if name == client and isinstance(message, Refill)]
+    return [(seq, item.value, item.term_ms) for refill in refills for seq, item in refill.items]
 
 
 def called_back(desk: Desk, now_ms: int, client: str, seq: int, hits: int = 3) -> None:
@@ -374,3 +374,51 @@ def test_no_refill_while_the_store_has_not_answered() -> None:
     desk.feed(60, e.Tick())
     desk.feed(61, e.Stored(b"k", desk.held_back[1].token))
     assert items(desk, "h") == [(5, b"v2", TERM_MS)]
+
+
+def terms(desk: Desk, client: str) -> list[int]:
+    return [message.term_ms for name, message in desk.sent if name == client and isinstance(message, Outcome)]
+
+
+def test_a_writer_that_used_its_copy_keeps_what_it_wrote_and_is_called_back_like_anybody() -> None:
+    desk = Desk()
+    desk.tell(0, "w", Write(1, b"k", b"v1", hits=3))
+    desk.tell(0, "x", Write(1, b"other", b"v1"))  # it never read: it gets no lease
+    assert (terms(desk, "w"), terms(desk, "x")) == ([TERM_MS], [0])
+    desk.tell(1, "x", put(2, b"v2"))
+    assert desk.outcomes("x") == [Code.OK]
+    called_back(desk, 2, "w", seq=2)
+    assert desk.outcomes("x") == [Code.OK, Code.OK]
+
+
+def test_a_writer_keeps_nothing_while_another_write_waits_or_when_it_is_gone() -> None:
+    desk = Desk(stores=False)
+    desk.tell(0, "w", Write(1, b"k", b"v1", hits=3))
+    desk.tell(0, "x", Write(1, b"k", b"v2", hits=3))
+    desk.feed(1, e.Disconnected("x"))
+    for store in (0, 1):
+        desk.feed(2, e.Stored(b"k", desk.held_back[store].token))
+    assert (terms(desk, "w"), terms(desk, "x")) == ([0], [0])
+    assert desk.machine.table.live_holders(b"k", 3) == []
+
+
+def test_one_alarm_for_a_key_however_often_it_is_written() -> None:
+    """Each write set two alarms for its end and its deadline: at a thousand writes a second, a heap of 40,000."""
+    desk = Desk()
+    for now_ms in range(0, 1_000, 10):
+        desk.tell(now_ms, "w", put(now_ms + 1, b"x"))
+        desk.read(now_ms, "w", seq=now_ms + 2)
+    assert len(desk.machine._wakes) <= 2
+
+
+def test_an_alarm_that_rang_early_is_set_again() -> None:
+    desk = Desk()
+    desk.tell(0, "w", put(1, b"v1", timeout_ms=300))  # its alarm rings at 300, when a later write waits for a lease
+    desk.read(10, "h")
+    desk.tell(20, "w", put(2, b"v2"))
+    for now_ms in (300, 1_009):
+        desk.feed(now_ms, e.Tick())
+    assert desk.outcomes("w") == [Code.OK]
+    assert desk.machine.next_wake_ms() == 1_010
+    desk.feed(1_010, e.Tick())
+    assert desk.outcomes("w") == [Code.OK, Code.OK]

@@ -286,3 +286,48 @@ def test_a_connection_that_says_anything_is_kept() -> None:
         seat.feed(number * 500, c.Tick())
         seat.hear(number * 500 + 1, Drop(((b"other", V2),)))
     assert c.Leave() not in seat.told
+
+
+def outcome(seat: Seat, now_ms: int, seq: int, term_ms: int = 1_000) -> None:
+    seat.hear(now_ms, Outcome(seq, Code.OK, V2, "", term_ms))
+
+
+def test_a_writer_keeps_what_it_wrote_counted_from_when_it_sent_the_write() -> None:
+    seat = Seat()
+    holding(seat)
+    seat.put(100)
+    write = seat.out[-1]
+    assert isinstance(write, Write)
+    assert write.hits == 1
+    outcome(seat, 400, write.seq)
+    entry = seat.machine.entries.valid(1_098, b"k")
+    assert entry is not None
+    assert (entry.value, entry.version) == (b"new", V2)
+    assert not seat.valid(1_099)
+
+
+def test_what_was_written_is_not_kept_after_a_callback_another_write_or_the_end() -> None:
+    for trouble in (Drop(((b"k", V2),)), Drop(()), None):
+        seat = Seat()
+        holding(seat)
+        seat.put(100)
+        first = seat.seq()
+        if trouble is not None:
+            seat.hear(101, trouble)
+        else:
+            seat.put(101)
+            second = seat.seq()
+        outcome(seat, 102, first)
+        assert not seat.valid(103), trouble
+        if trouble is None:
+            outcome(seat, 104, second)
+            assert not seat.valid(105), "two writes at once: the order in which they arrived is not known"
+
+
+def test_a_writer_that_never_read_does_not_keep_what_it_wrote() -> None:
+    seat = Seat()
+    seat.put(100)
+    assert isinstance(seat.out[-1], Write)
+    assert seat.out[-1].hits == 0
+    outcome(seat, 101, seat.seq(), term_ms=0)
+    assert not seat.valid(102)

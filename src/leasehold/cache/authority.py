@@ -16,8 +16,8 @@ import structlog
 from leasehold.base.clock import Clock
 from leasehold.base.errors import CallerError
 from leasehold.cache import events as e
-from leasehold.cache.authority_base import FOREVER_MS
 from leasehold.cache.authority_machine import AuthorityMachine
+from leasehold.cache.cells import FOREVER_MS
 from leasehold.cache.errors import TokenRefused
 from leasehold.cache.model import ABSENT, FromAuthority, FromClient
 from leasehold.cache.settings import AuthoritySettings
@@ -104,9 +104,9 @@ class Authority:
             del self._sinks[client]
             self._feed(e.Disconnected(client))
 
-    def receive(self, client: str, message: FromClient) -> None:
-        """A message from a client; answers go to its sink, now or later."""
-        self._feed(e.Received(client, message))
+    def receive(self, client: str, messages: list[FromClient]) -> None:
+        """Messages from a client; answers go to its sink, now or later."""
+        self._feed(*[e.Received(client, message) for message in messages])
 
     # --- the end ---
 
@@ -150,14 +150,19 @@ class Authority:
 
     # --- inside ---
 
-    def _feed(self, event: e.Event) -> None:
+    def _feed(self, *events: e.Event) -> None:
         if self._closed:
             return
         now_ms = self._clock.now_ms()
+        machine, sinks = self.machine, self._sinks
         if self._right is not None:
-            self.machine.handle(now_ms, e.Right(self._right()))
-        for effect in self.machine.handle(now_ms, event):
-            self._do(effect)
+            machine.handle(now_ms, e.Right(self._right()))
+        for event in events:
+            for effect in machine.handle(now_ms, event):
+                if type(effect) is not e.Send:
+                    self._do(effect)
+                elif (sink := sinks.get(effect.client)) is not None:
+                    sink(effect.message)
         self._schedule(now_ms)
 
     def _schedule(self, now_ms: int) -> None:
@@ -175,10 +180,6 @@ class Authority:
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
-            case e.Send(client, message):
-                sink = self._sinks.get(client)
-                if sink is not None:
-                    sink(message)
             case e.Load(key) if self._store.is_memory:
                 self._feed(e.Loaded(key, None, ABSENT))
             case e.Store(key, _, token) if self._store.is_memory:

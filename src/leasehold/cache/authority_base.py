@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from heapq import heappush
-from typing import Final
 
-from leasehold.cache.cells import Cell, Request
+from leasehold.cache.cells import FOREVER_MS, Cell, Request
 from leasehold.cache.events import Effect, Send
-from leasehold.cache.model import ABSENT, Answer, Changed, Code, Drop, Outcome, Version
+from leasehold.cache.model import ABSENT, Code, FromAuthority, Outcome, Version
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.subscriptions import Subscriptions
 from leasehold.leases.adaptive import Rates
 from leasehold.leases.arithmetic import outlasts_ms
 from leasehold.leases.table import LeaseTable
-
-FOREVER_MS: Final = 2**62
 
 
 class AuthorityBase:
@@ -77,10 +74,13 @@ class AuthorityBase:
         self._n += 1
         return Version(self.epoch, self._n)
 
-    def _wake(self, at_ms: int, key: bytes) -> None:
-        heappush(self._wakes, (at_ms, key))
+    def _wake(self, at_ms: int, cell: Cell) -> None:
+        """Look at `cell` then. One alarm for each: an earlier one stands, and sets the next when it rings."""
+        if at_ms < cell.wake_ms:
+            cell.wake_ms = at_ms
+            heappush(self._wakes, (at_ms, cell.key))
 
-    def _send(self, client: str, message: Answer | Outcome | Drop | Changed) -> None:
+    def _send(self, client: str, message: FromAuthority) -> None:
         self._effects.append(Send(client, message))
 
     def _refuse(self, request: Request, code: Code, message: str) -> None:

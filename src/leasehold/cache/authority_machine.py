@@ -8,8 +8,9 @@ The rules, each of which keeps out a stale read that has been seen (schedules 6,
   lease that ends with those already out;
 - the writer's own lease counts as dropped only if it was asked for before the write: a write that arrives late
   must not override a lease that its writer asked for afterwards;
-- an acknowledgement may ask for the new value. It is answered when no write of that key is under way any more, never
-  before: a lease on the old value would outlive the acknowledgement;
+- a write may ask for a lease on what it writes, an acknowledgement for the new value. Both are requests like any
+  other, answered when no write of that key is under way any more, never before: a lease on the old value would
+  outlive them;
 - a write begins only when the key's value is known, and nothing is loaded while it is under way: load, decision
   and grant are one step;
 - a store whose outcome is unknown is repeated under a newer token until one stands; until then no lease;
@@ -18,11 +19,12 @@ The rules, each of which keeps out a stale read that has been seen (schedules 6,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop
+from typing import Any
 
-from leasehold.base.invariants import ensure
 from leasehold.cache.authority_writes import AuthorityWrites
-from leasehold.cache.cells import Cell
+from leasehold.cache.cells import FOREVER_MS, Cell
 from leasehold.cache.events import (
     Disconnected,
     Effect,
@@ -40,17 +42,59 @@ from leasehold.cache.events import (
     Tick,
 )
 from leasehold.cache.model import ABSENT, Ack, Ask, Code, Drop, Hello, Release, Subscribe, Unsubscribe, Write
+from leasehold.cache.settings import AuthoritySettings
 
 
 class AuthorityMachine(AuthorityWrites):
     """One term of office: `handle(now_ms, event) -> effects`."""
+
+    def __init__(
+        self,
+        now_ms: int,
+        settings: AuthoritySettings,
+        epoch: int,
+        *,
+        term_before_ms: int = 0,
+        keeps_all: bool = False,
+        right_until_ms: int = FOREVER_MS,
+    ) -> None:
+        super().__init__(
+            now_ms,
+            settings,
+            epoch,
+            term_before_ms=term_before_ms,
+            keeps_all=keeps_all,
+            right_until_ms=right_until_ms,
+        )
+        # Tables: a chain of `case`s costs more than many a decision.
+        self._by_event: dict[type, Callable[[int, Any], None]] = {
+            Received: self._on_received,
+            Loaded: self._on_loaded,
+            LoadFailed: self._on_load_failed,
+            Stored: self._on_stored,
+            StoreUnknown: self._on_store_unknown,
+            StoreRefused: self._on_store_refused,
+            Tick: self._on_tick,
+            Right: self._on_right,
+            Disconnected: self._on_disconnected,
+            Stop: self._on_stop,
+        }
+        self._by_message: dict[type, Callable[[int, str, Any], None]] = {
+            Ask: self._on_ask,
+            Write: self._on_write,
+            Ack: self._on_acks,
+            Hello: self._remind,
+            Release: self._on_release,
+            Subscribe: self._on_subscribe,
+            Unsubscribe: self._on_unsubscribe,
+        }
 
     # --- the door ---
 
     def handle(self, now_ms: int, event: Event) -> list[Effect]:
         """Take one event; what must follow is returned in order."""
         if not self.closed:
-            self._dispatch(now_ms, event)
+            self._by_event[type(event)](now_ms, event)
         effects, self._effects = self._effects, []
         return effects
 
@@ -61,60 +105,36 @@ class AuthorityMachine(AuthorityWrites):
             due = min(due, max(self.writes_from_ms, self._swept_ms))
         return min(due, self._wakes[0][0]) if self._wakes else due
 
-    def _dispatch(self, now_ms: int, event: Event) -> None:
-        match event:
-            case Received(client, message):
-                self._on_message(now_ms, client, message)
-            case Loaded():
-                self._on_loaded(now_ms, event)
-            case LoadFailed(key, reason):
-                self._on_load_failed(key, reason)
-            case Stored(key, token):
-                self._on_stored(now_ms, key, token)
-            case StoreUnknown():
-                self._on_store_unknown(now_ms, event)
-            case StoreRefused(key, token):
-                self._on_store_refused(key, token)
-            case Tick():
-                self._on_tick(now_ms)
-            case Right(until_ms):
-                self._right_until_ms = until_ms
-            case Disconnected(client):
-                self._on_disconnected(client)
-            case Stop():
-                self._on_stop(now_ms)
+    def _on_received(self, now_ms: int, event: Received) -> None:
+        self._by_message[type(event.message)](now_ms, event.client, event.message)
 
-    def _on_message(self, now_ms: int, client: str, message: object) -> None:
-        match message:
-            case Ask():
-                self._on_ask(now_ms, client, message)
-            case Write():
-                self._on_write(now_ms, client, message)
-            case Ack(dropped, seq, hits):
-                for index, (key, ticket) in enumerate(dropped):
-                    self._on_ack(now_ms, client, key, ticket, seq, hits[index] if index < len(hits) else 0)
-            case Hello():
-                self._remind(client)
-            case Release():
-                self._on_release(now_ms, client)
-            case Subscribe(seq, prefix):
-                refusal = self._subscriptions.add(client, prefix)
-                self._outcome(client, seq, Code.BAD_REQUEST if refusal else Code.OK, ABSENT, refusal)
-            case Unsubscribe(seq, prefix):
-                self._subscriptions.remove(client, prefix)
-                self._outcome(client, seq, Code.OK)
-            case _:
-                ensure(False, "the cache authority knows every message", message)
+    def _on_right(self, now_ms: int, event: Right) -> None:
+        self._right_until_ms = event.until_ms
+
+    def _on_acks(self, now_ms: int, client: str, ack: Ack) -> None:
+        for index, (key, ticket) in enumerate(ack.dropped):
+            self._on_ack(now_ms, client, key, ticket, ack.seq, ack.hits[index] if index < len(ack.hits) else 0)
+
+    def _on_subscribe(self, now_ms: int, client: str, message: Subscribe) -> None:
+        refusal = self._subscriptions.add(client, message.prefix)
+        self._outcome(client, message.seq, Code.BAD_REQUEST if refusal else Code.OK, ABSENT, refusal)
+
+    def _on_unsubscribe(self, now_ms: int, client: str, message: Unsubscribe) -> None:
+        self._subscriptions.remove(client, message.prefix)
+        self._outcome(client, message.seq, Code.OK)
 
     # --- time, presence, the end ---
 
-    def _on_tick(self, now_ms: int) -> None:
+    def _on_tick(self, now_ms: int, _event: Tick) -> None:
         while self._wakes and self._wakes[0][0] <= now_ms:
-            _, key = heappop(self._wakes)
+            at_ms, key = heappop(self._wakes)
             cell = self._cells.get(key)
-            if cell is not None:
-                self._expire(now_ms, cell)
-                self._proceed(now_ms, cell)
+            if cell is None or cell.wake_ms != at_ms:
+                continue  # the alarm of a cell that was forgotten, or one that an earlier one has replaced
+            cell.wake_ms = FOREVER_MS
+            self._expire(now_ms, cell)
+            self._proceed(now_ms, cell)
+            self._wake(max(now_ms + 1, cell.due_ms()), cell)
         if now_ms - self._swept_ms >= 1_000:
             self._swept_ms = now_ms
             self.table.sweep(now_ms)
@@ -135,28 +155,34 @@ class AuthorityMachine(AuthorityWrites):
         if pending.token is None and not pending.doubtful:
             self._give_up(now_ms, cell, Code.EXPIRED, "its time ran out while leases were out; nothing was done")
 
-    def _remind(self, client: str) -> None:
+    def _remind(self, now_ms: int, client: str, _hello: Hello) -> None:
         """Back on a new connection: what it was told to drop may have been lost with the old one."""
         for cell in self._busy.values():
             if cell.pending is not None and client in cell.pending.unacked:
                 self._send(client, Drop(((cell.key, cell.pending.ticket),)))
 
-    def _on_disconnected(self, client: str) -> None:
+    def _on_disconnected(self, now_ms: int, event: Disconnected) -> None:
+        self._on_gone(event.client)
+
+    def _on_gone(self, client: str) -> None:
         """Who is gone hears of no changes, and gets no lease that the next write would have to wait for."""
         self._subscriptions.forget(client)
         for cell in self._busy.values():
             cell.refills.pop(client, None)
+            for request in (*cell.queue, *([cell.pending.request] if cell.pending is not None else [])):
+                if request.client == client:
+                    request.keeps = False
 
-    def _on_release(self, now_ms: int, client: str) -> None:
+    def _on_release(self, now_ms: int, client: str, _release: Release) -> None:
         self.table.release_holder(client)
-        self._on_disconnected(client)
+        self._on_gone(client)
         for cell in list(self._busy.values()):
             if cell.pending is not None and client in cell.pending.unacked:
                 cell.pending.unacked.discard(client)
                 self._proceed(now_ms, cell)
         self._end_if_drained(now_ms)
 
-    def _on_stop(self, now_ms: int) -> None:
+    def _on_stop(self, now_ms: int, _event: Stop) -> None:
         self.stopping = True
         for holder in self.table.holders():
             self._send(holder, Drop(()))

@@ -6,7 +6,7 @@ from leasehold.base.invariants import ensure
 from leasehold.cache.authority_base import AuthorityBase
 from leasehold.cache.cells import Cell, Gather, Pending
 from leasehold.cache.checks import objection_to_ask
-from leasehold.cache.events import Load, Loaded
+from leasehold.cache.events import Load, Loaded, LoadFailed
 from leasehold.cache.model import ABSENT, Answer, Ask, Code, Item
 from leasehold.leases.adaptive import adaptive_term_ms
 
@@ -94,7 +94,8 @@ class AuthorityReads(AuthorityBase):
                 gather.put(index, Item(cell.key, None, ABSENT, 0, Code.NOT_SERVING))
             self._answer_if_complete(gather)
 
-    def _on_load_failed(self, key: bytes, reason: str) -> None:
+    def _on_load_failed(self, now_ms: int, event: LoadFailed) -> None:
+        key, reason = event.key, event.reason
         cell = self._cells.pop(key, None)
         if cell is None or not cell.loading:
             return

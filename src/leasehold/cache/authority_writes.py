@@ -8,8 +8,8 @@ from leasehold.base.invariants import ensure
 from leasehold.cache.authority_reads import AuthorityReads
 from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.checks import objection_to_write
-from leasehold.cache.events import Deposed, Store, StoreUnknown
-from leasehold.cache.model import ABSENT, Answer, Changed, Code, Drop, Version, Write
+from leasehold.cache.events import Deposed, Store, Stored, StoreRefused, StoreUnknown
+from leasehold.cache.model import ABSENT, Changed, Code, Drop, Outcome, Refill, Version, Write
 
 _STORE_RETRY_MS: Final = (50, 200, 1_000)
 
@@ -29,7 +29,7 @@ class AuthorityWrites(AuthorityReads):
             self._refuse(request, Code.UNAVAILABLE, "too many writes wait for this key, or the cache is full")
             return
         cell.queue.append(request)
-        self._wake(request.deadline_ms, write.key)
+        self._wake(request.deadline_ms, cell)
         self._advance(now_ms, cell)
         self._shrink()
 
@@ -72,11 +72,11 @@ class AuthorityWrites(AuthorityReads):
         cell.pending = Pending(request, ends_ms, self._next_version(), holders, unproven)
         self._busy[cell.key] = cell
         if self.settings.adaptive:
-            cell.rates.count(now_ms, writes=1)
+            cell.rates.count(now_ms, reads=request.write.hits, writes=1)
         if request.write.mode == "callback":
             for holder in sorted(holders):
                 self._send(holder, Drop(((cell.key, cell.pending.ticket),)))
-        self._wake(ends_ms, cell.key)
+        self._wake(ends_ms, cell)
         self._proceed(now_ms, cell)
 
     def _exempt_writer(self, key: bytes, request: Request) -> None:
@@ -123,9 +123,10 @@ class AuthorityWrites(AuthorityReads):
 
     def _refill_one(self, now_ms: int, cell: Cell, client: str, seq: int, term_ms: int) -> None:
         if term_ms > 0:  # without a lease it is of no use: nobody waits for it
-            self._send(client, Answer(seq, (self._granted(now_ms, cell, client, seq, term_ms),)))
+            self._send(client, Refill(((seq, self._granted(now_ms, cell, client, seq, term_ms)),)))
 
-    def _on_stored(self, now_ms: int, key: bytes, token: Version) -> None:
+    def _on_stored(self, now_ms: int, event: Stored) -> None:
+        key, token = event.key, event.token
         cell = self._busy.get(key)
         if cell is None or cell.pending is None or cell.pending.token != token:
             return  # an attempt that has been superseded by a newer token
@@ -134,10 +135,18 @@ class AuthorityWrites(AuthorityReads):
         cell.version = ABSENT if cell.value is None else token
         self._end_pending(cell)
         self.writes_done += 1
-        self._outcome(request.client, request.write.seq, Code.OK, token)
+        term_ms = self._writers_term_ms(now_ms, cell, request)
+        self._send(request.client, Outcome(request.write.seq, Code.OK, token, "", term_ms))
         for client in self._subscriptions.interested(key):
             self._send(client, Changed(((key, token),)))
         self._advance(now_ms, cell)
+
+    def _writers_term_ms(self, now_ms: int, cell: Cell, request: Request) -> int:
+        """How long the writer may keep what it wrote: nothing if it did not ask, or if the next write waits already."""
+        if not request.keeps or cell.queue or not self.may_serve(now_ms):
+            return 0
+        term_ms = self._term_ms(now_ms, cell)
+        return self._granted(now_ms, cell, request.client, request.write.seq, term_ms).term_ms
 
     def _on_store_unknown(self, now_ms: int, event: StoreUnknown) -> None:
         """It may land at any time: only a newer token keeps it out. So the write is tried again under one."""
@@ -150,9 +159,10 @@ class AuthorityWrites(AuthorityReads):
         pause_ms = _STORE_RETRY_MS[min(pending.attempts, len(_STORE_RETRY_MS) - 1)]
         pending.attempts += 1
         pending.retry_ms = now_ms + pause_ms
-        self._wake(pending.retry_ms, event.key)
+        self._wake(pending.retry_ms, cell)
 
-    def _on_store_refused(self, key: bytes, token: Version) -> None:
+    def _on_store_refused(self, now_ms: int, event: StoreRefused) -> None:
+        key, token = event.key, event.token
         cell = self._busy.get(key)
         if cell is None or cell.pending is None or cell.pending.token != token:
             return

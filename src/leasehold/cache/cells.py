@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from leasehold.base.invariants import ensure
 from leasehold.cache.model import ABSENT, Item, Version, Write
 from leasehold.leases.adaptive import Rates
 
+FOREVER_MS: Final = 2**62
+
 
 class Request:
-    """A client's write, and until when it wants to begin."""
+    """A client's write, until when it wants to begin, and whether it wants to keep what it writes."""
 
-    __slots__ = ("client", "deadline_ms", "write")
+    __slots__ = ("client", "deadline_ms", "keeps", "write")
 
     def __init__(self, client: str, write: Write, deadline_ms: int) -> None:
         self.client = client
         self.write = write
         self.deadline_ms = deadline_ms
+        self.keeps = write.hits > 0
 
 
 class Pending:
@@ -39,6 +43,12 @@ class Pending:
         self.doubtful = False
         self.attempts = 0
         self.retry_ms = 0
+
+    def due_ms(self) -> int:
+        """When it may be stored, or has run out of time; while a store is in flight, its answer is what counts."""
+        if self.token is not None:
+            return FOREVER_MS
+        return self.retry_ms if self.doubtful else min(self.ends_ms, self.request.deadline_ms)
 
 
 class Gather:
@@ -64,7 +74,19 @@ class Gather:
 class Cell:
     """One key: its value if known, readers that wait for the load, the write under way, and those behind it."""
 
-    __slots__ = ("key", "known", "loading", "pending", "queue", "rates", "readers", "refills", "value", "version")
+    __slots__ = (
+        "key",
+        "known",
+        "loading",
+        "pending",
+        "queue",
+        "rates",
+        "readers",
+        "refills",
+        "value",
+        "version",
+        "wake_ms",
+    )
 
     def __init__(self, key: bytes, rates: Rates) -> None:
         self.key = key
@@ -77,6 +99,12 @@ class Cell:
         self.pending: Pending | None = None
         self.queue: deque[Request] = deque()
         self.rates = rates
+        self.wake_ms = FOREVER_MS  # the alarm that is set
+
+    def due_ms(self) -> int:
+        """When something here must be looked at again: a write may begin, or has run out of time."""
+        due_ms = min((request.deadline_ms for request in self.queue), default=FOREVER_MS)
+        return due_ms if self.pending is None else min(due_ms, self.pending.due_ms())
 
     def idle(self) -> bool:
         return not self.loading and self.pending is None and not self.queue

@@ -81,6 +81,7 @@ class Client:
         self._link_number = 0
         self._dialing: asyncio.Task[None] | None = None
         self._outgoing: list[FromClient] = []
+        self._hearing = False
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._gathers: dict[int, tuple[int, dict[bytes, Value]]] = {}  # reads of several keys, not yet complete
         self._waiter = 0
@@ -264,11 +265,13 @@ class Client:
     def _now_ms(self) -> int:
         return _clock_ns(_BOOTTIME) // _NS_PER_MS
 
-    def _feed(self, event: c.ClientEvent) -> None:
+    def _feed(self, *events: c.ClientEvent) -> None:
         now_ms = self._now_ms()
-        for effect in self.machine.handle(now_ms, event):
-            self._do(effect)
-        self._schedule(now_ms)
+        for event in events:
+            for effect in self.machine.handle(now_ms, event):
+                self._do(effect)
+        if self._timer is None:
+            self._schedule(now_ms)
 
     def _do(self, effect: c.ClientEffect) -> None:
         match effect:
@@ -279,7 +282,7 @@ class Client:
                     if len(gather[1]) == gather[0]:
                         self._settle(waiter, gather[1])
             case c.Transmit(message):
-                if not self._outgoing:
+                if not self._outgoing and not self._hearing:
                     asyncio.get_running_loop().call_soon(self._flush)
                 self._outgoing.append(message)
             case c.Done(waiter, version):
@@ -304,7 +307,7 @@ class Client:
 
     def _schedule(self, now_ms: int) -> None:
         wake_ms = self.machine.next_wake_ms()
-        if wake_ms is None or self._timer is not None:
+        if wake_ms is None:
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(1, wake_ms - now_ms) / 1_000, self._wake)
@@ -322,8 +325,13 @@ class Client:
             self._link.send(outgoing)
 
     def _on_messages(self, messages: list[FromAuthority]) -> None:
-        for message in messages:
-            self._feed(c.FromServer(message))
+        """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
+        self._hearing = True
+        try:
+            self._feed(*[c.FromServer(message) for message in messages])
+        finally:
+            self._hearing = False
+        self._flush()
 
     async def _linked(self, deadline_ms: int) -> None:
         """Wait until there is a link; `Unavailable` when there is none in time."""

@@ -8,14 +8,17 @@ The rules, each of which keeps out a stale read (schedules 6, 22):
   kept;
 - the acknowledgement of a callback asks for the new value where the old one was used (a *refill*): one more request,
   with the send time of the acknowledgement. Nobody joins it, because it waits for the writer, and no reader ever does;
-- a writer drops its copy before it sends, and keeps nothing that it asked for before its write was answered;
+- a writer drops its copy before it sends, and keeps nothing that it asked for before its write was answered. Where
+  it used that copy, the write itself asks for a lease on what it writes: one more request, sent when the write was,
+  void after a callback and after another write of its own;
 - concurrent misses ask once. But an answer without a valid lease belongs only to those who called before it was
   asked for: who came later may have seen a newer value elsewhere, so for them it is asked again.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from leasehold.cache.client_events import (
     ClientEffect,
@@ -36,6 +39,7 @@ from leasehold.cache.client_events import (
 )
 from leasehold.cache.entries import Entries
 from leasehold.cache.model import (
+    ABSENT,
     Ack,
     Answer,
     Ask,
@@ -44,10 +48,10 @@ from leasehold.cache.model import (
     Drop,
     Item,
     Outcome,
+    Refill,
     Release,
     Subscribe,
     Unsubscribe,
-    Version,
     Write,
 )
 from leasehold.cache.settings import ClientSettings
@@ -71,12 +75,17 @@ class Flight:
 
 
 class Writing:
-    __slots__ = ("deadline_ms", "key", "waiter")
+    """A write in flight; `void`: what it wrote may not be kept."""
 
-    def __init__(self, key: bytes, waiter: int, deadline_ms: int) -> None:
-        self.key = key
-        self.waiter = waiter
-        self.deadline_ms = deadline_ms
+    __slots__ = ("deadline_ms", "key", "sent_ms", "value", "void", "waiter")
+
+    def __init__(self, put: Put, sent_ms: int, void: bool) -> None:
+        self.key = put.key
+        self.value = put.value
+        self.waiter = put.waiter
+        self.sent_ms = sent_ms
+        self.deadline_ms = sent_ms + put.timeout_ms
+        self.void = void
 
 
 class ClientMachine:
@@ -98,33 +107,27 @@ class ClientMachine:
         self._follows: dict[int, int] = {}
         self._prefixes: set[bytes] = set()
         self._effects: list[ClientEffect] = []
+        # Tables: a chain of `case`s costs more than many a decision.
+        self._by_event: dict[type, Callable[[int, Any], None]] = {
+            FromServer: self._on_message,
+            Get: self._on_get,
+            Put: self._on_put,
+            Follow: self._on_follow,
+            Tick: self._on_tick,
+            Lost: self._on_lost,
+            Connected: self._on_connected,
+        }
+        self._by_message: dict[type, Callable[[int, Any], None]] = {
+            Answer: self._on_answer,
+            Refill: self._on_refill,
+            Drop: self._on_drop,
+            Outcome: self._on_outcome,
+            Changed: self._on_changed,
+        }
 
     def handle(self, now_ms: int, event: ClientEvent) -> list[ClientEffect]:
         """Take one event; what must follow is returned in order."""
-        if isinstance(event, FromServer):
-            self._silences = 0
-        match event:
-            case Get():
-                self._on_get(now_ms, event)
-            case FromServer(Answer(seq, items)):
-                again = [self._on_item(now_ms, seq, item) for item in items]
-                self._ask(now_ms, [flight for flight in again if flight is not None])
-            case FromServer(Drop(keys)):
-                self._on_drop(now_ms, keys)
-            case FromServer(Outcome() as outcome):
-                self._on_outcome(outcome)
-            case FromServer(Changed(changes, missed)):
-                self._effects.append(Notify(changes, missed))
-            case Put():
-                self._on_put(now_ms, event)
-            case Follow():
-                self._on_follow(event)
-            case Tick():
-                self._on_tick(now_ms)
-            case Lost():
-                self._on_lost(now_ms)
-            case Connected():
-                self._on_connected(now_ms)
+        self._by_event[type(event)](now_ms, event)
         effects, self._effects = self._effects, []
         return effects
 
@@ -135,6 +138,10 @@ class ClientMachine:
         if oldest is not None:
             due.append(oldest.sent_ms + self.settings.attempt_timeout_ms)
         return min(due, default=None)
+
+    def _on_message(self, now_ms: int, event: FromServer) -> None:
+        self._silences = 0
+        self._by_message[type(event.message)](now_ms, event.message)
 
     # --- reads ---
 
@@ -173,6 +180,14 @@ class ClientMachine:
         self._flights[flight.seq, flight.key] = flight
         self._in_flight.setdefault(flight.key, []).append(flight)
 
+    def _on_answer(self, now_ms: int, answer: Answer) -> None:
+        again = [self._on_item(now_ms, answer.seq, item) for item in answer.items]
+        self._ask(now_ms, [flight for flight in again if flight is not None])
+
+    def _on_refill(self, now_ms: int, refill: Refill) -> None:
+        for seq, item in refill.items:
+            self._on_item(now_ms, seq, item)
+
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
         flight = self._flights.pop((seq, item.key), None)
@@ -184,7 +199,7 @@ class ClientMachine:
             return None
         for waiter, _ in flight.early:
             self._effects.append(Deliver(waiter, item.key, item.value, item.version))
-        deadline_ms = self._deadline_ms(now_ms, flight, item.term_ms)
+        deadline_ms = self._deadline_ms(now_ms, flight.sent_ms, item.term_ms)
         if not flight.void and item.term_ms > 0 and now_ms < deadline_ms:
             self.entries.keep(item.key, item.value, item.version, deadline_ms)
             for waiter, _ in flight.late:
@@ -196,8 +211,8 @@ class ClientMachine:
         """Who joined after the request was sent may not have an answer without a lease: ask again for them."""
         return Flight(item.key, 0, 0, flight.late, False) if flight.late else None
 
-    def _deadline_ms(self, now_ms: int, flight: Flight, term_ms: int) -> int:
-        return holder_deadline_ms(flight.sent_ms, term_ms, self.settings.drift_ppm)
+    def _deadline_ms(self, now_ms: int, sent_ms: int, term_ms: int) -> int:
+        return holder_deadline_ms(sent_ms, term_ms, self.settings.drift_ppm)
 
     def _landed(self, flight: Flight) -> None:
         same_key = self._in_flight[flight.key]
@@ -215,14 +230,11 @@ class ClientMachine:
 
     # --- callbacks ---
 
-    def _on_drop(self, now_ms: int, keys: tuple[tuple[bytes, Version], ...]) -> None:
+    def _on_drop(self, now_ms: int, drop: Drop) -> None:
+        keys = drop.keys
         self.callbacks += 1
-        if not keys:  # everything: the authority is stopping
-            self.entries.clear()
-            for flight in self._flights.values():
-                flight.void = True
-            self._joinable.clear()
-            self._effects.append(Transmit(Release()))
+        if not keys:
+            self._drop_everything()
             return
         hits = []
         for key, _ in keys:
@@ -239,24 +251,43 @@ class ClientMachine:
                 self._launch(now_ms, Flight(key, 0, 0, [], False))
         self._effects.append(Transmit(Ack(keys, self._seq, tuple(hits))))
 
+    def _drop_everything(self) -> None:
+        """The authority is stopping."""
+        self.entries.clear()
+        for flight in self._flights.values():
+            flight.void = True
+        for writing in self._writings.values():
+            writing.void = True
+        self._joinable.clear()
+        self._effects.append(Transmit(Release()))
+
     def _void_called_back(self, key: bytes) -> None:
         """A grant that the callback has overtaken must not be kept when it arrives."""
         self._void_in_flight(key)
+        self._void_writings(key)
+
+    def _void_writings(self, key: bytes) -> None:
+        """The same for the grant that comes with the outcome of a write."""
+        if key in self._writing_keys:
+            for writing in self._writings.values():
+                if writing.key == key:
+                    writing.void = True
 
     # --- writes ---
 
     def _on_put(self, now_ms: int, put: Put) -> None:
-        self._drop_own(put.key)
+        hits = self._drop_own(put.key)
+        self._void_writings(put.key)  # the authority counts as dropped whatever it gave before this write
         self._seq += 1
-        self._writings[self._seq] = Writing(put.key, put.waiter, now_ms + put.timeout_ms)
+        self._writings[self._seq] = Writing(put, now_ms, put.key in self._writing_keys)
         self._note_writing(put.key, 1)
-        message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms)
+        message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, hits)
         self._effects.append(Transmit(message))
 
-    def _drop_own(self, key: bytes) -> None:
-        """The authority counts a writer's own lease as dropped."""
-        self.entries.drop(key)
+    def _drop_own(self, key: bytes) -> int:
+        """The authority counts a writer's own lease as dropped. How often the copy was used."""
         self._void_in_flight(key)
+        return self.entries.drop(key)
 
     def _note_writing(self, key: bytes, change: int) -> None:
         number = self._writing_keys.get(key, 0) + change
@@ -265,13 +296,21 @@ class ClientMachine:
         else:
             self._writing_keys.pop(key, None)
 
-    def _on_outcome(self, outcome: Outcome) -> None:
+    def _on_outcome(self, now_ms: int, outcome: Outcome) -> None:
         follower = self._follows.pop(outcome.seq, None)
         if follower is not None:
             self._conclude(follower, outcome)
         writing = self._end_writing(outcome.seq)
         if writing is not None:
+            self._keep_own(now_ms, writing, outcome)
             self._conclude(writing.waiter, outcome)
+
+    def _keep_own(self, now_ms: int, writing: Writing, outcome: Outcome) -> None:
+        """What was written, under the lease that came with the outcome."""
+        deadline_ms = self._deadline_ms(now_ms, writing.sent_ms, outcome.term_ms)
+        if outcome.code is Code.OK and outcome.term_ms > 0 and not writing.void and now_ms < deadline_ms:
+            version = ABSENT if writing.value is None else outcome.version
+            self.entries.keep(writing.key, writing.value, version, deadline_ms)
 
     def _conclude(self, waiter: int, outcome: Outcome) -> None:
         if outcome.code is Code.OK:
@@ -288,7 +327,7 @@ class ClientMachine:
 
     # --- subscriptions ---
 
-    def _on_follow(self, follow: Follow) -> None:
+    def _on_follow(self, now_ms: int, follow: Follow) -> None:
         self._seq += 1
         self._follows[self._seq] = follow.waiter
         if follow.on:
@@ -298,9 +337,12 @@ class ClientMachine:
             self._prefixes.discard(follow.prefix)
             self._effects.append(Transmit(Unsubscribe(self._seq, follow.prefix)))
 
+    def _on_changed(self, now_ms: int, changed: Changed) -> None:
+        self._effects.append(Notify(changed.changes, changed.missed))
+
     # --- time and connection ---
 
-    def _on_tick(self, now_ms: int) -> None:
+    def _on_tick(self, now_ms: int, _event: Tick) -> None:
         overdue_ms = now_ms - self.settings.attempt_timeout_ms
         flights = [flight for flight in self._flights.values() if flight.sent_ms <= overdue_ms]
         writes = [seq for seq, writing in self._writings.items() if writing.deadline_ms <= now_ms]
@@ -334,13 +376,13 @@ class ClientMachine:
                 merged[flight.key] = flight
         self._ask(now_ms, list(merged.values()))
 
-    def _on_lost(self, now_ms: int) -> None:
+    def _on_lost(self, now_ms: int, _event: Lost) -> None:
         for seq in list(self._writings):
             self._doubt(seq, "the connection was lost before the write was answered")
         self._fail_all([(waiter, 0) for waiter in self._follows.values()], Code.UNAVAILABLE, "connection lost")
         self._follows.clear()
 
-    def _on_connected(self, now_ms: int) -> None:
+    def _on_connected(self, now_ms: int, _event: Connected) -> None:
         self._retry(now_ms, list(self._flights.values()))
         for prefix in sorted(self._prefixes):
             self._seq += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
@@ -14,6 +14,7 @@ from leasehold.wire.channel import Channel, open_channel
 
 OnMessages = Callable[[list[FromAuthority]], None]
 _CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
+_CALLED: Final = (Hello, Release)
 
 _DRAIN_S = 0.2
 
@@ -43,19 +44,19 @@ class WireLink:
         self._channel = channel
         self._on_messages = on_messages
         self._tasks: set[asyncio.Task[None]] = set()
-        channel.on_push(SAY, self._pushed)
+        channel.on_said(SAY, self._pushed)
         channel.on_close.append(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
-        parcel = Parcel(encode(messages))
-        if isinstance(messages[-1], Hello | Release) or not self._channel.writable:
-            self._call(parcel)
+        packed = encode(messages)
+        if type(messages[-1]) in _CALLED or not self._channel.writable:
+            self._call(packed)
         else:
-            self._channel.tell(SAY, parcel)
+            self._channel.say(SAY, packed)
 
-    def _call(self, parcel: Parcel) -> None:
+    def _call(self, packed: bytes) -> None:
         """What must be known to have arrived, or has to wait until the peer takes more."""
-        task = asyncio.get_running_loop().create_task(self._tell(parcel))
+        task = asyncio.get_running_loop().create_task(self._tell(Parcel(packed)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -75,8 +76,8 @@ class WireLink:
             return
         self._on_messages(decode_from_authority(answer.messages))
 
-    def _pushed(self, parcel: Parcel, _attachment: bytes) -> None:
-        self._on_messages(decode_from_authority(parcel.messages))
+    def _pushed(self, packed: bytes) -> None:
+        self._on_messages(decode_from_authority(packed))
 
 
 class WireDialer:
@@ -125,8 +126,7 @@ class LocalLink:
         authority.attach(identity, self._sink)
 
     def send(self, messages: list[FromClient]) -> None:
-        for message in messages:
-            self._authority.receive(self._identity, message)
+        self._authority.receive(self._identity, messages)
 
     async def drain(self) -> None:
         return None

@@ -58,7 +58,11 @@ class Ask(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Write(Struct, frozen=True, array_like=True, tag=3):
-    """Put a value, or delete (None). With `expect` only if the key's version is that (`ABSENT`: only if absent)."""
+    """Put a value, or delete (None). With `expect` only if the key's version is that (`ABSENT`: only if absent).
+
+    `hits` are the answers given from the copy that the writer has dropped for this. Where there were any, this is also
+    the request for a lease on what is written, which comes with the outcome.
+    """
 
     seq: int
     key: bytes
@@ -66,6 +70,7 @@ class Write(Struct, frozen=True, array_like=True, tag=3):
     mode: str = "callback"
     expect: Version | None = None
     timeout_ms: int = 10_000
+    hits: int = 0
 
 
 class Ack(Struct, frozen=True, array_like=True, tag=4):
@@ -113,12 +118,16 @@ class Answer(Struct, frozen=True, array_like=True, tag=16):
 
 
 class Outcome(Struct, frozen=True, array_like=True, tag=17):
-    """The end of a write or subscription; `version` is the one written, or on CONFLICT the one that stands."""
+    """The end of a write or subscription; `version` is the one written, or on CONFLICT the one that stands.
+
+    With `term_ms` the writer may keep what it wrote for so long, counted from when it sent the write.
+    """
 
     seq: int
     code: Code
     version: Version = ABSENT
     message: str = ""
+    term_ms: int = 0
 
 
 class Drop(Struct, frozen=True, array_like=True, tag=18):
@@ -134,5 +143,11 @@ class Changed(Struct, frozen=True, array_like=True, tag=19):
     missed: bool = False
 
 
+class Refill(Struct, frozen=True, array_like=True, tag=20):
+    """What acknowledgements asked for: the request of each, and the new value. Nobody waits for it."""
+
+    items: tuple[tuple[int, Item], ...]
+
+
 FromClient: TypeAlias = Hello | Ask | Write | Ack | Release | Subscribe | Unsubscribe
-FromAuthority: TypeAlias = Answer | Outcome | Drop | Changed
+FromAuthority: TypeAlias = Answer | Outcome | Drop | Changed | Refill

@@ -1,8 +1,9 @@
 """The cache on the wire: two functions of our own whose parcels carry our messages.
 
 A connection begins with a call of `Tell`, which is answered, so that both sides know that they understand each other.
-Everything else is *said*, in parcels without an answer: what the messages lead to is pushed, at once or later, and an
-acknowledgement costs one frame. Everything for one client in one turn of the loop travels together.
+Everything else is *said*, in frames without an answer whose body is the messages and nothing else: what they lead to is
+pushed, at once or later, and an acknowledgement costs one frame. Everything for one client in one turn of the loop
+travels together.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from leasehold.cache.model import (
     Hello,
     Item,
     Outcome,
+    Refill,
     Subscribe,
     Unsubscribe,
     Write,
 )
 from leasehold.wire.connection import Connection
-from leasehold.wire.errors import Malformed
-from leasehold.wire.rpc import implement, method, push, pushed
+from leasehold.wire.frame import PUSH, function_id, response
+from leasehold.wire.rpc import implement, method
 from leasehold.wire.server import Server, listen
 
 log = structlog.get_logger("leasehold.cache")
@@ -48,7 +50,8 @@ class Parcel(Struct, frozen=True):
 
 
 TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
-SAY: Final = method("leasehold::cache::Say", Parcel, Parcel)
+SAY: Final = function_id("leasehold::cache::Say")
+_REFILL_HOLD_S: Final = 0.002
 encode = msgspec.msgpack.Encoder().encode
 decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
@@ -56,64 +59,77 @@ decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
 
 def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:
     """The same with all callbacks in one message, and all notices in one, in front: they are the urgent ones."""
-    drops = [message for message in messages if isinstance(message, Drop) and message.keys]
-    notices = [message for message in messages if isinstance(message, Changed)]
-    rest: list[FromAuthority] = [
-        message for message in messages if isinstance(message, Answer | Outcome) or message == Drop(())
-    ]
-    if len(drops) + len(notices) < 2:
+    if len(messages) < 2:
         return messages
-    merged: list[FromAuthority] = []
-    if drops:
-        merged.append(Drop(tuple(pair for drop in drops for pair in drop.keys)))
+    drops = [pair for message in messages if type(message) is Drop for pair in message.keys]
+    notices = [message for message in messages if type(message) is Changed]
+    merged: list[FromAuthority] = [Drop(tuple(drops))] if drops else []
     if notices:
         changes = {pair[0]: pair for notice in notices for pair in notice.changes}
         merged.append(Changed(tuple(changes.values()), any(notice.missed for notice in notices)))
-    return merged + rest
+    merged += [
+        message
+        for message in messages
+        if type(message) is not Changed and not (type(message) is Drop and message.keys)  # without keys: the end
+    ]
+    return merged
 
 
 class _Peer:
-    """One client's connection: what waits to be sent to it in this turn."""
+    """One client's connection: what waits to be sent to it.
 
-    def __init__(self, authority: Authority, connection: Connection, client: str) -> None:
+    Refills, for which nobody waits, ride with the next thing that is said to this client: a frame of their own
+    would wake it, and cost as much as the request that they save.
+    """
+
+    def __init__(self, server: CacheServer, authority: Authority, connection: Connection, client: str) -> None:
         self.client = client
-        self._authority = authority
+        self.authority = authority
+        self._server = server
         self._connection = connection
         self._outgoing: list[FromAuthority] = []
-        self._pushing = False
+        self._refills: list[tuple[int, Item]] = []
         self._sink = self._take
         authority.attach(client, self._sink)
         connection.on_close.append(self.gone)
 
     def gone(self) -> None:
-        self._authority.detach(self.client, self._sink)
+        self.authority.detach(self.client, self._sink)
 
     def _take(self, message: FromAuthority) -> None:
-        if not self._pushing:
-            self._pushing = True
-            asyncio.get_running_loop().call_soon(self._push)
+        if type(message) is Refill:
+            if not self._refills:
+                self._server.push_soon(self)
+            self._refills += message.items
+            return
+        if not self._outgoing:
+            self._server.push_now(self)
         self._outgoing.append(message)
 
     def take_outgoing(self) -> list[FromAuthority]:
-        outgoing, self._outgoing = self._outgoing, []
+        outgoing, self._outgoing = coalesced(self._outgoing), []
+        if self._refills:
+            outgoing = [*outgoing, Refill(tuple(self._refills))]
+            self._refills = []
         return outgoing
 
-    def _push(self) -> None:
-        self._pushing = False
-        outgoing = self.take_outgoing()
-        if outgoing and not self._connection.closed:
-            push(self._connection, SAY, Parcel(encode(coalesced(outgoing))))
+    def push(self) -> None:
+        if (self._outgoing or self._refills) and not self._connection.closed:
+            self._connection.send(response(SAY, encode(self.take_outgoing()), kind=PUSH))
 
 
 class CacheServer:
     """Serves one authority after the other on one address; between two of them clients are refused and retry."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._due: list[_Peer] = []
+        self._held: list[_Peer] = []
         self._server = Server()
         self._peers: dict[Connection, _Peer] = {}
         self._authority: Authority | None = None
         self._listener = self._server.serve(
-            sock or listen(host, port), {**implement(TELL, self._told), SAY.id: self._said}
+            sock or listen(host, port), {**implement(TELL, self._told), SAY: self._said}
         )
 
     @property
@@ -131,36 +147,63 @@ class CacheServer:
     def close(self) -> None:
         self._server.close()
 
+    # --- out: for the peers
+
+    def push_now(self, peer: _Peer) -> None:
+        """At the end of this turn of the loop, with everything else for this client."""
+        if not self._due:
+            self._loop.call_soon(self._push_due)
+        self._due.append(peer)
+
+    def push_soon(self, peer: _Peer) -> None:
+        """With the next thing that is pushed to this client, at the latest after a moment."""
+        if not self._held:
+            self._loop.call_later(_REFILL_HOLD_S, self._push_held)
+        self._held.append(peer)
+
+    def _push_due(self) -> None:
+        due, self._due = self._due, []
+        for peer in due:
+            peer.push()
+
+    def _push_held(self) -> None:
+        held, self._held = self._held, []
+        for peer in held:
+            peer.push()
+
+    # --- in
+
     def _said(self, connection: Connection, _seq: int, body: bytes) -> bytes | None:
-        """A parcel without an answer: what it has led to is pushed at the end of the turn, with everything else."""
+        """Messages without an answer: what they have led to is pushed at the end of the turn, with everything else."""
         try:
-            refusals = self._hear(connection, SAY.unpack_request(body))
-        except (InvalidArgument, Malformed) as error:
+            refusals = self._hear(connection, body)
+        except InvalidArgument as error:
             connection.abort(str(error))  # nobody waits for a refusal, so the end of the connection says it
             return None
-        return pushed(SAY, Parcel(encode(refusals))) if refusals else None
+        return response(SAY, encode(refusals), kind=PUSH) if refusals else None
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
-        refusals = self._hear(connection, parcel)
+        refusals = self._hear(connection, parcel.messages)
         peer = self._peers.get(connection)
-        return Parcel(encode(refusals if peer is None else coalesced(peer.take_outgoing())))
+        return Parcel(encode(refusals if peer is None else peer.take_outgoing()))
 
-    def _hear(self, connection: Connection, parcel: Parcel) -> list[FromAuthority]:
+    def _hear(self, connection: Connection, packed: bytes) -> list[FromAuthority]:
         """Hand the messages to the authority in office; without one, what to say instead."""
-        authority = self._authority
-        if authority is None:  # an answer, not a closed door: so the caller knows that nothing was done
-            return [refusal for message in _unpacked(parcel) for refusal in _not_serving(message)]
+        messages = _unpacked(packed)
         peer = self._peers.get(connection)
-        for message in _unpacked(parcel):
-            if peer is None:
-                peer = self._greet(authority, connection, message)
-            authority.receive(peer.client, message)
+        if peer is None:
+            authority = self._authority
+            if authority is None:  # an answer, not a closed door: so the caller knows that nothing was done
+                return [refusal for message in messages for refusal in _not_serving(message)]
+            peer = self._greet(authority, connection, messages)
+        peer.authority.receive(peer.client, messages)
         return []
 
-    def _greet(self, authority: Authority, connection: Connection, message: FromClient) -> _Peer:
-        if not isinstance(message, Hello) or not 1 <= len(message.client) <= 200:
+    def _greet(self, authority: Authority, connection: Connection, messages: list[FromClient]) -> _Peer:
+        hello = messages[0] if messages else None
+        if not isinstance(hello, Hello) or not 1 <= len(hello.client) <= 200:
             raise InvalidArgument("a connection begins with Hello and the client's identity")
-        peer = self._peers[connection] = _Peer(authority, connection, message.client)
+        peer = self._peers[connection] = _Peer(self, authority, connection, hello.client)
         connection.on_close.append(lambda: self._forget(connection))
         return peer
 
@@ -176,8 +219,8 @@ def _not_serving(message: FromClient) -> list[FromAuthority]:
     return []
 
 
-def _unpacked(parcel: Parcel) -> list[FromClient]:
+def _unpacked(packed: bytes) -> list[FromClient]:
     try:
-        return decode_from_client(parcel.messages)
+        return decode_from_client(packed)
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"not messages of the cache: {error}") from None

@@ -35,6 +35,7 @@ class Channel(asyncio.Protocol):
         self._reader = ResponseReader(wire_frame_bytes_max)
         self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._pushes: dict[int, tuple[Method[Any, Any], OnPush]] = {}
+        self._said: dict[int, Callable[[bytes], None]] = {}
         self._seq = 0
         self._outgoing: list[bytes] = []
         self._may_write = asyncio.Event()  # unset while the peer takes less than we have for it
@@ -82,11 +83,17 @@ class Channel(asyncio.Protocol):
         """Whether the peer takes what we send: while it does not, wait with `call`, or let go."""
         return self._may_write.is_set() and not self.closed
 
-    def tell(self, function: Method[Q, Any], message: Q) -> None:
-        """Send without waiting for an answer; the function's handler on the server must give none."""
-        if not self.closed:
+    def say(self, function: int, body: bytes) -> None:
+        """Send a body as it is, at once and for no answer; the function's handler on the server must give none."""
+        if self._transport is not None and not self.closed:
             self._seq = (self._seq + 1) & 0xFFFFFFFF
-            self._send(request(self._seq, function.id, function.pack_request(message)))
+            if self._outgoing:
+                self._flush()
+            self._transport.write(request(self._seq, function, body))
+
+    def on_said(self, function: int, handler: Callable[[bytes], None]) -> None:
+        """Call `handler(body)` for every push of this function, with the body as it came."""
+        self._said[function] = handler
 
     def on_push(self, function: Method[Q, Any], handler: Callable[[Q, bytes], None]) -> None:
         """Call `handler(message, attachment)` for every push of this function."""
@@ -150,6 +157,10 @@ class Channel(asyncio.Protocol):
         return max(1, int((until_s - self.loop.time()) * 1000))
 
     def _pushed(self, item: Response) -> None:
+        said = self._said.get(item.seq)
+        if said is not None:
+            said(item.body)
+            return
         known = self._pushes.get(item.seq)
         if known is not None:
             function, handler = known
@@ -163,7 +174,7 @@ class Channel(asyncio.Protocol):
 
     def _flush(self) -> None:
         frames, self._outgoing = self._outgoing, []
-        if self._transport is not None and not self.closed:
+        if frames and self._transport is not None and not self.closed:
             self._transport.write(b"".join(frames))
 
     def _late(self, seq: int, timeout_ms: int) -> None:

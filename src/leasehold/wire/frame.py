@@ -76,28 +76,35 @@ class ResponseReader:
     """Cuts a stream into responses. Pure: bytes in, responses out."""
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._buffer = bytearray()
+        self._partial = bytearray()
+        self._wanted = 0  # bytes until what was kept is a whole response
         self._frame_bytes_max = frame_bytes_max
 
     def feed(self, data: bytes) -> list[Response]:
         """Every response that is complete now."""
-        buffer = self._buffer
-        buffer += data
+        if self._partial:
+            self._partial += data
+            if len(self._partial) < self._wanted:
+                return []
+            data = bytes(self._partial)
+            self._partial.clear()
         found: list[Response] = []
-        at = 0
-        while len(buffer) - at >= RESPONSE_HEAD_BYTES:
-            magic, version, err, kind, seq, body_bytes, attachment_bytes = RESPONSE_HEAD.unpack_from(buffer, at)
+        at, size, wanted = 0, len(data), RESPONSE_HEAD_BYTES
+        while size - at >= RESPONSE_HEAD_BYTES:
+            magic, version, err, kind, seq, body_bytes, attachment_bytes = RESPONSE_HEAD.unpack_from(data, at)
             if magic != MAGIC or version != VERSION:
-                raise BadFrame(f"no response begins with {bytes(buffer[at : at + 4]).hex()}")
+                raise BadFrame(f"no response begins with {data[at : at + 4].hex()}")
             if body_bytes + attachment_bytes > self._frame_bytes_max:
                 raise BadFrame(f"a response of {body_bytes + attachment_bytes} bytes is over the bound")
             body = at + RESPONSE_HEAD_BYTES
             end = body + body_bytes + attachment_bytes
-            if len(buffer) < end:
+            if size < end:
+                wanted = end - at
                 break
             middle = body + body_bytes
-            found.append(Response(seq, err, kind, bytes(buffer[body:middle]), bytes(buffer[middle:end])))
+            found.append(Response(seq, err, kind, data[body:middle], data[middle:end]))
             at = end
-        if at:
-            del buffer[:at]
+        if at < size:
+            self._partial += data[at:]
+            self._wanted = wanted
         return found

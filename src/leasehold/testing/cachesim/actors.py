@@ -195,6 +195,7 @@ class ClientProcess(Process):
         self._target = 0
         self._waiter = 0
         self._calls: dict[int, tuple[bytes, str, Any, int]] = {}
+        self._will_write: set[int] = set()  # reads after which the same key is read again and written
         self._version_of: dict[bytes, tuple[Version, bytes | None]] = {}
         self._start()
 
@@ -210,6 +211,7 @@ class ClientProcess(Process):
             if what != "read":
                 self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))
         self._calls.clear()
+        self._will_write.clear()
         self._sim.refills += self.machine.refills
         self.incarnation += 1
         self._start()
@@ -226,10 +228,18 @@ class ClientProcess(Process):
         if chance.random() >= self.world.weather.write_share:
             others = [b"k%d" % chance.randrange(KEYS) for _ in range(3)] if chance.random() < 0.05 else []
             for each in sorted({key, *others}):  # sets of bytes have another order in every process
-                waiter = self._call(each, "read", None)
-                self._feed(c.Get((each,), waiter, self.now_ms() + READ_TIMEOUT_MS))
+                self._read(each)
             return
-        self._write(key)
+        if chance.random() < 0.5:  # look before you write, as most do: so the copy that is dropped was in use
+            self._read(key, then_write=True)
+        else:
+            self._write(key)
+
+    def _read(self, key: bytes, *, then_write: bool = False) -> None:
+        waiter = self._call(key, "read", None)
+        if then_write:
+            self._will_write.add(waiter)
+        self._feed(c.Get((key,), waiter, self.now_ms() + READ_TIMEOUT_MS))
 
     def _write(self, key: bytes) -> None:
         chance = self.world.chance
@@ -275,6 +285,10 @@ class ClientProcess(Process):
             case c.Deliver(waiter, key, value, version):
                 self._version_of[key] = (version, value)
                 self._end(waiter, value)
+                if waiter in self._will_write:
+                    self._will_write.discard(waiter)
+                    self._read(key)
+                    self._write(key)
             case c.Done(waiter, version):
                 self._end(waiter, True, version)
             case c.Fail(waiter, code, _, version):

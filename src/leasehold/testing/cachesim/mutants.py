@@ -76,16 +76,23 @@ class NoVoid(ClientMachine):
         pass
 
 
-class WriterKeeps(ClientMachine):
-    def _drop_own(self, key: bytes) -> None:
+class KeepsWhatItWrote(ClientMachine):
+    """The lease on what was written is kept though a callback has overtaken it."""
+
+    def _void_writings(self, key: bytes) -> None:
         pass
+
+
+class WriterKeeps(ClientMachine):
+    def _drop_own(self, key: bytes) -> int:
+        return 0
 
     def _note_writing(self, key: bytes, change: int) -> None:
         pass
 
 
 class CountsFromReceipt(ClientMachine):
-    def _deadline_ms(self, now_ms: int, flight: Flight, term_ms: int) -> int:
+    def _deadline_ms(self, now_ms: int, sent_ms: int, term_ms: int) -> int:
         return holder_deadline_ms(now_ms, term_ms, self.settings.drift_ppm)
 
 
@@ -124,6 +131,7 @@ def _without_tokens() -> Rules:
 MUTANTS: dict[str, Rules] = {
     "lease on reads during a callback write": _with_authority(LeasesDuringCallback),
     "void in-flight requests": _with_client(NoVoid),
+    "void writes in flight": _with_client(KeepsWhatItWrote),
     "writer drops its copy": _with_client(WriterKeeps),
     "cap in wait mode": _with_authority(NoCap),
     "send-time counting": _with_client(CountsFromReceipt),
