@@ -1,8 +1,10 @@
 """Space in one segment: an offset allocator whose free blocks are found by size class in O(1).
 
-Free blocks are kept by start, by end (to coalesce) and in bins by size class, eight classes for each power of two. Used
-blocks are kept by start with their owner, and coarsely in order (`_rows`), so that an exact claim can tell what
-stands in its way. Between two used blocks there is never more than one free block.
+Free blocks are kept by start, by end (to coalesce) and in bins by size class, eight classes for each power of two. The
+free block at the segment's end, the *top*, is in no bin: it is a number, and is cut from only when no bin serves,
+which in a pool that was never full is always. Used blocks are kept by start with their owner, and coarsely in order
+(`_rows`), so that an exact claim can tell what stands in its way. Between two used blocks there is never more than one
+free block.
 
 `free + used = size`, and no byte belongs to two blocks: that is P3 within a segment.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from leasehold.base.invariants import ensure
@@ -36,6 +39,7 @@ def rounded(size: int) -> int:
     return (size + _ROUND) & ~_ROUND
 
 
+@lru_cache(maxsize=4096)  # lengths repeat
 def _class_of(length: int) -> int:
     """The size class that a free block of this length serves: every request of the class fits."""
     units = length >> _UNIT_BITS
@@ -48,28 +52,34 @@ def _class_of(length: int) -> int:
 class Allocator(Generic[Owner]):
     """All blocks of one segment. Sizes are rounded up here and nowhere else."""
 
-    __slots__ = ("_bins", "_free", "_free_ends", "_mask", "_row_bits", "_rows", "owners", "size", "used_bytes")
+    __slots__ = ("_bins", "_free", "_free_ends", "_mask", "_row_bits", "_rows", "_top", "owners", "size", "used_bytes")
 
     def __init__(self, size: int) -> None:
         self.size = size & ~_ROUND
         self.used_bytes = 0
         self.owners: dict[int, Owner] = {}
+        self._top = 0  # from here to the end nothing is used
         self._free: dict[int, int] = {}  # start -> length
         self._free_ends: dict[int, int] = {}  # end -> start
         self._bins: dict[int, dict[int, None]] = {}
         self._mask = 0  # which bins are not empty
         self._rows: dict[int, list[int]] = {}  # the starts of used blocks, in order within each row
         self._row_bits = max(_UNIT_BITS, self.size.bit_length() - _ROWS_BITS)
-        if self.size:
-            self._add_free(0, self.size)
 
     @property
     def free_bytes(self) -> int:
         return self.size - self.used_bytes
 
     def find(self, size: int) -> int:
-        """Where a block of this size would fit, or -1. Takes nothing: `claim` does."""
+        """Where a block of this size would fit, or -1. Takes nothing: `take` and `claim` do."""
         length = (size + _ROUND) & ~_ROUND
+        if self._mask:
+            start = self._find_in_bins(length)
+            if start >= 0:
+                return start
+        return self._top if length <= self.size - self._top else -1
+
+    def _find_in_bins(self, length: int) -> int:
         units = length >> _UNIT_BITS
         low = _class_of(length)
         exponent = units.bit_length() - 4
@@ -89,35 +99,50 @@ class Allocator(Generic[Owner]):
             return -1
         return next(reversed(self._bins[low + (mask & -mask).bit_length() - 1]))
 
-    def take(self, offset: int, owner: Owner) -> bool:
+    def take(self, offset: int, owner: Owner) -> int:
         """Take this place if a free block begins here and is long enough: the usual claim, in as few steps as it gets.
 
-        False: nothing was taken, and `in_the_way` and `claim` have to look closer.
+        How many bytes it takes up. 0: nothing was taken, and `in_the_way` and `claim` have to look closer.
         """
         length = (owner.size + _ROUND) & ~_ROUND
-        free = self._free
-        free_length = free.get(offset, 0)
-        rest = free_length - length
-        if rest < 0 or not free_length:
-            return False
-        del free[offset]
+        if offset == self._top:
+            if length > self.size - offset:
+                return 0
+            self._top = offset + length
+        else:
+            free_length = self._free.get(offset, 0)
+            if length > free_length:
+                return 0
+            self._cut(offset, free_length, length)
+        self.owners[offset] = owner
+        row = self._rows.get(offset >> self._row_bits)
+        if row is None:
+            self._rows[offset >> self._row_bits] = [offset]
+        elif offset > row[-1]:
+            row.append(offset)
+        else:
+            insort(row, offset)
+        self.used_bytes += length
+        return length
+
+    def _cut(self, start: int, free_length: int, length: int) -> None:
+        """Take the beginning of a free block out of the free ones."""
         number = _class_of(free_length)
         members = self._bins[number]
-        del members[offset]
+        del members[start], self._free[start]
+        rest = free_length - length
         if rest:
-            start = offset + length
-            free[start] = rest
-            self._free_ends[offset + free_length] = start
+            left = start + length
+            self._free[left] = rest
+            self._free_ends[start + free_length] = left
             if _class_of(rest) == number:
-                members[start] = None
+                members[left] = None
             else:
-                self._bin(start, rest)
+                self._bin(left, rest)
         else:
-            del self._free_ends[offset + free_length]
+            del self._free_ends[start + free_length]
         if not members:
             self._mask &= ~(1 << number)
-        self._own(offset, length, owner)
-        return True
 
     def claim(self, offset: int, owner: Owner) -> None:
         """Take exactly this place, which must be free (see `in_the_way`)."""
@@ -125,24 +150,16 @@ class Allocator(Generic[Owner]):
             return
         length = (owner.size + _ROUND) & ~_ROUND
         start = self._free_start_before(offset)
-        free_length = self._free.get(start, 0)
+        free_length = self.size - start if start == self._top else self._free.get(start, 0)
         ensure(free_length >= offset - start + length, "P3 a claim on space that is not free", offset, owner.size)
-        self._drop_free(start, free_length)
-        if offset > start:
-            self._add_free(start, offset - start)
-        rest = start + free_length - offset - length
-        if rest:
-            self._add_free(offset + length, rest)
-        self._own(offset, length, owner)
-
-    def _own(self, offset: int, length: int, owner: Owner) -> None:
-        self.owners[offset] = owner
-        row = self._rows.get(offset >> self._row_bits)
-        if row is None:
-            self._rows[offset >> self._row_bits] = [offset]
+        # What is before it is a block of its own; with it gone, a free block begins at the place itself.
+        if start == self._top:
+            self._top = offset
         else:
-            insort(row, offset)
-        self.used_bytes += length
+            self._drop_free(start, free_length)
+            self._add_free(offset, free_length - (offset - start))
+        self._add_free(start, offset - start)
+        ensure(self.take(offset, owner) == length, "P3 a claim takes its place", offset, owner.size)
 
     def pass_on(self, offset: int, owner: Owner) -> None:
         """A used block goes to another owner of the same size: no byte is free in between."""
@@ -151,28 +168,34 @@ class Allocator(Generic[Owner]):
 
     def release(self, offset: int) -> int:
         """Give a block back; it grows together with its free neighbours. Returns how many bytes it took up."""
-        owner = self.owners.pop(offset)
-        length = released = (owner.size + _ROUND) & ~_ROUND
+        released = (self.owners.pop(offset).size + _ROUND) & ~_ROUND
         row = self._rows[offset >> self._row_bits]
-        del row[bisect_left(row, offset)]
-        self.used_bytes -= length
-        start = offset
+        if row[-1] == offset:
+            row.pop()
+        else:
+            del row[bisect_left(row, offset)]
+        if not row:
+            del self._rows[offset >> self._row_bits]
+        self.used_bytes -= released
+        start, end = offset, offset + released
         before = self._free_ends.get(offset)
         if before is not None:
             self._drop_free(before, offset - before)
             start = before
-            length += offset - before
-        after = self._free.get(start + length)
+        if end == self._top:
+            self._top = start
+            return released
+        after = self._free.get(end)
         if after is not None:
-            self._drop_free(start + length, after)
-            length += after
-        self._add_free(start, length)
+            self._drop_free(end, after)
+            end += after
+        self._add_free(start, end - start)
         return released
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""
         end = offset + ((size + _ROUND) & ~_ROUND)
-        if self._free.get(offset, 0) >= end - offset:
+        if offset >= self._top or self._free.get(offset, 0) >= end - offset:
             return []
         found = []
         before = self._used_before(offset)
@@ -185,7 +208,10 @@ class Allocator(Generic[Owner]):
 
     def free_blocks(self) -> Iterator[tuple[int, int]]:
         """(start, length) of every free block."""
-        return iter(list(self._free.items()))
+        blocks = list(self._free.items())
+        if self._top < self.size:
+            blocks.append((self._top, self.size - self._top))
+        return iter(blocks)
 
     def contains(self, offset: int, size: int) -> bool:
         return offset >= 0 and not offset & _ROUND and offset + rounded(size) <= self.size
@@ -193,7 +219,7 @@ class Allocator(Generic[Owner]):
     def check(self) -> None:
         """Raise unless the blocks cover the segment exactly once."""
         blocks = [(start, rounded(owner.size), True) for start, owner in self.owners.items()]
-        blocks += [(start, length, False) for start, length in self._free.items()]
+        blocks += [(start, length, False) for start, length in self.free_blocks()]
         at, was_free = 0, False
         for start, length, used in sorted(blocks):
             ensure(start == at and length > 0, "P3 blocks overlap or leave a hole", start, at)

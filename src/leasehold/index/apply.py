@@ -181,10 +181,9 @@ class Apply(Doubt):
             extent = extents[0]
             segment = segments.get(extent.incarnation)
             if segment is not None:
-                space = segment.space
-                before = space.used_bytes
-                if space.take(extent.offset, owner):
-                    self.used_bytes += space.used_bytes - before
+                taken_bytes = segment.space.take(extent.offset, owner)
+                if taken_bytes:
+                    self.used_bytes += taken_bytes
                     return (Replica(n << 4, segment, extent.offset, PROCESSING),)
         taken = []
         for place, extent in enumerate(extents):

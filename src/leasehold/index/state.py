@@ -177,9 +177,9 @@ class State:
     def _claim(self, segment: Segment, offset: int, owner: Owner, n: int) -> bool:
         """Take a place for record `n`. What is there is displaced, unless it is newer: then the claim is void."""
         space = segment.space
-        before = space.used_bytes
-        if space.take(offset, owner):
-            self.used_bytes += space.used_bytes - before
+        taken_bytes = space.take(offset, owner)
+        if taken_bytes:
+            self.used_bytes += taken_bytes
             return True
         if not space.contains(offset, owner.size):
             raise Unappliable(f"record {n} claims space outside of segment {segment.spec.name!r}")
@@ -189,9 +189,8 @@ class State:
                 return False
             for start in blocking:
                 self._displace(segment, start, n)
-        before = space.used_bytes
         space.claim(offset, owner)
-        self.used_bytes += space.used_bytes - before
+        self.used_bytes += rounded(owner.size)
         return True
 
     @staticmethod
