@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from leasehold.base.invariants import ensure
@@ -39,7 +38,6 @@ def rounded(size: int) -> int:
     return (size + _ROUND) & ~_ROUND
 
 
-@lru_cache(maxsize=4096)  # lengths repeat
 def _class_of(length: int) -> int:
     """The size class that a free block of this length serves: every request of the class fits."""
     units = length >> _UNIT_BITS
@@ -177,20 +175,34 @@ class Allocator(Generic[Owner]):
         if not row:
             del self._rows[offset >> self._row_bits]
         self.used_bytes -= released
-        start, end = offset, offset + released
+        end = offset + released
         before = self._free_ends.get(offset)
-        if before is not None:
-            self._drop_free(before, offset - before)
-            start = before
         if end == self._top:
-            self._top = start
+            if before is not None:
+                self._drop_free(before, offset - before)
+                offset = before
+            self._top = offset
             return released
         after = self._free.get(end)
         if after is not None:
             self._drop_free(end, after)
             end += after
-        self._add_free(start, end - start)
+        if before is None:
+            self._add_free(offset, end - offset)
+        else:
+            self._grow(before, offset, end)
         return released
+
+    def _grow(self, start: int, old_end: int, end: int) -> None:
+        """A free block becomes longer. Mostly it stays in its bin: what was put together is removed together."""
+        free_ends = self._free_ends
+        self._free[start] = end - start
+        del free_ends[old_end]
+        free_ends[end] = start
+        old_number, number = _class_of(old_end - start), _class_of(end - start)
+        if number != old_number:
+            self._unbin(start, old_number)
+            self._bin(start, end - start)
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""
@@ -263,7 +275,9 @@ class Allocator(Generic[Owner]):
     def _drop_free(self, start: int, length: int) -> None:
         del self._free[start]
         del self._free_ends[start + length]
-        number = _class_of(length)
+        self._unbin(start, _class_of(length))
+
+    def _unbin(self, start: int, number: int) -> None:
         members = self._bins[number]
         del members[start]
         if not members:

@@ -142,15 +142,33 @@ class Apply(Doubt):
 
     def _apply_put_start(self, n: int, record: PutStart) -> None:
         tenant, key = record.tenant, record.key
-        if self.slice_n is not None and self._covers(n, key):
+        shards = self.tables.get(tenant)
+        shard = None if shards is None else shards[crc32(key) & 255]
+        if shard is None or key in shard or record.group or record.discards or self.slice_n is not None:
+            self._apply_put_start_over(n, record)
+            return
+        # Nothing of this name is there, and nothing else is asked for: nearly every put.
+        now = record.at_ms + self.offset
+        entry = Object(
+            key, tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, b"",
+            Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place),
+            None, record.data_type,
+        )  # fmt: skip
+        entry.replicas = self._take(n, entry, record.extents)
+        if entry.replicas:
+            self.unfinished[n] = shard[key] = entry
+            self.object_count += 1
+
+    def _apply_put_start_over(self, n: int, record: PutStart) -> None:
+        """Over what is there, or over a snapshot that may know it already."""
+        tenant, key = record.tenant, record.key
+        if self._covers(n, key):
             self._displaced_since(n, record.extents, record.size)
             return
         now = record.at_ms + self.offset
         if record.discards:
             self._discard(n, (tenant, key), record.discards, now, record.limbo_ms)
-        shards = self.tables.get(tenant)
-        shard = None if shards is None else shards[crc32(key) & 255]
-        old = None if shard is None else shard.get(key)
+        old = self.lookup(tenant, key)
         draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
         entry = Object(
             key, tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, record.group,
@@ -169,9 +187,6 @@ class Apply(Doubt):
         self.unfinished[n] = entry
         if beside:
             self.pending[(tenant, key)] = entry
-        elif old is None and shard is not None and not record.group:
-            shard[key] = entry  # the usual case of `_insert`, its table found already
-            self.object_count += 1
         else:
             self._insert(entry)
 
@@ -225,10 +240,8 @@ class Apply(Doubt):
                     entry.soft_pin_end = old.soft_pin_end
                 self._drop(old, n, now, record.limbo_ms)
             self._insert(entry)
-        if draft.soft_pin == SoftPin.ENABLE:
-            entry.soft_pin_end = now + draft.soft_pin_ttl_ms
-        elif draft.soft_pin == SoftPin.DISABLE:
-            entry.soft_pin_end = 0
+        if draft.soft_pin:
+            entry.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
         for replica in entry.replicas:
             replica.status = COMPLETE
         entry.checksum = record.checksum
@@ -253,13 +266,15 @@ class Apply(Doubt):
     # --- removes ---
 
     def _apply_remove(self, n: int, record: Remove) -> None:
-        if self._covers(n, record.key):
+        tenant, key = record.tenant, record.key
+        if self.slice_n is not None and self._covers(n, key):
             return
-        now = record.at_ms + self.offset
-        entry = self.lookup(record.tenant, record.key)
+        shards = self.tables.get(tenant)
+        entry = None if shards is None else shards[crc32(key) & 255].get(key)
         if entry is not None:
-            self._drop(entry, n, now, record.limbo_ms)
-        self._remember_removed((record.tenant, record.key), n)
+            self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
+        if n > self.durable_n:
+            self._remember_removed((tenant, key), n)
 
     def _apply_remove_range(self, n: int, record: RemoveRange) -> None:
         shards = self.tables.get(record.tenant)

@@ -19,10 +19,26 @@ class Placement(Apply):
         candidates = self.placeable[config.native]
         if not candidates:
             return ()
-        if len(candidates) == 1 and config.replicas == 1:
-            offset = candidates[0].space.find(size)
-            return (Extent(candidates[0].incarnation, offset),) if offset >= 0 else ()
+        if config.replicas == 1 and not config.preferred_segments and not config.preferred_host:
+            first = candidates[0] if len(candidates) == 1 else self._first_choice(candidates)
+            offset = first.space.find(size)
+            if offset >= 0:
+                return (Extent(first.incarnation, offset),)
+            if len(candidates) == 1:
+                return ()
         return self._places_on(self._in_order(candidates, config), size, config.replicas)
+
+    def _first_choice(self, candidates: list[Segment]) -> Segment:
+        """Which segment the strategy would try first: it nearly always has room."""
+        if self.settings.allocation != "free-ratio-first":
+            return candidates[self.choose(len(candidates))]
+        best, least_used = candidates[0], 1.0
+        for segment in self._sample(candidates, 1):
+            space = segment.space
+            used = space.used_bytes / space.size
+            if used < least_used:
+                best, least_used = segment, used
+        return best
 
     @staticmethod
     def _places_on(candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:

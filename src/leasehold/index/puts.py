@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from leasehold.base.limits import (
     group_bytes_max,
     key_bytes_max,
@@ -15,6 +17,7 @@ from leasehold.index.eviction import Eviction
 from leasehold.index.model import Object, PutConfig
 from leasehold.index.records import Extent, PutEnd, PutRevoke, PutStart
 
+_OK = Code.OK  # a name of the module: looking a member up in its enumeration takes longer
 _OUR_KINDS = (ReplicaKind.MEMORY, ReplicaKind.ALL)
 Started = tuple[Code, Object | None, int]
 
@@ -32,9 +35,12 @@ class Puts(Eviction):
         if bad is not None:
             return bad, None, 0
         now = now_ms + self.offset
-        old = self._still_there(now, tenant, key)
+        shards = self.tables.get(tenant)
+        old = None if shards is None else shards[crc32(key) & 255].get(key)
+        if old is not None and self.expiry:
+            old = self._still_there(now, tenant, key)
         if old is None:
-            return self._start(now, client, tenant, key, size, config, request, None, (), fresh=True)
+            return self._start_fresh(now, client, tenant, key, size, config, request)
         if old.draft is None:
             return Code.EXISTS, None, max(old.changed_n, self.range_n)
         return self._start_over(now, client, old, size, config, request, Code.EXISTS)
@@ -52,7 +58,7 @@ class Puts(Eviction):
         now = now_ms + self.offset
         old = self._still_there(now, tenant, key)
         if old is None:
-            return self._start(now, client, tenant, key, size, config, request, None, (), fresh=True)
+            return self._start_fresh(now, client, tenant, key, size, config, request)
         unfinished = self.pending.get((tenant, key), old)
         if unfinished.draft is not None:
             return self._start_over(now, client, unfinished, size, config, request, Code.NOT_READY)
@@ -70,21 +76,20 @@ class Puts(Eviction):
         checksum: int | None = None,
     ) -> tuple[Code, int]:
         """The bytes are there: readable from here on, once durable."""
-        entry = self._being_written(tenant, key)
+        shards, limbo_ms = self.tables.get(tenant), 0
+        entry = None if shards is None else shards[crc32(key) & 255].get(key)
+        if self.pending and (beside := self.pending.get((tenant, key))) is not None:
+            limbo_ms = max(0, self.lease_end_of(entry) - now_ms - self.offset) if entry is not None else 0
+            entry = beside
         if entry is None:
             return Code.NOT_FOUND, self._after_absent(tenant, key)
         if entry.client != client:
             self.refuse("another client's put")
             return Code.ILLEGAL_CLIENT, entry.changed_n
         if entry.draft is None or kind not in _OUR_KINDS:
-            return Code.OK, entry.changed_n
-        now = now_ms + self.offset
-        limbo_ms = 0
-        if self.pending and self.pending.get((tenant, key)) is entry:
-            old = self.lookup(tenant, key)
-            limbo_ms = max(0, self.lease_end_of(old) - now) if old is not None else 0
+            return _OK, entry.changed_n
         lease_ms = self.lease_ttl_ms if self.expiry else 0
-        return Code.OK, self._emit(PutEnd(now_ms, tenant, key, entry.put_seq, lease_ms, limbo_ms, checksum))
+        return _OK, self._emit(PutEnd(now_ms, tenant, key, entry.put_seq, lease_ms, limbo_ms, checksum))
 
     def put_revoke(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = ReplicaKind.ALL
@@ -138,7 +143,7 @@ class Puts(Eviction):
         cut_off = old.client == client and old.put_seq < self.begin_n
         if not cut_off and now - max(draft.started, self.epoch_start) < self.settings.put_discard_ms:
             return busy, None, max(old.changed_n, self.range_n)
-        return self._start(now, client, old.tenant, old.key, size, config, request, old, ())
+        return self._start(now, client, old, size, config, request, old, ())
 
     def _start_over_finished(
         self, now: int, client: bytes, old: Object, size: int, config: PutConfig, request: int
@@ -148,8 +153,8 @@ class Puts(Eviction):
         fits = rounded(size) <= rounded(old.size) and self._writable(old, config)
         if not leased and fits and not self._place(size, config):
             extents = tuple(Extent(replica.segment.incarnation, replica.offset) for replica in old.replicas)
-            return self._start(now, client, old.tenant, old.key, size, config, request, None, extents)
-        return self._start(now, client, old.tenant, old.key, size, config, request, None, ())
+            return self._start(now, client, old, size, config, request, None, extents)
+        return self._start(now, client, old, size, config, request, None, ())
 
     @staticmethod
     def _writable(old: Object, config: PutConfig) -> bool:
@@ -159,40 +164,58 @@ class Puts(Eviction):
             for replica in old.replicas
         )
 
+    def _start_fresh(
+        self, now: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int
+    ) -> Started:
+        """Nothing of this name is there: the usual put."""
+        if self.journal_full:
+            self.refuse("the journal is full")
+            return Code.NO_SPACE, None, 0
+        extents = self._place(size, config) or self._place_or_evict(now, size, config)
+        if not extents:
+            return Code.NO_SPACE, None, 0
+        ttl_ms = config.soft_pin_ttl_ms
+        record = PutStart(
+            now - self.offset, client, tenant, key, size, extents, config.soft_pin,
+            self.settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,
+            config.hard_pin, config.group, request, False, False, 0, 0, config.data_type,
+        )  # fmt: skip
+        n = self._emit(record)
+        return _OK, self.unfinished[n], n
+
     def _start(
         self,
         now: int,
         client: bytes,
-        tenant: bytes,
-        key: bytes,
+        old: Object,
         size: int,
         config: PutConfig,
         request: int,
         discarded: Object | None,
         in_place: tuple[Extent, ...],
-        *,
-        fresh: bool = False,
     ) -> Started:
+        """Over what is there."""
         if self.journal_full:
             self.refuse("the journal is full")
             return Code.NO_SPACE, None, 0
         extents = in_place or self._place_or_evict(now, size, config)
         if not extents:
             return Code.NO_SPACE, None, 0
-        # Looked for again unless it was known to be absent: what was there may have been evicted to make room.
-        old = None if fresh else self.lookup(tenant, key)
+        # Looked for again: what was there may have been evicted to make room.
+        tenant, key = old.tenant, old.key
+        there = self.lookup(tenant, key)
         ttl_ms = config.soft_pin_ttl_ms
         n = self._emit(
             PutStart(
                 now - self.offset, client, tenant, key, size, extents, config.soft_pin,
                 self.settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,
-                config.hard_pin, config.group, request, old is not None and old is not discarded, bool(in_place),
+                config.hard_pin, config.group, request, there is not None and there is not discarded, bool(in_place),
                 discarded.put_seq if discarded is not None else 0,
                 self._writer_time_left(discarded, now) if discarded is not None else 0,
                 config.data_type,
             )
         )  # fmt: skip
-        return Code.OK, self.unfinished[n], n
+        return _OK, self.unfinished[n], n
 
     def _after_absent(self, tenant: bytes, key: bytes) -> int:
         return max(self.removed.get((tenant, key), 0), self.range_n)

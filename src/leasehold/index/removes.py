@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
-from leasehold.base.limits import absent_removes_bytes_max, range_record_stays_max, range_step_objects
+from leasehold.base.limits import (
+    absent_removes_bytes_max,
+    key_bytes_max,
+    range_record_stays_max,
+    range_step_objects,
+    tenant_bytes_max,
+)
 from leasehold.index.codes import Code
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, compile_pattern
@@ -22,18 +29,22 @@ class Removes(Puts):
         A key that is not here is removed too, by a record: a standby may still have what was evicted here (schedule 4).
         `TRY_AGAIN`: the caller has too many of those under way; wait for `after`, then repeat.
         """
-        if self.bad_key(tenant, key):
+        if not 0 < len(key) <= key_bytes_max or len(tenant) > tenant_bytes_max:
+            self.refuse("bad key")
             return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
         now = now_ms + self.offset
-        entry = self._still_there(now, tenant, key)
+        shards = self.tables.get(tenant)
+        entry = None if shards is None else shards[crc32(key) & 255].get(key)
+        if entry is not None and self.expiry:
+            entry = self._still_there(now, tenant, key)
         if entry is None:
             return self._remove_absent(now_ms, tenant, key, source)
         left_ms = self.lease_end_of(entry) - now
         if left_ms > 0 and not force:
             return Code.HAS_LEASE, entry.changed_n
-        if entry.draft is not None or self._busy(entry):
+        if entry.draft is not None or ((self.copies or self.pending) and self._busy(entry)):
             return Code.NOT_READY, self._after_busy(entry)
-        return Code.OK, self._emit(Remove(now_ms, tenant, key, max(0, left_ms)))
+        return Code.OK, self._emit(Remove(now_ms, tenant, key, left_ms if left_ms > 0 else 0))
 
     def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> tuple[Code, int]:
         if self.absent_bytes.get(source, 0) + len(key) > absent_removes_bytes_max:

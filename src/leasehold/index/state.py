@@ -241,7 +241,7 @@ class State:
                 segment.space.pass_on(replica.offset, entry)
                 heappush(self.limbo, by_end(entry))
             else:
-                self._release(segment, replica.offset)
+                self.used_bytes -= segment.space.release(replica.offset)
 
     def _rest(self, segment: Segment, offset: int, size: int, n: int, now: int, limbo_ms: int) -> None:
         """Put free space into limbo."""
@@ -301,23 +301,35 @@ class State:
 
     def _forget(self, entry: Object) -> None:
         """An object without any replica is no object: out of the table, or of the unfinished."""
-        self.unfinished.pop(entry.put_seq, None)
-        pending = self.pending
-        name = (entry.tenant, entry.key) if pending else None
-        if name is not None and pending.get(name) is entry:
+        if entry.draft is not None:
+            self.unfinished.pop(entry.put_seq, None)
+        if self.pending:
+            self._forget_beside(entry)
+        else:
+            key = entry.key
+            shard = self.tables[entry.tenant][crc32(key) & 255]
+            if shard.get(key) is entry:
+                del shard[key]
+                self.object_count -= 1
+                if entry.group:
+                    self._leave_group(entry)
+        entry.visible = False
+
+    def _forget_beside(self, entry: Object) -> None:
+        """The same while upserts are under way: an upsert whose old version is gone stands alone."""
+        name, pending = (entry.tenant, entry.key), self.pending
+        if pending.get(name) is entry:
             del pending[name]
         elif self.lookup(entry.tenant, entry.key) is entry:
             self._delete(entry)
-            if name is not None and (beside := pending.pop(name, None)) is not None:
-                self._insert(beside)  # an upsert whose old version is gone stands alone
-        entry.visible = False
+            if (beside := pending.pop(name, None)) is not None:
+                self._insert(beside)
 
     def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
         """An object leaves, with its copies in the making; its space rests for `limbo_ms`."""
-        name = (entry.tenant, entry.key)
-        job = self.copies.get(name) if self.copies else None
+        job = self.copies.get((entry.tenant, entry.key)) if self.copies else None
         if job is not None and job.put_seq == entry.put_seq:
-            del self.copies[name]
+            del self.copies[(entry.tenant, entry.key)]
             self._let_go(job.replicas, job.size, n, now, max(limbo_ms, self.settings.put_release_ms))
         self._let_go(entry.replicas, entry.size, n, now, limbo_ms)
         entry.replicas = ()
