@@ -10,7 +10,7 @@ from leasehold.index.index import Index
 from leasehold.index.model import PutConfig, SegmentSpec
 from leasehold.index.records import Record
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.batch import BulkBatch, Renewal, decode_bulk, decode_explicit, encode_bulk, encode_record
+from leasehold.journal.batch import BulkBatch, Renewal, decode_bulk, decode_explicit, encode_bulk, encode_records
 from leasehold.journal.chain import Mark
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced import FencedWriter
@@ -44,7 +44,7 @@ def _records() -> list[Record]:
 def main() -> None:
     records = _records()
     count = len(records)
-    _timed("encode records", count, lambda: [encode_record(one) for one in records])
+    _timed("encode records", count, lambda: encode_records(records))
     store = Store()
     store.put(Put(LEADER, b"me"))
     committer = Committer(EXPLICIT, FencedWriter(LEADER, store.revision), Mark(), 3_000, 2)

@@ -15,7 +15,7 @@ from leasehold.journal.batch import (
     decode_explicit,
     encode_bulk,
     encode_explicit,
-    encode_record,
+    encode_records,
 )
 
 RECORDS: list[Record] = [
@@ -27,7 +27,7 @@ RECORDS: list[Record] = [
 
 
 def pack(records: list[Record], version: int = 2) -> bytes:
-    return encode_explicit(7, 1, (0, 0), 3_000, 123, [encode_record(one) for one in records], version)
+    return encode_explicit(7, 1, (0, 0), 3_000, 123, [encode_records([one]) for one in records], version)
 
 
 @pytest.mark.parametrize("version", [1, 2])

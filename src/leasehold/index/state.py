@@ -305,9 +305,8 @@ class State:
             self.unfinished.pop(entry.put_seq, None)
         if self.pending:
             self._forget_beside(entry)
-        else:
-            key = entry.key
-            shard = self.tables[entry.tenant][crc32(key) & 255]
+        elif (shards := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
+            shard, key = shards[crc32(entry.key) & 255], entry.key
             if shard.get(key) is entry:
                 del shard[key]
                 self.object_count -= 1

@@ -58,18 +58,6 @@ class ExplicitBatch(Struct, frozen=True, array_like=True):
         return self.first_n + len(self.records) - 1
 
 
-class _ExplicitPacked(Struct, frozen=True, array_like=True):
-    """The same, with records encoded already (each is encoded once, when it is decided)."""
-
-    epoch: int
-    first_n: int
-    prev_epoch: int
-    prev_n: int
-    right_ms: int
-    wall_us: int
-    records: list[msgspec.Raw]
-
-
 class Renewal(Struct, frozen=True, array_like=True, gc=False):
     """Ends in leader time. Only the newest per object is told."""
 
@@ -111,12 +99,23 @@ _explicit_decoder = msgspec.msgpack.Decoder(ExplicitBatch)
 _bulk_decoder = msgspec.msgpack.Decoder(BulkBatch)
 _compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
 _decompressor = zstandard.ZstdDecompressor()
+_HEAD_CHECKSUMS: Final = {
+    (version, flags, kind): zlib.crc32(bytes((version, flags, kind)))
+    for version in range(VERSION_OLDEST, VERSION_NEWEST + 1)
+    for flags in range(256)
+    for kind in (KIND_EXPLICIT, KIND_BULK)
+}
+_SMALL_ARRAYS: Final = [bytes((0x90 | count,)) for count in range(16)]
 B = TypeVar("B")
+Piece = tuple[int, bytes]  # how many records, and these encoded
 
 
-def encode_record(record: Record) -> bytes:
-    """One record, as it stands in a batch."""
-    return _encoder.encode(record)
+def encode_records(records: Sequence[Record]) -> Piece:
+    """Records as they stand in a batch, side by side: each is encoded once, in one go with its neighbours."""
+    count = len(records)
+    if count == 1:
+        return 1, _encoder.encode(records[0])
+    return count, _encoder.encode(records)[len(_array_head(count)) :]
 
 
 def encode_explicit(
@@ -125,13 +124,23 @@ def encode_explicit(
     prev: tuple[int, int],
     right_ms: int,
     wall_us: int,
-    encoded: Sequence[bytes],
+    pieces: Sequence[Piece],
     version: int = VERSION_NEWEST,
 ) -> bytes:
-    """A batch of records that `encode_record` has encoded."""
-    raw = [msgspec.Raw(one) for one in encoded]
-    body = _encoder.encode(_ExplicitPacked(epoch, first_n, prev[0], prev[1], right_ms, wall_us, raw))
-    return _frame(KIND_EXPLICIT, body, version)
+    """A batch of records that `encode_records` has encoded."""
+    head = _encoder.encode((epoch, first_n, prev[0], prev[1], right_ms, wall_us, ()))[:-1]  # without "no records"
+    if len(pieces) == 1:
+        count, encoded = pieces[0]
+        return _frame(KIND_EXPLICIT, head + _array_head(count) + encoded, version)
+    count = sum(count for count, _ in pieces)
+    return _frame(KIND_EXPLICIT, head + _array_head(count) + b"".join([encoded for _, encoded in pieces]), version)
+
+
+def _array_head(count: int) -> bytes:
+    """How msgpack begins an array of so many elements."""
+    if count < 16:
+        return _SMALL_ARRAYS[count]
+    return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def encode_bulk(batch: BulkBatch, version: int = VERSION_NEWEST) -> bytes:
@@ -150,7 +159,7 @@ def _frame(kind: int, body: bytes, version: int) -> bytes:
 
 
 def _checksum(version: int, flags: int, kind: int, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(bytes((version, flags, kind))))
+    return zlib.crc32(body, _HEAD_CHECKSUMS[version, flags, kind])
 
 
 def decode_explicit(raw: bytes) -> ExplicitBatch:

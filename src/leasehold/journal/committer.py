@@ -7,12 +7,14 @@ from collections import deque
 from leasehold.base import limits
 from leasehold.base.invariants import ensure
 from leasehold.index.records import Record
-from leasehold.journal.batch import encode_explicit, encode_record
+from leasehold.journal.batch import Piece, encode_explicit, encode_records
 from leasehold.journal.chain import Mark
 from leasehold.journal.fenced import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import Txn, TxnResult
 
 _FRAME_BYTES = 512  # room for the batch's own fields
+_PIECE_RECORDS = 256  # are encoded in one go
+_PIECE_BYTES = 64 * 1024
 
 
 class Committer:
@@ -26,9 +28,9 @@ class Committer:
         "_finished",
         "_last",
         "_pending",
-        "_pending_bytes",
         "_right_ms",
         "durable",
+        "pending",
         "version",
         "writer",
         "written",
@@ -40,16 +42,11 @@ class Committer:
         self.durable = tail
         self.version = version
         self._right_ms = right_ms
-        self._pending: deque[bytes] = deque()
-        self._pending_bytes = 0
+        self._pending: deque[Piece] = deque()
+        self.pending = 0  # records that no finished batch holds yet
         self._last = tail  # the last record that was finished (packed), durable or not
         self._finished: deque[tuple[int, int, bytes]] = deque()  # (first_n, last_n, value): packed, not yet decided
         self.written = (0, 0, b"")  # the last one that became durable
-
-    @property
-    def pending(self) -> int:
-        """Records that no finished batch holds yet."""
-        return len(self._pending)
 
     @property
     def idle(self) -> bool:
@@ -63,29 +60,36 @@ class Committer:
 
     def offer(self, records: list[Record]) -> None:
         """Records that follow everything offered before."""
-        for record in records:
-            encoded = encode_record(record)
-            self._pending.append(encoded)
-            self._pending_bytes += len(encoded)
+        self.pending += len(records)
+        for at in range(0, len(records), _PIECE_RECORDS):
+            some = records[at : at + _PIECE_RECORDS]
+            piece = encode_records(some)
+            if len(piece[1]) <= _PIECE_BYTES:
+                self._pending.append(piece)
+            else:  # long names: one by one, so that they fill batches
+                self._pending.extend(encode_records([record]) for record in some)
 
     def finish(self, wall_us: int) -> tuple[int, bytes] | None:
         """Pack one batch out of what is pending: (last n, bytes). From here on its bytes never change."""
         if not self._pending:
             return None
-        chosen: list[bytes] = []
+        chosen: list[Piece] = []
         room = limits.journal_batch_bytes_max - _FRAME_BYTES
         pending = self._pending
-        while pending and len(chosen) < limits.journal_batch_records_max and len(pending[0]) + 4 <= room:
-            one = pending.popleft()
-            room -= len(one) + 4
-            self._pending_bytes -= len(one)
-            chosen.append(one)
-        ensure(chosen, "P6 a record fits a batch", len(pending[0]) if pending else 0)
+        left = limits.journal_batch_records_max
+        while pending and pending[0][0] <= left and len(pending[0][1]) <= room:
+            piece = pending.popleft()
+            left -= piece[0]
+            room -= len(piece[1])
+            chosen.append(piece)
+        ensure(chosen, "P6 a record fits a batch", len(pending[0][1]) if pending else 0)
+        count = limits.journal_batch_records_max - left
+        self.pending -= count
         epoch = self.writer.epoch
         first_n = self._last.n + 1
         prev = (self._last.epoch, self._last.n)
         value = encode_explicit(epoch, first_n, prev, self._right_ms, wall_us, chosen, self.version)
-        self._last = Mark(epoch, self._last.n + len(chosen))
+        self._last = Mark(epoch, self._last.n + count)
         self._finished.append((first_n, self._last.n, value))
         return self._last.n, value
 

@@ -69,50 +69,49 @@ def _check_size(size_bytes: int) -> None:
 def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> bool:
     """Refuse a transaction that is too long, has a bad part, or could change one key twice; whether it is nested."""
     size_bytes, writes, nested = _check_parts(op, ops_max)
-    if nested or len(op.success) > 1:
+    if writes > 1 or nested:  # a single one cannot meet another
         _written(op.success)
-    if nested or len(op.failure) > 1:
         _written(op.failure)
     if writes:
         _check_size(size_bytes)
     return nested
 
 
-def _check_parts(op: Txn, ops_max: int) -> tuple[int, bool, bool]:
-    """Check every part; about how many bytes they are, whether one of them writes, whether one is a transaction."""
+def _check_parts(op: Txn, ops_max: int) -> tuple[int, int, bool]:
+    """Check every part; about how many bytes they are, how many of them write, whether one is a transaction."""
     longest = max(len(op.compare), len(op.success), len(op.failure))
     if longest > ops_max:
         raise TooManyOps
-    size_bytes = 0
-    writes = nested = False
+    size_bytes = _PART_BYTES * (len(op.compare) + len(op.success) + len(op.failure))
+    writes, nested = 0, False
     for compare in op.compare:
         if not compare.key:
             raise EmptyKey
-        size_bytes += len(compare.key) + _PART_BYTES
-        if isinstance(compare.operand, bytes):
+        size_bytes += len(compare.key)
+        if type(compare.operand) is bytes:
             size_bytes += len(compare.operand)
     for branch in (op.success, op.failure):
         for part in branch:
             if isinstance(part, Txn):
                 inner_bytes, inner_writes, _ = _check_parts(part, ops_max - longest)
-                size_bytes += inner_bytes
-                writes = writes or inner_writes
+                size_bytes += inner_bytes - _PART_BYTES
+                writes += inner_writes
                 nested = True
                 continue
             if type(part.key) is not bytes:
                 raise _not_bytes(part)
             if not part.key:
                 raise KeyNotFound if part is NOTHING else EmptyKey
-            size_bytes += len(part.key) + _PART_BYTES
-            if isinstance(part, Put):
+            size_bytes += len(part.key)
+            if type(part) is Put:
                 if type(part.value) is not bytes or type(part.lease) is not int:
                     raise _not_bytes(part)
                 if part.ignore_value or part.ignore_lease:
                     check_put(part)
                 size_bytes += len(part.value)
-                writes = True
-            elif isinstance(part, DeleteRange):
-                writes = True
+                writes += 1
+            elif type(part) is DeleteRange:
+                writes += 1
     return size_bytes, writes, nested
 
 
@@ -170,13 +169,14 @@ def taken(op: Txn, path: Iterator[bool]) -> list[Op]:
 def cost_bytes(op: Txn) -> int:
     """What the longer branch could add to the store, in bytes; 0 when it only reads and deletes."""
 
-    def of(ops: Iterable[Op]) -> int:
-        total = 0
-        for part in ops:
-            if isinstance(part, Put):
-                total += len(part.key) + len(part.value) + VERSION_OVERHEAD_BYTES
-            elif isinstance(part, Txn):
-                total += cost_bytes(part)
-        return total
+    return max(_added_bytes(op.success), _added_bytes(op.failure))
 
-    return max(of(op.success), of(op.failure))
+
+def _added_bytes(ops: Iterable[Op]) -> int:
+    total = 0
+    for part in ops:
+        if type(part) is Put:
+            total += len(part.key) + len(part.value) + VERSION_OVERHEAD_BYTES
+        elif type(part) is Txn:
+            total += cost_bytes(part)
+    return total

@@ -116,6 +116,8 @@ class Store:
 
     def execute(self, op: Op) -> OpResult:
         """Do any operation."""
+        if type(op) is Txn:
+            return self.txn(op)
         if isinstance(op, Put):
             return self.put(op)
         if isinstance(op, Range):

@@ -69,7 +69,9 @@ class LocalClient(CoordFace):
         """
         if not self.engine.in_memory:
             return None
-        return self._run(lambda store, _now: store.execute(op))
+        if self._closed:
+            raise ClientClosed
+        return self.engine.execute(op)
 
     async def _write(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
         try:

@@ -118,7 +118,10 @@ class Engine:
         with self.lock:
             self.enter()
             result = self.store.execute(op)
-            self.leave()
+            if self._log is None:
+                self._leave_memory()  # operations on keys set no times: the keeper need not look again
+            else:
+                self.leave()
             return result
 
     def enter(self) -> int:
@@ -133,11 +136,14 @@ class Engine:
     def leave(self) -> None:
         """End a call that may have changed something, lock held: tell the watchers, or have it written."""
         if self._log is None:
-            self.durable_revision = self.store.revision
-            self._compact()
-            if self._woken:
-                self._tell()
+            self._leave_memory()
         self._rouse(self._pending and not self._prompt)
+
+    def _leave_memory(self) -> None:
+        self.durable_revision = self.store.revision
+        self._compact()
+        if self._woken:
+            self._tell()
 
     def _rouse(self, now: object = False) -> None:
         """Wake the keeper (start it, if need be) if it sleeps beyond what it has to do next; lock held."""
@@ -317,7 +323,9 @@ class Engine:
     def _compact(self) -> None:
         """Keep the history within its bounds, in small steps so that nobody waits long; lock held."""
         keys = self.store.keys
-        past = max(keys.compact_revision, 1)
+        past = keys.compact_revision
+        if past < 1:
+            past = 1
         crowded = keys.total_bytes - keys.live_bytes > self.settings.history_bytes
         spare = keys.revision - past - (HISTORY_REVISIONS_MIN if crowded else self.settings.history_revisions)
         if spare >= COMPACT_STEP_REVISIONS or (crowded and spare > 0):
