@@ -41,6 +41,7 @@ class Leading(Activity):
 
     __slots__ = (
         "_began",
+        "_buffered",
         "_buffered_n",
         "_bulk_at_ms",
         "_bulk_lease",
@@ -70,6 +71,7 @@ class Leading(Activity):
         "phase",
         "right",
         "successor",
+        "sync",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +94,8 @@ class Leading(Activity):
         self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version())
         self.phase = Phase.BEGINNING
         self.successor = ""
+        self.sync = settings.durability == "sync"  # an answer waits for its record, always
+        self._buffered = settings.durability == "buffered"
         self.commit_request = 0  # the number of the last request that commits a batch
         self._sent = False
         self._retry_at_ms = FAR_MS
@@ -125,7 +129,7 @@ class Leading(Activity):
     def acked_n(self) -> int:
         """Up to here an answer that hands out no space may leave."""
         settings, durable_n = self._ctx.settings, self.committer.durable.n
-        if settings.durability == "buffered":
+        if self._buffered:
             return max(durable_n, self._buffered_n)
         if settings.durability == "async":
             return durable_n + settings.async_records_max
@@ -139,11 +143,6 @@ class Leading(Activity):
             and self._retry_at_ms == FAR_MS
             and self.committer.pending <= limits.journal_pending_records_max
         )
-
-    @property
-    def urgent(self) -> bool:
-        """Renewals must be told sooner than by the usual beat."""
-        return self._ctx.replica.index.urgent
 
     @property
     def wake_at_ms(self) -> int:
@@ -172,24 +171,21 @@ class Leading(Activity):
         self._send(now_ms)
 
     def _send(self, now_ms: int) -> None:
+        """Get the next batch on its way, unless one is: what is pending goes together (group commit)."""
         committer = self.committer
         if self._sent or committer.idle:
             return
-        if committer.undecided is None and committer.pending:
-            finished = committer.finish(self._ctx.wall_us)
-            if finished is not None and self._ctx.settings.durability == "buffered":
-                self._pushed = finished[0]
-                self._ctx.desk.do(PushBuffer(self.epoch, finished[0], finished[1]))
         undecided = committer.undecided
-        if undecided is None or (
-            self._ctx.settings.durability == "buffered" and undecided[0] > max(self._buffered_n, self._unbuffered_n)
-        ):
+        if undecided is None:
+            undecided = committer.finish(self._ctx.wall_us)
+            if self._buffered:
+                self._pushed = undecided[0]
+                self._ctx.desk.do(PushBuffer(self.epoch, undecided[0], undecided[1]))
+        if self._buffered and undecided[0] > max(self._buffered_n, self._unbuffered_n):
             return
-        txn = committer.writer.again(now_ms) if committer.writer.undecided else committer.send(now_ms)
-        if txn is not None:
-            self._sent = True
-            self._retry_at_ms = FAR_MS
-            self.commit_request = self._ctx.desk.ask(self, txn, self._committed)
+        self._sent = True
+        self._retry_at_ms = FAR_MS
+        self.commit_request = self._ctx.desk.ask(self, committer.send(now_ms), self._committed)
 
     def _committed(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
@@ -209,19 +205,21 @@ class Leading(Activity):
 
     def _durable(self, now_ms: int) -> None:
         durable = self.committer.durable
-        self._ctx.replica.mark = durable
+        replica = self._ctx.replica
+        replica.mark = durable
         first_n, _, value = self.committer.written
-        self._ctx.replica.ledger.saw(first_n, len(value))
-        self._ctx.replica.index.durable(durable.n)
+        replica.ledger.saw(first_n, len(value))
+        replica.index.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
-        if self._ctx.settings.durability == "buffered":
+        if self._buffered:
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
             self._bulk_at_ms = now_ms
             self._began(now_ms)
         self._send(now_ms)
-        self._go_on(now_ms)
+        if self.phase is not Phase.SERVING:
+            self._go_on(now_ms)
 
     def _extend(self, now_ms: int, sent_ms: int) -> None:
         """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""

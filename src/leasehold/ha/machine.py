@@ -99,7 +99,8 @@ class NodeMachine:
             self.durable_n = self.acked_n = replica.mark.n
             self.right_until_ms = NEVER_MS
         else:
-            self.durable_n, self.acked_n = leading.durable_n, leading.acked_n
+            self.durable_n = leading.committer.durable.n
+            self.acked_n = self.durable_n if leading.sync else leading.acked_n
             serves = self.role is Role.PRIMARY and leading.committer.pending <= limits.journal_pending_records_max
             # With more decided than the journal takes, nothing is decided any more until it has caught up (P6).
             self.right_until_ms = leading.right.until_ms if serves else NEVER_MS
@@ -189,16 +190,16 @@ class NodeMachine:
         leading = self._leading
         if leading is None or leading.phase is not Phase.SERVING:
             return False
-        if isinstance(event, Decided):
+        if type(event) is Decided:
             leading.decided(now_ms)
-        elif isinstance(event, StoreAnswered) and event.request == leading.commit_request:
+        elif type(event) is StoreAnswered and event.request == leading.commit_request:
             self.ctx.desk.answered(now_ms, event)
             if self._leading is not leading:
                 return False
             self._refresh()
         else:
             return False
-        if leading.urgent:
+        if self.index.urgent:
             self.wake_at_ms = min(self.wake_at_ms, leading.wake_at_ms)
         return now_ms < self.wake_at_ms and leading.steady
 

@@ -69,10 +69,8 @@ class Committer:
             else:  # long names: one by one, so that they fill batches
                 self._pending.extend(encode_records([record]) for record in some)
 
-    def finish(self, wall_us: int) -> tuple[int, bytes] | None:
+    def finish(self, wall_us: int) -> tuple[int, bytes]:
         """Pack one batch out of what is pending: (last n, bytes). From here on its bytes never change."""
-        if not self._pending:
-            return None
         chosen: list[Piece] = []
         room = limits.journal_batch_bytes_max - _FRAME_BYTES
         pending = self._pending
@@ -93,10 +91,10 @@ class Committer:
         self._finished.append((first_n, self._last.n, value))
         return self._last.n, value
 
-    def send(self, now_ms: int) -> Txn | None:
-        """The oldest finished batch, if nothing is in flight."""
-        if self.writer.undecided or not self._finished:
-            return None
+    def send(self, now_ms: int) -> Txn:
+        """The oldest finished batch; again, byte for byte, if nobody knows what became of it."""
+        if self.writer.undecided:
+            return self.writer.again(now_ms)
         first_n, _, value = self._finished[0]
         return self.writer.write(now_ms, slot_key(self._explicit, first_n), value)
 

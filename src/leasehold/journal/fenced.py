@@ -12,6 +12,7 @@ from leasehold.base.invariants import ensure
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, RangeResult, Txn, TxnResult
 
 _NUMBER: Final = b"%020d"
+_CREATE, _EQUAL = CompareTarget.CREATE, CompareResult.EQUAL
 
 
 def slot_key(prefix: bytes, number: int) -> bytes:
@@ -75,15 +76,9 @@ class FencedWriter:
         self._key, self._value = key, value
         self._attempts = 1
         self._first_sent_ms = self._last_sent_ms = now_ms
-        self._txn = Txn(
-            compare=(
-                self._fence,
-                Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, 0),
-            ),
-            success=(Put(key, value, lease=lease),),
-            failure=(self._read_leader, Range(key)),
-        )
-        return self._txn
+        empty = Compare(key, _CREATE, _EQUAL, 0)
+        txn = self._txn = Txn((self._fence, empty), (Put(key, value, lease),), (self._read_leader, Range(key)))
+        return txn
 
     def again(self, now_ms: int, lease: int = -1) -> Txn:
         """The same bytes once more, because nobody knows what became of them. A lost lease may be replaced."""

@@ -20,6 +20,8 @@ from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES, KeySpace
 from leasehold.mvcc.leases import LeaseBook
 from leasehold.mvcc.model import (
     CompactResult,
+    CompareResult,
+    CompareTarget,
     DeleteRange,
     DeleteResult,
     Header,
@@ -53,6 +55,7 @@ from leasehold.mvcc.records import (
 from leasehold.mvcc.watch import Wake, Watcher, WatchHub
 
 _NO_HEADER = Header(0)
+_CREATE, _EQUAL = CompareTarget.CREATE, CompareResult.EQUAL
 EVENTS_PER_PULL = 1_000
 
 
@@ -176,8 +179,13 @@ class Store:
 
     def _all_hold(self, op: Txn) -> bool:
         keys = self._keys
-        for compare in op.compare:  # noqa: SIM110  # `all` takes twice as long, on the way of every transaction
-            if not ranges.holds(keys, compare):
+        for compare in op.compare:
+            if compare.target == _CREATE and compare.result == _EQUAL and not compare.range_end:
+                # Does it exist, and is it still the same one: what nearly every transaction asks, in line.
+                kv = keys.current(compare.key)
+                if (kv.create_revision if kv is not None else 0) != compare.operand:
+                    return False
+            elif not ranges.holds(keys, compare):
                 return False
         return True
 
