@@ -8,7 +8,15 @@ from leasehold.ha.snapshots import Snapshots
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS, Begin, Handover, Remove
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.batch import BulkBatch, ExplicitBatch, Hint, Renewal, encode_bulk, encode_explicit, encode_records
+from leasehold.journal.batch import (
+    BulkBatch,
+    ExplicitBatch,
+    Hint,
+    Renewal,
+    encode_bulk,
+    encode_explicit,
+    encode_records,
+)
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
 from leasehold.testing.sim.script import Script
@@ -138,7 +146,8 @@ def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
     ahead = BulkBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
     replica.take_bulk(1, encode_bulk(ahead), live=True)
     assert replica.bulk.applied == 0
-    begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_records([Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)])])
+    record = Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)
+    begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_records([record])])
     assert replica.take_explicit(2, 2, begin, live=True) is Took.APPLIED
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
     replica.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), live=True)
