@@ -174,13 +174,13 @@ async def test_damaged_bytes_are_noticed() -> None:
     await host.start("127.0.0.1:0")
     transfer = Transfer()
     place = BufferDescriptor(5, host.base + 64, "leasehold", host.endpoint)
-    await transfer.write(place, b"right")
+    await transfer.write(place, b"right", 1)
     assert await transfer.read(place) == b"right"
     outside = BufferDescriptor(5, host.base + (1 << 16) - 2, "leasehold", host.endpoint)
     with pytest.raises(TransferFailed, match="out of bounds"):
         await transfer.read(outside)
     with pytest.raises(TransferFailed, match="out of bounds"):
-        await transfer.write(outside, b"wrong")
+        await transfer.write(outside, b"wrong", 1)
     transfer.close()
     await host.close()
 
@@ -193,7 +193,7 @@ async def test_an_objects_checksum_is_checked_on_every_replica(stage: Stage) -> 
         await pool.put("k", b"right")
         (replica,) = (await pool.client.get_replica_list("k")).replicas
         assert isinstance(replica.place, MemoryReplica)
-        await pool._transfer.write(replica.place.buffer, b"wrong")
+        await pool._transfer.write(replica.place.buffer, b"wrong", replica.id)
         assert crc32(b"wrong") != crc32(b"right")
         with pytest.raises(BytesDamaged):
             await pool.get("k")

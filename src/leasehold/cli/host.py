@@ -54,8 +54,8 @@ async def _lend(settings: HostSettings) -> None:
             stack.push_async_callback(coord.close)
             where = MasterView(coord, settings.cluster)
         client = await stack.enter_async_context(Client(where, native=True))
-        memory = Host(settings.segment_bytes)
-        await memory.start(settings.listen)
+        memory = Host(settings.segment_bytes, settings)
+        await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
         master = settings.coord or settings.master
         click.echo(f"{format_bytes(memory.size)} of memory at {memory.endpoint}, lent as soon as {master} answers")

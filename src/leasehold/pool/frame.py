@@ -1,9 +1,12 @@
 """How a pool's client and a storage host speak: two fixed headers, bytes behind them, a checksum in between.
 
-    request:   magic u32 | operation u8 | 3 bytes | length u32 | address u64 | checksum u32   then the bytes of a write
-    answer:    magic u32 | status u8 | 3 bytes | length u32 | checksum u32                   then the bytes of a read
+    request:   magic u32 | operation u8 | 3 bytes | length u32 | address u64 | checksum u32 | number u64
+               then the bytes of a write
+    answer:    magic u32 | status u8 | 3 bytes | length u32 | checksum u32
+               then the bytes of a read
 
-One connection carries one request at a time. Checksums are CRC-32 of the bytes that follow (of a read request: 0).
+One connection carries one request at a time. Checksums are CRC-32 of the bytes that follow (of a read request: 0). The
+number of a write is that of the replica which the master gave the space to (of a read: 0).
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-MAGIC: Final = 0x4C454153  # "LEAS"
-REQUEST: Final = Struct("<IB3xIQI")
+MAGIC: Final = 0x3253414C  # "LAS2"
+REQUEST: Final = Struct("<IB3xIQIQ")
 ANSWER: Final = Struct("<IB3xII")
 
 
@@ -27,3 +30,4 @@ class Status(IntEnum):
     BAD_REQUEST = 1
     OUT_OF_BOUNDS = 2
     BAD_CHECKSUM = 3
+    TOO_LATE = 4  # the space has been written by a later owner

@@ -3,6 +3,8 @@
 Addresses begin at the same base in every life of a host. So when it comes back on its port, its mount overlaps that
 of its earlier life and supersedes it at once: nobody is sent to memory that is no more, and what a late writer may
 still hit rests in limbo. (A reader of the earlier life is caught by the object's checksum.)
+
+What is under way has bounds: so many connections, so many bytes over all of them, so much time for each transfer.
 """
 
 from __future__ import annotations
@@ -17,20 +19,29 @@ import structlog
 from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import pool_transfer_bytes_max
 from leasehold.base.units import format_bytes
+from leasehold.pool.budget import Budget
+from leasehold.pool.fence import WriteFence
 from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.pool.settings import HostSettings
 from leasehold.wire.finder import parse_address
 
 log = structlog.get_logger()
 
+_EVERYWHERE = ("", "0.0.0.0", "::")
 _IDLE_S = 300.0
+_PIECE_BYTES = 1024 * 1024
+_CHECKED_BYTES = 8 * 1024 * 1024
 _BASE = 1 << 32
 
 
 class Host:
     """The memory and its door. `start` binds; `endpoint` is then where others find it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limits: HostSettings | None = None) -> None:
         self.size = size
+        self._limits = limits or HostSettings()
+        self._budget = Budget(self._limits.buffered_bytes)
+        self.fence = WriteFence()
         self.base = _BASE
         try:
             self._memory = mmap.mmap(-1, size)
@@ -40,64 +51,109 @@ class Host:
             ) from None
         self._view = memoryview(self._memory)
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.turned_away = 0
         self.endpoint = ""
         self.read_bytes = 0
         self.written_bytes = 0
 
-    async def start(self, listen: str) -> None:
+    async def start(self, listen: str, advertise: str = "") -> None:
+        """Bind. `advertise` is what others are told, where that is another address."""
         host, port = parse_address(listen)
+        if host in _EVERYWHERE and not advertise:
+            raise InvalidArgument(f"listen = {listen}: others cannot be sent to {host}: name an address by --advertise")
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
         except OSError as error:
             raise InvalidArgument(f"listen = {listen}: cannot listen there: {os.strerror(error.errno or 0)}") from None
         bound = self._server.sockets[0].getsockname()
-        self.endpoint = f"{host}:{bound[1]}"
+        self.endpoint = advertise or f"{host}:{bound[1]}"
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-            for writer in list(self._connections):
-                writer.close()
-            await self._server.wait_closed()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._view.release()
         self._memory.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
+        task = asyncio.current_task()
+        if task is None or len(self._tasks) >= self._limits.connections_max:
+            writer.transport.abort()
+            self.turned_away += 1
+            return
+        self._tasks.add(task)
+        writer.transport.set_write_buffer_limits(high=0)  # so that `drain` means: it has been taken
         try:
             while await self._one(reader, writer):
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # the client has gone, or is silent: it connects again when it needs us
+                pass
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # the client has gone, is silent or takes nothing: it connects again when it needs us
+        except asyncio.CancelledError:
+            pass  # the host ends
         finally:
-            self._connections.discard(writer)
-            writer.close()
+            self._tasks.discard(task)
+            writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; False: the stream cannot go on."""
         async with asyncio.timeout(_IDLE_S):
             head = await reader.readexactly(REQUEST.size)
-        magic, operation, length, address, checksum = REQUEST.unpack(head)
-        if magic != MAGIC or length > pool_transfer_bytes_max or operation not in (Operation.WRITE, Operation.READ):
-            writer.write(ANSWER.pack(MAGIC, Status.BAD_REQUEST, 0, 0))
-            return False
+        magic, operation, length, address, checksum, number = REQUEST.unpack(head)
+        good = magic == MAGIC and length <= pool_transfer_bytes_max and operation in (Operation.WRITE, Operation.READ)
         offset = address - self.base
         inside = offset >= 0 and offset + length <= self.size
-        if operation == Operation.WRITE:
-            data = await reader.readexactly(length)
-            status = Status.OUT_OF_BOUNDS if not inside else Status.OK
-            if inside and crc32(data) != checksum:
-                status = Status.BAD_CHECKSUM
-            if status == Status.OK:
-                self._view[offset : offset + length] = data
-                self.written_bytes += length
-            writer.write(ANSWER.pack(MAGIC, status, 0, 0))
-        elif inside:
-            data = bytes(self._view[offset : offset + length])
+        async with asyncio.timeout(self._limits.transfer_timeout_ms / 1_000):
+            if not good:
+                writer.write(ANSWER.pack(MAGIC, Status.BAD_REQUEST, 0, 0))
+            elif operation == Operation.WRITE:
+                status = await self._write(reader, offset, length, checksum, number, inside=inside)
+                writer.write(ANSWER.pack(MAGIC, status, 0, 0))
+            elif inside:
+                await self._read(writer, offset, length)
+            else:
+                writer.write(ANSWER.pack(MAGIC, Status.OUT_OF_BOUNDS, 0, 0))
+            await writer.drain()
+        return good
+
+    async def _write(
+        self, reader: asyncio.StreamReader, offset: int, length: int, checksum: int, number: int, *, inside: bool
+    ) -> Status:
+        """Take all of the bytes, then write all of them, or none: a transfer that breaks off leaves no trace."""
+        if not inside or not self.fence.admits(offset, length, number):
+            await _discard(reader, length)
+            return Status.TOO_LATE if inside else Status.OUT_OF_BOUNDS
+        async with self._budget.take(length):
+            data, found = bytearray(), 0
+            while len(data) < length:
+                piece = await reader.readexactly(min(_PIECE_BYTES, length - len(data)))
+                found = crc32(piece, found)
+                data += piece
+            if found != checksum:
+                return Status.BAD_CHECKSUM
+            if not self.fence.admits(offset, length, number):  # somebody else was faster
+                return Status.TOO_LATE
+            self.fence.note(offset, length, number)
+            self._view[offset : offset + length] = data
+            self.written_bytes += length
+        return Status.OK
+
+    async def _read(self, writer: asyncio.StreamWriter, offset: int, length: int) -> None:
+        """Send a copy of one moment, with its checksum."""
+        async with self._budget.take(length):
+            data, checksum = bytes(self._view[offset : offset + length]), 0
+            for at in range(0, length, _CHECKED_BYTES):
+                checksum = crc32(memoryview(data)[at : at + _CHECKED_BYTES], checksum)
+                if length > _CHECKED_BYTES:
+                    await asyncio.sleep(0)  # others want to be served too
             self.read_bytes += length
-            writer.write(ANSWER.pack(MAGIC, Status.OK, length, crc32(data)))
+            writer.write(ANSWER.pack(MAGIC, Status.OK, length, checksum))
             writer.write(data)
-        else:
-            writer.write(ANSWER.pack(MAGIC, Status.OUT_OF_BOUNDS, 0, 0))
-        return True
+            await writer.drain()
+
+
+async def _discard(reader: asyncio.StreamReader, length: int) -> None:
+    while length:
+        length -= len(await reader.readexactly(min(_PIECE_BYTES, length)))

@@ -16,9 +16,15 @@ from leasehold.index.codes import ClientStatus
 from leasehold.index.model import NATIVE_PROTOCOL
 from leasehold.pool.host import Host
 from leasehold.wire.client import Client
+from leasehold.wire.errors import MasterError
 from leasehold.wire.messages import Segment
 
 log = structlog.get_logger()
+
+_TROUBLE = {
+    False: "the master cannot be reached; the memory is kept, and it is asked again",
+    True: "the master refuses the segment; it is asked again",
+}
 
 
 class Lending:
@@ -26,6 +32,7 @@ class Lending:
 
     def __init__(self, host: Host, client: Client, *, name: str = "", ping_interval_ms: int = 1_000) -> None:
         self._client = client
+        self._fence = host.fence
         self._ping_interval_s = ping_interval_ms / 1_000
         endpoint = host.endpoint
         self.segment = Segment(
@@ -36,26 +43,28 @@ class Lending:
 
     async def run(self) -> None:
         """Until cancelled. A master that is away is waited for: the memory and what is in it stay."""
-        failing = False
+        failing = ""
         while True:
             try:
                 await self._turn()
-                failing = False
+                failing = ""
             except LeaseholdError as error:
-                if not failing:
-                    log.warning("the master cannot be reached; the memory is kept", reason=str(error))
-                failing = True
+                if failing != str(error):
+                    log.warning(_TROUBLE[isinstance(error, MasterError)], reason=str(error))
+                failing = str(error)
             await asyncio.sleep(self._ping_interval_s)
 
     async def _turn(self) -> None:
         if not self.mounted.is_set():
             await self._client.mount_segment(self.segment)
+            self._fence.clear()
             await self._client.remount_segment([self.segment])
             self.mounted.set()
             log.info("the segment is mounted", segment=self.segment.name, bytes=self.segment.size)
             return
         answer = await self._client.ping()
         if answer.client_status == ClientStatus.NEED_REMOUNT:
+            self._fence.clear()  # what late writers may still hit rests in limbo there
             await self._client.remount_segment([self.segment])
             log.info("the segment is mounted again, as the master asked", segment=self.segment.name)
 

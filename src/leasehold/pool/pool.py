@@ -22,8 +22,9 @@ from leasehold.base.errors import LeaseholdError, PeerError
 from leasehold.index.codes import Code
 from leasehold.index.model import NATIVE_PROTOCOL
 from leasehold.pool.errors import BytesDamaged, LeaseExpired, TransferFailed
-from leasehold.pool.transfer import Transfer
+from leasehold.pool.transfer import Transfer, check_size
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.client import Client, Key
 from leasehold.wire.errors import MasterError
 from leasehold.wire.finder import Finder
@@ -53,6 +54,7 @@ class Pool:
         self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms)
         self._transfer = Transfer(timeout_ms=timeout_ms)
         self._clock = clock or BootClock()
+        self._giving_back = TaskSet()
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,6 +99,8 @@ class Pool:
     async def _put_all(
         self, keys: Sequence[Key], data: Sequence[bytes], config: ReplicateConfig, *, replace: bool
     ) -> list[LeaseholdError | None]:
+        for each in data:
+            check_size(len(each))  # before any space is asked for
         start = self.client.batch_upsert_start if replace else self.client.batch_put_start
         places = await start(keys, [len(each) for each in data], config)
         return list(await asyncio.gather(*(
@@ -110,17 +114,34 @@ class Pool:
         if isinstance(places, Failed):
             return MasterError(places.code, "UpsertStart" if replace else "PutStart")
         try:
-            await asyncio.gather(*(self._transfer.write(buffer, data) for buffer in _buffers(places)))
+            await self._write_all(key, places, data)
             end = self.client.upsert_end if replace else self.client.put_end
             await end(key, checksum=crc32(data))
         except PeerError as error:
-            revoke = self.client.upsert_revoke if replace else self.client.put_revoke
-            with contextlib.suppress(LeaseholdError):
-                await revoke(key)
+            await self._give_back(key, replace)
             return error
+        except asyncio.CancelledError:
+            # The caller does not wait; the key would be blocked for half a minute, and the space for ten.
+            self._giving_back.start(self._give_back(key, replace))
+            raise
         except LeaseholdError as error:
             return error  # outcome unknown: it may be there, so nothing is given back
         return None
+
+    async def _write_all(self, key: Key, places: list[ReplicaDescriptor], data: bytes) -> None:
+        """All replicas; none is still being written when this raises."""
+        reachable = _reachable(places)
+        if len(reachable) < len(places):
+            raise TransferFailed(f"{key!r} was given space that this client cannot write to")
+        writes = (self._transfer.write(buffer, data, number) for number, buffer in reachable)
+        for written in await asyncio.gather(*writes, return_exceptions=True):
+            if written is not None:
+                raise written
+
+    async def _give_back(self, key: Key, replace: bool) -> None:
+        revoke = self.client.upsert_revoke if replace else self.client.put_revoke
+        with contextlib.suppress(LeaseholdError):
+            await revoke(key)
 
     # --- reading
 
@@ -155,7 +176,7 @@ class Pool:
             return None if located.code in (Code.NOT_FOUND, Code.NOT_READY) else MasterError(located.code, "Get")
         until_ms = asked_ms + located.lease_ttl_ms
         failed: LeaseholdError = TransferFailed(f"{key!r} has no replica that this client can read")
-        for buffer in _buffers(located.replicas):
+        for _, buffer in _reachable(located.replicas):
             if self._clock.now_ms() >= until_ms:
                 break
             try:
@@ -178,11 +199,10 @@ def _config(replicas: int, soft_pin: bool = False, hard_pin: bool = False) -> Re
     return ReplicateConfig(replica_num=replicas, soft_pin_action=action, with_hard_pin=hard_pin)
 
 
-def _buffers(replicas: Sequence[ReplicaDescriptor]) -> list[BufferDescriptor]:
-    """Those that we can reach: memory of our own hosts."""
-    places = [replica.place for replica in replicas]
+def _reachable(replicas: Sequence[ReplicaDescriptor]) -> list[tuple[int, BufferDescriptor]]:
+    """Those that we can reach, memory of our own hosts, with their numbers."""
     return [
-        place.buffer
-        for place in places
-        if isinstance(place, MemoryReplica) and place.buffer.protocol == NATIVE_PROTOCOL
+        (replica.id, replica.place.buffer)
+        for replica in replicas
+        if isinstance(replica.place, MemoryReplica) and replica.place.buffer.protocol == NATIVE_PROTOCOL
     ]

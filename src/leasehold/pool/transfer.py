@@ -25,14 +25,21 @@ class Transfer:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._closed = False
 
-    async def write(self, place: BufferDescriptor, data: bytes) -> None:
-        """Put bytes where the master said. `TransferFailed`: they may be there in part, or not."""
-        head = REQUEST.pack(MAGIC, Operation.WRITE, len(data), place.address, crc32(data))
+    async def write(self, place: BufferDescriptor, data: bytes, number: int) -> None:
+        """Put bytes where the master said, as the owner that it gave `number`. `TransferFailed`: all there, or nothing.
+
+        Nothing of it is under way any more when this ends, also by a time-out or a cancellation: who gives the space
+        back afterwards does so with a good conscience.
+        """
+        head = REQUEST.pack(MAGIC, Operation.WRITE, len(data), place.address, crc32(data), number)
         await self._ask(place, head, data)
 
     async def read(self, place: BufferDescriptor) -> bytes:
         """Get all bytes of a replica, checked against what the host sent."""
-        return await self._ask(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0), b"")
+        data = await self._ask(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0, 0), b"")
+        if len(data) != place.size:
+            raise TransferFailed(f"{place.transport_endpoint} sent {len(data)} bytes where {place.size} were asked for")
+        return data
 
     def close(self) -> None:
         self._closed = True
@@ -42,8 +49,7 @@ class Transfer:
         self._idle.clear()
 
     async def _ask(self, place: BufferDescriptor, head: bytes, data: bytes) -> bytes:
-        if place.size > pool_transfer_bytes_max:
-            raise InvalidArgument(f"{place.size} bytes are more than one transfer carries ({pool_transfer_bytes_max})")
+        check_size(place.size)
         endpoint = place.transport_endpoint
         slot = self._slots.setdefault(endpoint, asyncio.Semaphore(self._connections_max))
         try:
@@ -61,19 +67,21 @@ class Transfer:
         try:
             answer = await self._exchange(reader, writer, head, data)
         except (OSError, asyncio.IncompleteReadError):
-            writer.close()
+            writer.transport.abort()
             if fresh:
                 raise
             # A kept connection may have ended long ago. Both operations may be repeated: same bytes, same place.
             self._drop_idle(endpoint)
             return await self._on_a_connection(endpoint, head, data)
         except BaseException:
-            writer.close()  # in the middle of an exchange: nobody can use it any more
+            # In the middle of an exchange nobody can use it any more. And not `close`, which goes on sending: bytes
+            # that nobody waits for would arrive when their space is somebody else's.
+            writer.transport.abort()
             raise
         if self._closed:
             writer.close()
         else:
-            idle.append((reader, writer))
+            self._idle.setdefault(endpoint, []).append((reader, writer))
         return _checked(endpoint, *answer)
 
     def _drop_idle(self, endpoint: str) -> None:
@@ -94,9 +102,16 @@ class Transfer:
         return status, checksum, await reader.readexactly(length)
 
 
+def check_size(size: int) -> None:
+    """Raise if an object is too large to be moved."""
+    if size > pool_transfer_bytes_max:
+        raise InvalidArgument(f"{size} bytes are more than one transfer carries ({pool_transfer_bytes_max})")
+
+
 def _checked(endpoint: str, status: int, checksum: int, data: bytes) -> bytes:
     if status != Status.OK:
-        raise TransferFailed(f"{endpoint} refused: {Status(status).name.lower().replace('_', ' ')}")
+        reason = Status(status).name.lower().replace("_", " ") if status in tuple(Status) else f"status {status}"
+        raise TransferFailed(f"{endpoint} refused: {reason}")
     if crc32(data) != checksum:
         raise TransferFailed(f"{endpoint}: the bytes were damaged on the way")
     return data

@@ -1,0 +1,85 @@
+"""Puts that are cancelled, too large, or meet a host that answers nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from tests.pool.conftest import Stage
+from tests.pool.test_pool import eventually, ready
+
+from leasehold.base import limits
+from leasehold.base.errors import InvalidArgument, LeaseholdError
+from leasehold.pool import Pool, TransferFailed, transfer
+from leasehold.pool.frame import ANSWER, MAGIC, REQUEST
+from leasehold.pool.transfer import Transfer
+from leasehold.wire.messages import BufferDescriptor
+
+
+async def test_a_cancelled_put_is_given_back(stage: Stage) -> None:
+    """Its key was blocked for half a minute, its space for ten."""
+    stage.start_master()
+    host = stage.start_host("one")
+    async with Pool(stage.master) as pool:
+        await ready(pool)
+        host.send_signal(signal.SIGSTOP)
+        putting = asyncio.create_task(pool.put("k", b"x" * 100_000))
+        await asyncio.sleep(0.3)  # it has begun, and waits for the host
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        host.send_signal(signal.SIGCONT)
+
+        async def free_again() -> bool:
+            try:
+                await pool.put("k", b"another")
+            except LeaseholdError:
+                return False
+            return True
+
+        async with asyncio.timeout(10):
+            await eventually(free_again)
+        assert await pool.get("k") == b"another"
+
+
+async def test_too_large_an_object_is_refused_before_space_is_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.start_master()
+    stage.start_host("one")
+    async with Pool(stage.master) as pool:
+        await ready(pool)
+        monkeypatch.setattr(transfer, "pool_transfer_bytes_max", 1000)
+        with pytest.raises(InvalidArgument, match="more than one transfer"):
+            await pool.put_many({"small": b"x", "large": b"x" * 1001})
+        assert limits.pool_transfer_bytes_max > 1001
+        await pool.put_many({"small": b"x", "large": b"x" * 1000})
+        assert await pool.get("large") == b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (ANSWER.pack(MAGIC, 77, 0, 0), "status 77"),
+        (ANSWER.pack(MAGIC, 0, 3, 0x352441C2) + b"abc", "3 bytes where 5"),
+        (ANSWER.pack(MAGIC, 0, 5, 1) + b"abcde", "damaged on the way"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no storage host"),
+    ],
+)
+async def test_a_host_that_answers_nonsense_is_a_failed_transfer(answer: bytes, said: str) -> None:
+    """A status that is not known went up as a `ValueError`; a short answer was taken for the object."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(REQUEST.size)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    asking = Transfer(timeout_ms=2_000)
+    with pytest.raises(TransferFailed, match=said):
+        await asking.read(BufferDescriptor(5, 0, "leasehold", f"{host}:{port}"))
+    asking.close()
+    server.close()
