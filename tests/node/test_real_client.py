@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
 
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys
+from leasehold.mvcc.model import prefix_end
 from leasehold.testing import mooncake
+from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.node import NodeGroup, NodeProcess
+from leasehold.testing.process import wait_until
 
 pytestmark = pytest.mark.xdist_group("real_client")  # its processes are shared by the module
 
@@ -20,6 +28,7 @@ pytestmark = pytest.mark.xdist_group("real_client")  # its processes are shared 
 # next caller may find in its pool.
 FAILURES_MAX = 8 + 2
 BURST = Path(__file__).parent / "clients" / "burst.py"
+EVICTED = Path(__file__).parent / "clients" / "evicted.py"
 
 
 class Outcome(msgspec.Struct):
@@ -33,26 +42,34 @@ class Outcome(msgspec.Struct):
     longest_call_s: float
 
 
-def run_burst(
-    nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
-) -> Outcome:
-    """A real client at work; `after_s` into it the primary is harmed."""
+@contextmanager
+def real_client(nodes: NodeGroup, script: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A script inside the wheel's own environment; ended with the block."""
     process = subprocess.Popen(
-        [str(mooncake.venv() / "bin" / "python"), str(BURST), master, mode, str(seconds)],
+        [str(mooncake.venv() / "bin" / "python"), str(script), *arguments],
         env={**os.environ, **mooncake.client_environment(), "MC_STORE_CLUSTER_ID": nodes.cluster},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # it tells every failed call there; what counts is in its answer
         text=True,
     )
     try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_burst(
+    nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
+) -> Outcome:
+    """A real client at work; `after_s` into it the primary is harmed."""
+    with real_client(nodes, BURST, master, mode, str(seconds)) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready"
         time.sleep(after_s)
         harm(nodes.primary())
         return msgspec.json.decode(process.stdout.readlines()[-1], type=Outcome)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.alone
@@ -66,6 +83,61 @@ def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup
     assert -200 not in failures, "there is space at once"
     if mode == "put":
         assert len(failures) <= FAILURES_MAX, outcome.failed
+
+
+async def next_bulk(url: str, cluster: str) -> None:
+    """Wait until the primary tells its standbys of renewals and evictions."""
+    bulk = Keys(cluster).bulk
+    async with await connect(url) as coord, coord.watch(bulk, prefix_end(bulk)) as stream:
+        async for batch in stream:
+            if batch.events:
+                return
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+class Removed(msgspec.Struct):
+    evicted: int
+    removed: int
+    codes: list[int]
+    back: list[str]
+    others_back: int
+
+
+@pytest.mark.usefixtures("wheel")
+def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill_9(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
+    """Must-show 1, schedule 4. Evictions are told late here, so that the standby still has what the primary has not."""
+    arguments = ["--beat", "5s", "--leader-ttl", "15s", "--client-ttl", "30s"]
+    arguments += ["--eviction-high-watermark", "0.5", "--eviction-ratio", "0.1"]
+    with (
+        NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes,
+        real_client(nodes, EVICTED, nodes.primary().rpc) as process,
+    ):
+        assert process.stdout is not None
+        victim = nodes.primary()
+        assert process.stdout.readline().strip() == "full"
+        asyncio.run(next_bulk(etcd.url, nodes.cluster))  # so that the one after it comes too late
+        go_on(process)
+        assert process.stdout.readline().strip() == "over"
+        wait_until(lambda: victim.status().index.evicted >= 20, "a round of eviction", 4)
+        go_on(process)
+        assert process.stdout.readline().strip() == "ready"
+        victim.kill_worker()
+        nodes.settle()
+        assert nodes.primary() is not victim
+        go_on(process)
+        outcome = msgspec.json.decode(process.stdout.readlines()[-1], type=Removed)
+    print(f"real client: {outcome}")
+    assert outcome.removed >= 3
+    assert outcome.codes == [-704], "the primary had evicted them"
+    assert outcome.back == []
+    assert outcome.others_back >= 3, "the standby had them all: only the removes can have taken them"
 
 
 @pytest.mark.alone

@@ -1,0 +1,44 @@
+"""What a master says of a segment that is being drained: only what is durable, and after a failover the same."""
+
+from __future__ import annotations
+
+from tests.index.kit import STORAGE, follow, primary, spec, standby
+
+from leasehold.node.service import MasterService
+from leasehold.testing.node import NodeGroup
+from leasehold.testing.workload import Lender
+from leasehold.wire.client import Client
+from leasehold.wire.gate import OpenGate
+from leasehold.wire.tables import NEWEST
+
+MOUNTED, DRAINING = 1, 4
+MINUTE_MS = 60_000
+
+
+def test_that_a_segment_is_draining_is_told_only_when_it_is_durable() -> None:
+    """P1: it answered at once, and after a failover in that moment the segment was as if nothing had been asked."""
+    index = primary()
+    service = MasterService(index, OpenGate(), NEWEST)
+    assert service.query_segment_status("seg1")[0] == MOUNTED
+    _, drained_n = index.drain(0, STORAGE, spec(1).id, MINUTE_MS)
+    for answer, after in (service.query_segment_status("seg1"), service.query_segment_status_by_id(spec(1).id)):
+        assert answer == DRAINING
+        assert after >= drained_n, "the answer shows the drain: it waits for its record"
+
+
+def test_a_standby_knows_that_a_segment_is_draining() -> None:
+    index, follower = primary(), standby()
+    index.drain(0, STORAGE, spec(1).id, MINUTE_MS)
+    follow(follower, index)
+    assert MasterService(follower, OpenGate(), NEWEST).query_segment_status("seg1")[0] == DRAINING
+
+
+async def test_a_draining_segment_is_draining_after_a_failover(pair: NodeGroup) -> None:
+    master = ",".join(pair.addresses)
+    async with Lender(master) as lender:
+        segment = lender.segments[0]
+        await lender.client.graceful_unmount_segment(segment.id, MINUTE_MS)
+        assert await lender.client.query_segment_status(segment.name) == DRAINING
+        pair.primary().kill_worker()
+        async with Client(master, timeout_ms=20_000) as client:
+            assert await client.query_segment_status(segment.name) == DRAINING
