@@ -13,8 +13,8 @@ from random import Random
 from tests.index.kit import KIB, STORAGE, T, spec
 from tests.index.ledger import Claim, Ledger
 
+from leasehold.base.codes import ClientStatus
 from leasehold.index import Code, Index, IndexSettings, PutConfig, SegmentSpec
-from leasehold.index.codes import ClientStatus
 
 KEYS = [b"key-%d" % number for number in range(40)]
 CLIENTS = [b"writer-client--%d" % number for number in range(3)]

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from tests.index.kit import KIB, STORAGE, WRITER, T, follow, primary, put, spec, standby
 
+from leasehold.base.codes import ClientStatus, SoftPin, TaskStatus
 from leasehold.index import Code, PutConfig
 from leasehold.index.allocator import Allocator, rounded
-from leasehold.index.codes import ClientStatus, SoftPin, TaskStatus
 from leasehold.index.patterns import BadPattern, compile_pattern
 
 OTHER = b"another-client-1"

@@ -19,7 +19,7 @@ from leasehold.wire.tables import V0_3_13
 CLIENT, STRANGER, TASK = b"c" * 16, b"o" * 16, b"x" * 16
 SEGMENT, SECOND = b"s" * 16, b"t" * 16
 T = m.DEFAULT_TENANT
-ALL = int(m.ReplicaType.ALL)
+ALL = int(m.ReplicaKind.ALL)
 PLAIN = m.ReplicateConfig()
 LAST_TASK: Any = object()  # stands for the id that the last created task got
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
-from leasehold.index.codes import SoftPin, TaskStatus
+from leasehold.base.codes import SoftPin, TaskStatus
 from leasehold.index.doubt import Doubt
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Task
 from leasehold.index.patterns import compile_pattern

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leasehold.base.codes import Code, TaskKind, TaskStatus
 from leasehold.base.limits import tasks_max
 from leasehold.index.apply import task_id
-from leasehold.index.codes import Code, TaskKind, TaskStatus
 from leasehold.index.lending import Lending
 from leasehold.index.model import CopyJob, Object, Replica, Task
 from leasehold.index.records import CopyEnd, CopyRevoke, CopyStart, TaskCreate, TaskDone

@@ -15,9 +15,9 @@ The parts, each a file: `state` (data), `mounts` and `apply` (records), `reads`,
 
 from __future__ import annotations
 
+from leasehold.base.codes import Code
 from leasehold.base.invariants import ensure
 from leasehold.index.checking import Checking
-from leasehold.index.codes import Code
 from leasehold.index.reads import Reads
 from leasehold.index.records import NEVER_MS, Begin, Cause, Handover, MaxTerm, PutRevoke, Record
 from leasehold.index.state import Unappliable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from leasehold.base.codes import ClientStatus, Code
 from leasehold.base.limits import extent_alignment_bytes, segment_bytes_max, segments_max
-from leasehold.index.codes import ClientStatus, Code
 from leasehold.index.model import Segment, SegmentSpec
 from leasehold.index.mounts import overlap
 from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment

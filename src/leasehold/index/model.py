@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from leasehold.index.codes import ReplicaStatus
+from leasehold.base.codes import ReplicaStatus
 
 if TYPE_CHECKING:
     from leasehold.index.allocator import Allocator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from leasehold.base.codes import Code, ReplicaKind, SoftPin
 from leasehold.base.limits import (
     group_bytes_max,
     key_bytes_max,
@@ -12,7 +13,6 @@ from leasehold.base.limits import (
     tenant_bytes_max,
 )
 from leasehold.index.allocator import rounded
-from leasehold.index.codes import Code, ReplicaKind, SoftPin
 from leasehold.index.eviction import Eviction
 from leasehold.index.model import Object, PutConfig
 from leasehold.index.records import Extent, PutEnd, PutRevoke, PutStart

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 from zlib import crc32
 
+from leasehold.base.codes import Code
 from leasehold.base.limits import regex_results_max
 from leasehold.index.apply import Apply
-from leasehold.index.codes import Code
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, compile_pattern
 

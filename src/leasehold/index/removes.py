@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
+from leasehold.base.codes import Code
 from leasehold.base.limits import (
     absent_removes_bytes_max,
     key_bytes_max,
@@ -12,7 +13,6 @@ from leasehold.base.limits import (
     range_step_objects,
     tenant_bytes_max,
 )
-from leasehold.index.codes import Code
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, compile_pattern
 from leasehold.index.puts import Puts

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
+from leasehold.base.codes import ReplicaStatus
 from leasehold.base.invariants import ensure
-from leasehold.index.codes import ReplicaStatus
 from leasehold.index.model import Object, Replica, Segment
 from leasehold.wire import messages as m
 from leasehold.wire.schema import Record, Scalar, Variant, counted

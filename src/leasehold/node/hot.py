@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from leasehold.index.codes import Code
+from leasehold.base.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.node.descriptors import COMPLETE, PROCESSING, DescriptorWriter, readable

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from leasehold.base.codes import Code
 from leasehold.base.limits import range_step_objects, regex_answer_bytes_max, regex_results_max
-from leasehold.index.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, compile_pattern

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from leasehold.base.codes import Code, ReplicaStatus
 from leasehold.base.limits import wire_batch_items_max
-from leasehold.index.codes import Code, ReplicaStatus
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.node.descriptors import message_of

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 from msgspec import Struct
 
-from leasehold.index.codes import Code
+from leasehold.base.codes import Code
 from leasehold.index.model import PutConfig
 from leasehold.wire import messages as m
-
-NO_DFS: Final = -1601  # what a master without a distributed file system says to a replica there
 
 
 class BatchConfig(Struct, frozen=True):
@@ -64,7 +60,7 @@ def config_of(
 def _verdict(config: m.ReplicateConfig, soft_pin_ttl_max_ms: int) -> int:
     ttl_ms = config.soft_pin_ttl_ms
     if config.dfs_replica_num:
-        return NO_DFS
+        return Code.NO_DFS
     if not config.replica_num or config.nof_replica_num or config.soft_pin_action > m.SoftPin.DISABLE:
         return Code.BAD_PARAMS
     if ttl_ms is not None and (config.soft_pin_action != m.SoftPin.ENABLE or not 0 <= ttl_ms <= soft_pin_ttl_max_ms):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.index.codes import Code
+from leasehold.base.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.patterns import BadPattern
 from leasehold.index.removes import RangeRemoval

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from leasehold.index.codes import Code
+from leasehold.base.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
 from leasehold.index.settings import IndexSettings
@@ -159,7 +159,7 @@ class MasterService:
         return _each(self.put_revoke(client, key, kind, tenant) for key in keys)
 
     def batch_upsert_revoke(self, client: bytes, keys: list[bytes], tenant: bytes) -> Result:
-        return _each(self.upsert_revoke(client, key, m.ReplicaType.ALL, tenant) for key in keys)
+        return _each(self.upsert_revoke(client, key, m.ReplicaKind.ALL, tenant) for key in keys)
 
     def batch_replica_clear(self, keys: list[bytes], client: bytes, segment_name: str) -> Result:
         code, cleared, after = self._index.replica_clear(
@@ -169,7 +169,7 @@ class MasterService:
 
     def evict_disk_replica(self, client: bytes, key: bytes, tenant: bytes, kind: int) -> Result:
         """There are no disk replicas: nothing to evict is success, another kind is not found."""
-        return (None if kind in (m.ReplicaType.DISK, m.ReplicaType.LOCAL_DISK) else _NOT_FOUND), 0
+        return (None if kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK) else _NOT_FOUND), 0
 
     def batch_evict_disk_replica(self, client: bytes, keys: list[bytes], tenant: bytes, kind: int) -> Result:
         return [_NOT_FOUND for _ in keys], 0
@@ -333,7 +333,7 @@ class MasterService:
     def _assignment(self, task: Task) -> m.TaskAssignment:
         """A task as its executor gets it; the payload is JSON with the names that the C++ client looks for."""
         payload: dict[str, Any] = {"tenant_id": _text(task.tenant), "key": _text(task.key), "source": task.source}
-        if task.kind == m.TaskType.COPY:
+        if task.kind == m.TaskKind.COPY:
             payload["targets"] = list(task.targets)
             payload.update(_NO_DYNAMIC_REPLICATION)
         else:

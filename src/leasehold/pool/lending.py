@@ -11,8 +11,8 @@ import secrets
 
 import structlog
 
+from leasehold.base.codes import ClientStatus
 from leasehold.base.errors import LeaseholdError
-from leasehold.index.codes import ClientStatus
 from leasehold.index.model import NATIVE_PROTOCOL
 from leasehold.pool.host import Host
 from leasehold.wire.client import Client

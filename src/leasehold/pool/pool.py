@@ -18,8 +18,8 @@ from typing import Self
 from zlib import crc32
 
 from leasehold.base.clock import Clock
+from leasehold.base.codes import Code
 from leasehold.base.errors import LeaseholdError, PeerError
-from leasehold.index.codes import Code
 from leasehold.index.model import NATIVE_PROTOCOL
 from leasehold.pool.errors import BytesDamaged, LeaseExpired, TransferFailed
 from leasehold.pool.transfer import Transfer, check_size

@@ -27,7 +27,7 @@ from leasehold.wire.schema import Failed
 from leasehold.wire.tables import NEWEST, Release
 
 Key = str | bytes
-ALL = int(m.ReplicaType.ALL)
+ALL = int(m.ReplicaKind.ALL)
 
 
 def _raw(key: Key) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leasehold.base.codes import CODE_NAMES
 from leasehold.base.errors import InvalidArgument, PeerError, Refused, UnknownOutcome
 
 
@@ -37,25 +38,3 @@ class MasterError(Refused):
         super().__init__(f"{call}: {CODE_NAMES.get(code, 'error')} ({code})")
         self.code = code
         self.name = CODE_NAMES.get(code, "error")
-
-
-CODE_NAMES = {
-    -1: "internal error",
-    -101: "segment not found",
-    -102: "segment exists already",
-    -200: "no space",
-    -300: "version mismatch",
-    -400: "bad key",
-    -600: "bad parameters",
-    -601: "illegal client",
-    -700: "invalid write",
-    -703: "replica not ready",
-    -704: "object not found",
-    -705: "object exists already",
-    -706: "object has a lease",
-    -707: "lease expired",
-    -900: "rpc failed",
-    -901: "rpc timed out",
-    -1010: "no master elected",
-    -1400: "task not found",
-}

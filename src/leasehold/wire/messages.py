@@ -5,54 +5,19 @@ The tables in `tables/` say in which order and width a release puts these on the
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
 from msgspec import Struct
 
+from leasehold.base.codes import ClientStatus as ClientStatus
+from leasehold.base.codes import ReplicaKind as ReplicaKind
+from leasehold.base.codes import ReplicaStatus as ReplicaStatus
+from leasehold.base.codes import SoftPin as SoftPin
+from leasehold.base.codes import TaskKind as TaskKind
+from leasehold.base.codes import TaskStatus as TaskStatus
+
 SERVICE_VERSION: Final = "2.0.0"  # what every release since 0.3.8 wants to hear from ServiceReady
 DEFAULT_TENANT: Final = b"default"
-
-
-class ReplicaStatus(IntEnum):
-    UNDEFINED = 0
-    INITIALIZED = 1
-    PROCESSING = 2
-    COMPLETE = 3
-    REMOVED = 4
-    FAILED = 5
-
-
-class ReplicaType(IntEnum):
-    MEMORY = 0
-    DISK = 1
-    LOCAL_DISK = 2
-    NOF = 3
-    ALL = 4
-    DFS = 100
-
-
-class ClientStatus(IntEnum):
-    OK = 1
-    NEED_REMOUNT = 2
-
-
-class SoftPin(IntEnum):
-    PRESERVE = 0
-    ENABLE = 1
-    DISABLE = 2
-
-
-class TaskType(IntEnum):
-    COPY = 0
-    MOVE = 1
-
-
-class TaskStatus(IntEnum):
-    PENDING = 0
-    PROCESSING = 1
-    FAILED = 2
-    SUCCESS = 3
 
 
 class Segment(Struct, frozen=True):

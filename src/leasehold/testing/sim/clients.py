@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leasehold.index.codes import ClientStatus, Code
+from leasehold.base.codes import ClientStatus, Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig, SegmentSpec
 from leasehold.testing.sim.nodes import Answer
