@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import choice, flag, text, texts
+from leasehold.base.settings import choice, duration, flag, text, texts
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
@@ -19,6 +19,10 @@ class NodeSettings:
     name: str = text("", help="this node's name, unlike any other node's of the cluster; by default the host's")
     cluster: str = text("mooncake_cluster", help="the cluster's name, as Mooncake's clients are told it")
     coord: str = text("memory://", help="etcd://HOST:PORT,... | etcds://... | embedded:///DIR | memory://")
+    coord_compact_ms: int = duration(
+        "0ms", high="30d",
+        help="the primary compacts history of the store older than this; 0ms: never, it is for all users of that etcd",
+    )  # fmt: skip
     prefix: str = text("/leasehold", help="where in the coordination store everything of ours stands")
     rpc: str = text("127.0.0.1:50051", help="HOST:PORT for clients")
     rpc_compat: tuple[str, ...] = texts(help="RELEASE=HOST:PORT,cluster=NAME: a second port for an older release")

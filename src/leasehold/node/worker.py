@@ -19,6 +19,7 @@ from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys
 from leasehold.node.boot import Boot, read_boot
+from leasehold.node.compacting import keep_compacting
 from leasehold.node.face import Face
 from leasehold.node.guardian.leadership import release
 from leasehold.node.lifeline import Lifeline, die_with_guardian
@@ -45,12 +46,14 @@ async def run(boot: Boot, config: NodeConfig) -> int:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
     await _give_up(boot, config, coord, boot.reaped, "reaped by the guardian")
     node.start()
+    compacting = _compacting(config, coord, node)
     stopper = asyncio.ensure_future(stop.wait())
     stopper.add_done_callback(lambda _: node.stop())
     await node.stopped.wait()
     if node.failed is not None:
         return FAILED  # at once: nothing of this state may be tidied into the store
     stopper.cancel()
+    compacting.cancel()
     await node.close()
     # Nothing of this run can answer any more: if its guardian cannot reach the store, it resigns by itself.
     await _give_up(boot, config, coord, (boot.run,), "stopped in an orderly way")
@@ -58,6 +61,14 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     await admin.cleanup()
     await coord.close()
     return 0
+
+
+def _compacting(config: NodeConfig, coord: Coord, node: RunningNode) -> asyncio.Future[None]:
+    """Runs until cancelled, if it was asked for; an embedded store compacts itself."""
+    keep_ms = config.node.coord_compact_ms
+    if not keep_ms:
+        return asyncio.get_running_loop().create_future()
+    return asyncio.ensure_future(keep_compacting(coord, keep_ms, lambda: node.machine.may_serve(node.clock.now_ms())))
 
 
 async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str, ...], how: str) -> None:
