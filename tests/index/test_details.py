@@ -269,3 +269,12 @@ def test_urgent_when_the_standby_knows_an_end_that_is_near() -> None:
     assert index.urgent
     assert index.take_renewals(10)[0] == [(T, b"k", entry.put_seq, 24_100, 0)]
     assert not index.urgent
+
+
+def test_how_near_is_urgent_is_a_setting() -> None:
+    index = primary(urgent_left_ms=500)
+    put(index, 0, b"k")
+    index.get(1, T, b"k")
+    index.take_renewals(10)
+    index.get(9_100, T, b"k")  # it knows 10,001: 901 ms left
+    assert not index.urgent

@@ -49,10 +49,9 @@ journal_trim_step_keys: Final = 32
 cache_key_bytes_max: Final = 4 * KIB
 cache_value_bytes_max: Final = 1 * MIB
 cache_keys_per_ask_max: Final = 1_000
-cache_term_ms_min: Final = 10
 cache_term_ms_max: Final = 86_400_000
 cache_writes_queued_per_key_max: Final = 1_000
 cache_subscriptions_max: Final = 10_000
-cache_frame_bytes_max: Final = 64 * MIB
+
 # --- the pool ---
 pool_transfer_bytes_max: Final = 1 * GIB  # one object, in one transfer

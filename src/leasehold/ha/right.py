@@ -13,13 +13,12 @@ class Right:
     resignation or a hand-over that was sent, whatever became of the answer.
     """
 
-    __slots__ = ("gone", "lapsed_once", "term_ms", "until_ms")
+    __slots__ = ("gone", "term_ms", "until_ms")
 
     def __init__(self, leader_ttl_ms: int, margin_ms: int) -> None:
         self.term_ms = leader_ttl_ms - margin_ms
         self.until_ms = NEVER_MS
         self.gone = False
-        self.lapsed_once = False
 
     def committed(self, sent_ms: int) -> None:
         """A write of this epoch that was sent at `sent_ms` has been committed under the fence."""

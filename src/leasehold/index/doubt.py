@@ -13,9 +13,6 @@ from __future__ import annotations
 
 from leasehold.index.mounts import Mounts
 
-Stretch = tuple[int, int, int]
-"""(incarnation, offset, length)"""
-
 
 class Doubt(Mounts):
     """A follower remembers the doubtful; a leader lets it rest."""

@@ -13,7 +13,6 @@ from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, compile_pattern
 
 T = TypeVar("T")
-_URGENT_MS = 1_000
 _NEVER = -(1 << 62)
 
 
@@ -157,7 +156,7 @@ class Reads(Apply):
         if self.settings.soft_pin_renew_on_read and entry.soft_pin_end > now:
             slow = True
             entry.soft_pin_end = max(entry.soft_pin_end, now + self.settings.soft_pin_ttl_ms)
-        if 0 <= known_end - now < _URGENT_MS:
+        if 0 <= known_end - now < self.settings.urgent_left_ms:
             self.urgent = True
         if slow:
             self.slow_dirty[entry] = None

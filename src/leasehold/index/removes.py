@@ -109,7 +109,7 @@ class RangeRemoval:
     What stays is named by put number, so a record stays small however long the keys are (H12).
     """
 
-    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_slice", "skipped")
+    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_slice")
 
     def __init__(self, index: Removes, tenant: bytes, pattern: bytes, force: bool) -> None:
         self._index = index
@@ -118,7 +118,6 @@ class RangeRemoval:
         self._force = force
         self.next_slice = 0
         self.count = 0
-        self.skipped = 0
         self.after = 0
 
     def step(self, now_ms: int) -> bool:
@@ -146,7 +145,6 @@ class RangeRemoval:
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_slice - 1)
         self.after = index._emit(RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), limbo_ms, cause))
-        self.skipped += len(stays)
         return self.next_slice == SLICES
 
     def _may_go(self, entry: Object, now: int) -> int:

@@ -12,6 +12,7 @@ class IndexSettings:
     """The settings of the master's state. The defaults are those of `mooncake_master`, where it has one."""
 
     lease_ttl_ms: int = duration("10s", low="10ms", high="1h", help="how long a read protects an object")
+    urgent_left_ms: int = duration("1s", help="renewed with less left than this, the standbys are told within `urgent`")
     exist_leases: bool = flag(True, help="whether `exist` grants a lease as `get` does")
     soft_pin_ttl_ms: int = duration("30m", low="0ms", high="24h", help="how long a soft pin lasts by default")
     soft_pin_ttl_max_ms: int = duration("24h", low="0ms", high="30d", help="the longest soft pin that may be asked for")

@@ -40,11 +40,6 @@ class Wheel:
         """As `add`, but not into the bucket of this very moment, where it would be found again at once."""
         self.add(entry, max(end, ((now >> _BUCKET_BITS) + 1) << _BUCKET_BITS))
 
-    @staticmethod
-    def next_bucket(now: int) -> int:
-        """When the bucket after the present one begins."""
-        return ((now >> _BUCKET_BITS) + 1) << _BUCKET_BITS
-
     def ripen(self, now: int, limit: int) -> bool:
         """Make up to about `limit` more objects ripe whose bucket has passed; False if there are none."""
         order = self._order

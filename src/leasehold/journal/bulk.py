@@ -17,7 +17,7 @@ class BulkReader:
     a renewal in the gap may have run that long.
     """
 
-    __slots__ = ("_next", "_waiting", "epoch", "gap_closed_ms", "gaps", "last_complete_ms")
+    __slots__ = ("_next", "_waiting", "epoch", "gap_closed_ms", "gaps")
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -25,7 +25,6 @@ class BulkReader:
         self._waiting: dict[tuple[int, int], BulkBatch] = {}
         self.gap_closed_ms = -1  # leader time of this epoch; -1: no gap
         self.gaps = 0
-        self.last_complete_ms = -1
 
     @property
     def waits(self) -> bool:
@@ -42,7 +41,6 @@ class BulkReader:
         self.epoch = epoch
         self._next = 1 if known_from_start else 0
         self.gap_closed_ms = -1
-        self.last_complete_ms = -1
         self._waiting = {at: batch for at, batch in self._waiting.items() if at[0] >= epoch}
 
     def skip_to(self, number: int) -> None:
@@ -66,8 +64,6 @@ class BulkReader:
                 self.gap_closed_ms = batch.leader_ms
                 self.gaps += 1
             self._next = batch.number + 1
-            if batch.complete:
-                self.last_complete_ms = batch.leader_ms
             yield batch
 
     def has_all_to(self, number: int) -> bool:

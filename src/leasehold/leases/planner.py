@@ -67,14 +67,6 @@ class Plan(Struct, frozen=True):
         """Laws whose breach should be told to an operator."""
         return tuple(law for law in self.laws if not law.holds and law.level == "should")
 
-    def worst_case(self) -> str:
-        """The sentence that a service prints at start."""
-        return (
-            f"a dead holder is replaced after {self.outage_holder_death_s:g} s, "
-            f"after {self.outage_with_restart_s:g} s if the granting service restarts meanwhile; "
-            f"a holder that is cut off stops {self.stop_before_s:g} s after the last renewal it sent"
-        )
-
 
 class _Numbers(Struct, frozen=True):
     """The given numbers, all in milliseconds, with what both outages and laws need."""

@@ -97,7 +97,12 @@ class SnapshotFiles:
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.get(f"http://{admin}/api/snapshot") as answer,
             ):
-                data = await answer.read() if answer.status == 200 else b""
+                if answer.status != 200 or (answer.content_length or 0) > SNAPSHOT_BYTES_MAX:
+                    log.warning(
+                        "a peer has no snapshot for us", peer=peer, status=answer.status, bytes=answer.content_length
+                    )
+                    return None
+                data = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             log.info("a peer's snapshot could not be read", peer=peer, error=str(error))
             return None
