@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leasehold.admin.status import ClusterStatus
+from leasehold.admin.status import ClusterStatus, NodeStatus
 from leasehold.cli.operate import first_answering
 from leasehold.pool import Pool
 from leasehold.testing import mooncake
@@ -136,6 +136,34 @@ async def test_our_own_client_puts_and_gets_also_after_kill_9(running: Running) 
         assert await pool.get("ours") == b"bytes" * 1000
         await pool.put("later", b"more")
         assert await pool.get("later") == b"more"
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pool"
+
+
+def test_the_tour_of_the_readme(running: Running) -> None:
+    """What README tells a newcomer to type, typed: an example, then the worker's pid out of its status."""
+    command = [sys.executable, str(EXAMPLES / "put_get.py"), ",".join(running.where.rpc), "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert [line.split(" in ")[0] for line in done.stdout.splitlines()] == [
+        "tour/0: put and got 1000 bytes",
+        "tour/1: put and got 1000 bytes",
+    ]
+    _, status = first_answering(running.where.admin[0], "/api/status", NodeStatus)
+    assert status.pid in running.pids()
+
+
+@pytest.mark.usefixtures("wheel")
+def test_the_tour_with_mooncakes_client(running: Running) -> None:
+    done = subprocess.run(
+        [str(mooncake.venv() / "bin" / "python"), str(EXAMPLES / "mooncake_client.py"), running.where.rpc[0]],
+        env={**os.environ, **mooncake.client_environment()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [line for line in done.stdout.splitlines() if line.startswith(("put", "get"))] == ["put 0", "get b'world'"]
 
 
 @pytest.mark.usefixtures("wheel")

@@ -33,6 +33,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
 
     name: str
     run: str
+    pid: int = 0  # the worker's
     cluster: str
     version: str
     role: str

@@ -58,7 +58,7 @@ async def _lend(settings: HostSettings) -> None:
         await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
         master = settings.coord or settings.master
-        click.echo(f"{format_bytes(memory.size)} of memory at {memory.endpoint}, lent as soon as {master} answers")
+        click.echo(f"lending {format_bytes(memory.size)} at {memory.endpoint}, as soon as {master} answers")
         lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)
         task = asyncio.create_task(lending.run())
         await stopped.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Final
 
 import leasehold
@@ -35,6 +36,7 @@ class Face:
         return NodeStatus(
             name=identity.name,
             run=identity.run,
+            pid=os.getpid(),
             cluster=identity.cluster,
             version=leasehold.__version__,
             role=machine.role.value,

@@ -1,0 +1,56 @@
+"""What is written is true: links lead somewhere, flags and commands exist, pictures are as their script draws them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import click
+import pytest
+
+from leasehold.cli.main import COMMANDS, leasehold
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CALL = re.compile(r"\bleasehold ([a-z]+)\b([^`\n|]*)")
+
+
+@EACH_PAGE
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@EACH_PAGE
+def test_python_in_the_docs_is_python(page: Path) -> None:
+    for language, block in BLOCK.findall(page.read_text()):
+        if language == "python":
+            # a block may show the inside of a coroutine
+            ast.parse("async def inside():\n" + textwrap.indent(block, "    "))
+
+
+@EACH_PAGE
+def test_commands_in_the_docs_exist_with_their_flags(page: Path) -> None:
+    for name, rest in CALL.findall(re.sub(r"\\\n\s*", "", page.read_text())):
+        if name not in COMMANDS:
+            continue  # a sentence about Leasehold, not a command
+        flags = set(re.findall(r"(?<= )--[a-z][a-z-]*", rest.partition(" -- ")[0].partition(" | ")[0]))
+        assert flags <= known_flags(name), f"leasehold {name}: {flags - known_flags(name)}"
+
+
+def known_flags(name: str) -> set[str]:
+    command = leasehold.get_command(click.Context(leasehold), name)
+    assert command is not None
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return {flag for each in (command, *inner) for option in each.params for flag in option.opts} | {"--help"}
+
+
+def test_pictures_are_as_their_script_draws_them() -> None:
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "draw-pictures"), "--check"], check=True)
