@@ -152,14 +152,23 @@ def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("wheel")
-def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup) -> None:
-    """Must-show 2, the figures: median and worst of ten."""
-    gaps = []
+@pytest.mark.parametrize("mode", ["exist", "put"])
+def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str) -> None:
+    """Must-show 2, the figures: median and worst of ten; and how many calls of one thread failed."""
+    gaps, in_all, in_one = [], [], []
     for _ in range(10):
         pair.revive()
-        outcome = run_burst(pair, pair.primary().rpc, "exist", 2.0, NodeProcess.kill_worker, 0.5)
-        assert all(0 not in failed for failed in outcome.failed), "no false miss"
+        outcome = run_burst(pair, pair.primary().rpc, mode, 2.0, NodeProcess.kill_worker, 0.5)
+        assert outcome.lost == []
+        if mode == "exist":
+            assert all(0 not in failed for failed in outcome.failed), "no false miss"
         gaps.append(outcome.gap_s)
+        in_all.append(sum(len(failed) for failed in outcome.failed))
+        in_one.append(max(len(failed) for failed in outcome.failed))
     print(f"real client, ten kills: median {sorted(gaps)[5] * 1000:.0f} ms, worst {max(gaps) * 1000:.0f} ms")
-    assert max(gaps) <= 0.5
+    print(f"failed calls of all 8 threads {in_all}, at most of one thread {in_one}")
+    assert max(in_all) <= FAILURES_MAX
+    if mode == "exist":
+        assert max(gaps) <= 0.5

@@ -1,0 +1,27 @@
+"""The table of bad days in the docs names tests: they are there, and marked as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+TABLE = TESTS.parents[1] / "docs" / "testing.md"
+
+
+def marks_of(name: str) -> str:
+    """The decorators of a test, as they are written."""
+    for path in TESTS.glob("test_*.py"):
+        found = re.search(rf"((?:^@.*\n(?:^[ )].*\n)*)*)^(?:async )?def {name}\(", path.read_text(), re.MULTILINE)
+        if found:
+            return found[1]
+    raise AssertionError(f"docs/testing.md names {name}, which is not in tests/node")
+
+
+def test_every_bad_day_has_its_test() -> None:
+    section = TABLE.read_text().partition("## Bad days")[2]
+    rows = [line for line in section.splitlines() if "`test_" in line]
+    assert len(rows) >= 20
+    for row in rows:
+        for name in re.findall(r"`(test_\w+)`", row):
+            assert ("chaos" in marks_of(name)) == ("*chaos*" in row), f"{name}: is it part of `make chaos`?"
