@@ -17,6 +17,7 @@ from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.model import CopyJob, Object
 from leasehold.index.records import Record
 from leasehold.index.snapshot import Slice
+from leasehold.index.state import SHARDS
 
 KEYS = [b"key-%d" % number for number in range(30)]
 WRITERS = [b"writer-client--%d" % number for number in range(3)]
@@ -230,17 +231,17 @@ class Cluster:
 
     def slice(self) -> None:
         """A fuzzy snapshot is taken slice by slice while the leader goes on."""
-        if len(self.slices) == 256 or (self.slices and self.slices[0].epoch != self.epoch):
+        if len(self.slices) == SHARDS or (self.slices and self.slices[0].epoch != self.epoch):
             self.slices = []
-        for _ in range(40):
-            if len(self.slices) < 256:
+        for _ in range(160):
+            if len(self.slices) < SHARDS:
                 self.slices.append(self.leader.export_slice(len(self.slices)))
 
     def reload_standby(self) -> None:
         """A new standby, from a snapshot of the leader if there is one, and the log from its lowest slice on."""
         self.deliver(everything=False)
         fresh = self.empty()
-        whole = len(self.slices) == 256 and self.slices[0].epoch == self.epoch
+        whole = len(self.slices) == SHARDS and self.slices[0].epoch == self.epoch
         if whole:
             keyless = self.leader.export_keyless()
             self.commit()  # a snapshot is valid once the number at its end is durable

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.index.kit import KIB, STORAGE, WRITER, T, flush, follow, primary, put, spec, standby
 
 from leasehold.index import Code, Index, PutConfig
+from leasehold.index.state import SHARDS
 
 
 def _evict(index: Index, key: bytes) -> None:
@@ -70,7 +71,7 @@ def test_a_hand_over_leaves_nothing_in_doubt_but_what_is_within_a_grace() -> Non
 
 def _after_a_snapshot(index: Index) -> Index:
     fresh = standby()
-    fresh.load(index.export_keyless(), [index.export_slice(number) for number in range(256)])
+    fresh.load(index.export_keyless(), [index.export_slice(number) for number in range(SHARDS)])
     return fresh
 
 

@@ -54,6 +54,7 @@ from leasehold.ha.snapshots import Snapshots
 from leasehold.ha.watcher import Watcher
 from leasehold.index.index import Index
 from leasehold.journal.batch import READS
+from leasehold.journal.snapshot import VERSION_NEWEST as SNAPSHOT_VERSION_NEWEST
 
 __all__ = ["Identity", "NodeMachine"]
 
@@ -333,6 +334,7 @@ class NodeMachine:
                 mark_n=replica.mark.n,
                 mark_epoch=replica.mark.epoch,
                 reads=READS,
+                reads_snapshots=SNAPSHOT_VERSION_NEWEST,
                 snapshots=self._snapshots.confirmed,
                 pin_n=self._base.pin_n,
                 set_aside=len(replica.set_aside),

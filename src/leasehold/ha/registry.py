@@ -23,6 +23,7 @@ class NodeValue(Struct, frozen=True, omit_defaults=True):
     mark_n: int = 0
     mark_epoch: int = 0
     reads: tuple[int, int] = (1, 1)  # journal versions it can read, oldest and newest
+    reads_snapshots: int = 1  # the newest version of a snapshot that it can read
     snapshots: tuple[SnapshotMark, ...] = ()  # confirmed; withdrawn at start until they have been read back
     pin_n: int = -1  # while it streams a snapshot: nothing above this may leave the journal (-1: no pin)
     set_aside: int = 0

@@ -6,7 +6,7 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import WriteSnapshot
 from leasehold.ha.registry import SnapshotMark
 from leasehold.ha.right import NEVER_MS
-from leasehold.journal.snapshot import SnapshotTaker
+from leasehold.journal.snapshot import VERSION_NEWEST, SnapshotTaker
 
 STEP_MS = 2
 KEPT = 2
@@ -69,8 +69,12 @@ class Snapshots:
             ledger = self._ctx.replica.ledger
             self._seen = (ledger.batches_seen, ledger.bytes_seen)
             self._number += 1
-            self._taker = SnapshotTaker(self._ctx.replica.index, self._ctx.identity.cluster)
+            self._taker = SnapshotTaker(self._ctx.replica.index, self._ctx.identity.cluster, self._version())
             self._next_step_ms = now_ms
+
+    def _version(self) -> int:
+        """The newest one that every live node reads: any of them may be given it."""
+        return min([VERSION_NEWEST, *(node.reads_snapshots for node in self._ctx.view.nodes.values())])
 
     def _pressed(self) -> bool:
         """Whether a quarter of what the journal may hold was written since the last one: the floor must follow."""

@@ -38,7 +38,7 @@ from leasehold.index.records import (
     TaskDone,
     UnmountSegment,
 )
-from leasehold.index.state import Unappliable
+from leasehold.index.state import Unappliable, tables_of
 
 
 def task_id(epoch: int, n: int) -> bytes:
@@ -143,7 +143,7 @@ class Apply(Doubt):
     def _apply_put_start(self, n: int, record: PutStart) -> None:
         tenant, key = record.tenant, record.key
         shards = self.tables.get(tenant)
-        shard = None if shards is None else shards[crc32(key) & 255]
+        shard = None if shards is None else shards[crc32(key) & 1023]
         if shard is None or key in shard or record.group or record.discards or self.slice_n is not None:
             self._apply_put_start_over(n, record)
             return
@@ -270,7 +270,7 @@ class Apply(Doubt):
         if self.slice_n is not None and self._covers(n, key):
             return
         shards = self.tables.get(tenant)
-        entry = None if shards is None else shards[crc32(key) & 255].get(key)
+        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
         if entry is not None:
             self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
         if n > self.durable_n:
@@ -284,7 +284,7 @@ class Apply(Doubt):
         now = record.at_ms + self.offset
         stays = frozenset(record.stays)
         search = compile_pattern(record.pattern).search if record.pattern else None
-        for number in range(record.first_slice, record.last_slice + 1):
+        for number in tables_of(record.first_slice, record.last_slice):
             if self.slice_n is not None and n <= self.slice_n[number]:
                 continue
             for key, entry in list(shards[number].items()):
@@ -373,7 +373,7 @@ class Apply(Doubt):
     # --- what a snapshot already covers ---
 
     def _covers(self, n: int, key: bytes) -> bool:
-        return self.slice_n is not None and n <= self.slice_n[crc32(key) & 255]
+        return self.slice_n is not None and n <= self.slice_n[crc32(key) & 1023]
 
     def _missing(self, n: int, what: str) -> None:
         if self.slice_n is None:

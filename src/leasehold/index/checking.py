@@ -48,7 +48,7 @@ class Checking(Saving):
             holders[place] = entry
 
     def _check_object(self, entry: Object) -> None:
-        ensure(self.tables[entry.tenant][crc32(entry.key) & 255][entry.key] is entry, "found under its name")
+        ensure(self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key] is entry, "found under its name")
         ensure(entry.visible == (entry.draft is None), "readable when finished", entry.key)
         wanted = COMPLETE if entry.visible else PROCESSING
         ensure(all(replica.status == wanted for replica in entry.replicas), "replicas say so too", entry.key)

@@ -130,7 +130,7 @@ class Mounts(State):
         name = (entry.tenant, entry.key)
         if (self.copies and name in self.copies) or (self.pending and name in self.pending):
             return False
-        del self.tables[entry.tenant][crc32(entry.key) & 255][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key]
         self.object_count -= 1
         entry.visible = False
         entry.replicas = ()

@@ -36,7 +36,7 @@ class Puts(Eviction):
             return bad, None, 0
         now = now_ms + self.offset
         shards = self.tables.get(tenant)
-        old = None if shards is None else shards[crc32(key) & 255].get(key)
+        old = None if shards is None else shards[crc32(key) & 1023].get(key)
         if old is not None and self.expiry:
             old = self._still_there(now, tenant, key)
         if old is None:
@@ -77,7 +77,7 @@ class Puts(Eviction):
     ) -> tuple[Code, int]:
         """The bytes are there: readable from here on, once durable."""
         shards, limbo_ms = self.tables.get(tenant), 0
-        entry = None if shards is None else shards[crc32(key) & 255].get(key)
+        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
         if self.pending and (beside := self.pending.get((tenant, key))) is not None:
             limbo_ms = max(0, self.lease_end_of(entry) - now_ms - self.offset) if entry is not None else 0
             entry = beside

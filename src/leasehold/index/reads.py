@@ -24,7 +24,7 @@ class Reads(Apply):
         shards = self.tables.get(tenant)
         if shards is None:
             return None
-        entry = shards[crc32(key) & 255].get(key)
+        entry = shards[crc32(key) & 1023].get(key)
         if entry is None or not entry.visible:
             return None
         now = now_ms + self.offset
@@ -60,7 +60,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = shards[crc32(key) & 255].get(key)
+            entry = shards[crc32(key) & 1023].get(key)
             if entry is None or not entry.visible or (expiry and self.is_over(entry, now)):
                 missed = True
                 append(None)
@@ -91,7 +91,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = shards[crc32(key) & 255].get(key)
+            entry = shards[crc32(key) & 1023].get(key)
             if entry is None or not entry.visible or (expiry and self.is_over(entry, now)):
                 missed = True
                 append(miss)

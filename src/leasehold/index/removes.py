@@ -34,7 +34,7 @@ class Removes(Puts):
             return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
         now = now_ms + self.offset
         shards = self.tables.get(tenant)
-        entry = None if shards is None else shards[crc32(key) & 255].get(key)
+        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
         if entry is not None and self.expiry:
             entry = self._still_there(now, tenant, key)
         if entry is None:
@@ -130,17 +130,17 @@ class RangeRemoval:
         stays: list[int] = []
         looked_at = limbo_ms = 0
         while self.next_slice < SLICES and looked_at < range_step_objects and len(stays) < range_record_stays_max:
-            shard = shards[self.next_slice] if shards is not None else {}
-            looked_at += len(shard)
-            for key, entry in shard.items():
-                if search is not None and not search(key):
-                    continue
-                left_ms = self._may_go(entry, now)
-                if left_ms < 0:
-                    stays.append(entry.put_seq)
-                else:
-                    self.count += not (index.expiry and index.is_over(entry, now))
-                    limbo_ms = max(limbo_ms, left_ms)
+            for shard in shards[self.next_slice :: SLICES] if shards is not None else ():
+                looked_at += len(shard)
+                for key, entry in shard.items():
+                    if search is not None and not search(key):
+                        continue
+                    left_ms = self._may_go(entry, now)
+                    if left_ms < 0:
+                        stays.append(entry.put_seq)
+                    else:
+                        self.count += not (index.expiry and index.is_over(entry, now))
+                        limbo_ms = max(limbo_ms, left_ms)
             self.next_slice += 1
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_slice - 1)

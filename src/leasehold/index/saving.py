@@ -21,7 +21,7 @@ from leasehold.index.snapshot import (
     SavedTask,
     Slice,
 )
-from leasehold.index.state import SLICES
+from leasehold.index.state import SHARDS, SLICES
 
 
 class BadSnapshot(LeaseholdError):
@@ -31,17 +31,22 @@ class BadSnapshot(LeaseholdError):
 class Saving(Copying):
     """Fuzzy snapshots (see the design, "Snapshots and the floor")."""
 
-    def export_slice(self, number: int) -> Slice:
-        """All objects of slice 0..255, as of `last_n`."""
-        objects = [self._save(entry) for shards in self.tables.values() for entry in shards[number].values()]
-        objects += [self._save(entry, True) for entry in self.pending.values() if crc32(entry.key) & 255 == number]
+    def export_slice(self, number: int, slices: int = SHARDS) -> Slice:
+        """All objects of one slice, of `slices` in all (a power of two), as of `last_n`."""
+        objects = [
+            self._save(entry)
+            for shards in self.tables.values()
+            for shard in shards[number::slices]
+            for entry in shard.values()
+        ]
+        objects += [self._save(entry, True) for entry in self.pending.values() if crc32(entry.key) % slices == number]
         copies = [
             SavedCopy(
                 job.tenant, job.key, job.put_seq, job.size, job.client, job.started_n, job.started - self.offset,
                 job.source, job.moves, _save_replicas(job.replicas),
             )
             for job in self.copies.values()
-            if crc32(job.key) & 255 == number
+            if crc32(job.key) % slices == number
         ]  # fmt: skip
         return Slice(number, self.epoch, self.last_n, tuple(objects), tuple(copies))
 
@@ -53,10 +58,11 @@ class Saving(Copying):
             saved_draft = SavedDraft(
                 draft.started - offset, draft.soft_pin, draft.soft_pin_ttl_ms, draft.request, draft.in_place, beside
             )  # fmt: skip
+        soft_pin_end_ms = entry.soft_pin_end - offset
         return SavedObject(
             entry.tenant, entry.key, entry.put_seq, entry.changed_n, entry.size, _save_replicas(entry.replicas),
-            entry.client, entry.lease_end - offset, max(0, entry.soft_pin_end - offset), entry.hard_pin, entry.group,
-            entry.checksum, entry.data_type, saved_draft,
+            entry.client, entry.lease_end - offset, soft_pin_end_ms if soft_pin_end_ms > 0 else 0, entry.hard_pin,
+            entry.group, entry.checksum, entry.data_type, saved_draft,
         )  # fmt: skip
 
     def export_keyless(self) -> Keyless:
@@ -97,7 +103,7 @@ class Saving(Copying):
         """
         ensure(not self.last_n and not self.segments, "only an empty index is loaded")
         self._load_keyless(keyless)
-        numbers = [-1] * SLICES
+        numbers: dict[int, int] = {}
         claims: list[tuple[int, Object | CopyJob, SavedReplica]] = []
         objects: list[tuple[Object, bool]] = []
         for one in slices:
@@ -115,14 +121,15 @@ class Saving(Copying):
                 )  # fmt: skip
                 self.copies[(copy.tenant, copy.key)] = job
                 claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
-        if min(numbers) < 0:
+        if len(numbers) not in (SLICES, SHARDS) or max(numbers) >= len(numbers):
             raise BadSnapshot("a slice is missing")
         self.limbo_to_come = [_load_limbo(self, saved) for saved in keyless.limbo]
         self._load_claims(claims)
         self._load_objects(objects)
-        self.last_n = min(numbers)
+        self.last_n = min(numbers.values())
         self.keyless_n = keyless.n
-        self.slice_n = numbers if self.last_n < keyless.n else None
+        if self.last_n < keyless.n:
+            self.slice_n = [numbers[shard % len(numbers)] for shard in range(SHARDS)]
         if self.slice_n is None:
             self._place_limbo()
 
@@ -179,7 +186,10 @@ class Saving(Copying):
                 self._insert(beside_entry)
 
 
-def _save_replicas(replicas: Iterable[Replica]) -> tuple[SavedReplica, ...]:
+def _save_replicas(replicas: tuple[Replica, ...]) -> tuple[SavedReplica, ...]:
+    if len(replicas) == 1:  # nearly always, and a snapshot has a million of them
+        r = replicas[0]
+        return (SavedReplica(r.id, r.segment.incarnation, r.offset, r.status),)
     return tuple(SavedReplica(r.id, r.segment.incarnation, r.offset, r.status) for r in replicas)
 
 

@@ -10,7 +10,7 @@ outside sees this axis.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from zlib import crc32
 
@@ -33,6 +33,9 @@ from leasehold.index.records import Record
 from leasehold.index.settings import IndexSettings
 from leasehold.index.wheel import Wheel
 
+# Objects are in tables by the hash of their keys, so that no step over one of them takes long: a snapshot is written
+# table by table, and a dict grows in one go. Range records and old snapshots know 256 slices: four tables each.
+SHARDS = 1024  # the hot paths say `& 1023`
 SLICES = 256
 Shards = list[dict[bytes, Object]]
 Name = tuple[bytes, bytes]
@@ -118,13 +121,13 @@ class State:
     def lookup(self, tenant: bytes, key: bytes) -> Object | None:
         """The object in the table under this name, readable or not. Changes nothing."""
         shards = self.tables.get(tenant)
-        return None if shards is None else shards[crc32(key) & 255].get(key)
+        return None if shards is None else shards[crc32(key) & 1023].get(key)
 
     def _insert(self, entry: Object) -> None:
         shards = self.tables.get(entry.tenant)
         if shards is None:
-            shards = self.tables[entry.tenant] = [{} for _ in range(SLICES)]
-        shard = shards[crc32(entry.key) & 255]
+            shards = self.tables[entry.tenant] = [{} for _ in range(SHARDS)]
+        shard = shards[crc32(entry.key) & 1023]
         if entry.key not in shard:
             self.object_count += 1
         shard[entry.key] = entry
@@ -134,7 +137,7 @@ class State:
 
     def _delete(self, entry: Object) -> None:
         """Take an object out of its table (not its space)."""
-        del self.tables[entry.tenant][crc32(entry.key) & 255][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key]
         self.object_count -= 1
         entry.visible = False
         if entry.group:
@@ -306,7 +309,7 @@ class State:
         if self.pending:
             self._forget_beside(entry)
         elif (shards := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
-            shard, key = shards[crc32(entry.key) & 255], entry.key
+            shard, key = shards[crc32(entry.key) & 1023], entry.key
             if shard.get(key) is entry:
                 del shard[key]
                 self.object_count -= 1
@@ -364,6 +367,12 @@ class State:
     def refuse(self, reason: str) -> None:
         """Count bad input by reason."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+def tables_of(first_slice: int, last_slice: int) -> Iterator[int]:
+    """The numbers of the tables that hold the keys of these slices."""
+    for number in range(first_slice, last_slice + 1):
+        yield from range(number, SHARDS, SLICES)
 
 
 def by_end(entry: Limbo) -> tuple[int, int, int, int, Limbo]:

@@ -1,8 +1,9 @@
 """A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
 
-A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, every slice, and the keyless slice last. Each
-slice carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer than
-that key's slice. Without its last frame a file is nothing.
+A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, every slice, and the keyless slice last.
+Version 1 has 256 slices, version 2 has 1,024, so that one is a short step also with a million objects. Each slice
+carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer than that key's
+slice. Without its last frame a file is nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import zstandard
 from msgspec import Struct
 
 from leasehold.base.errors import PeerError
+from leasehold.index import state as index_state
 from leasehold.index.index import Index
 from leasehold.index.snapshot import Keyless, Slice
 from leasehold.journal.chain import Mark
 
-SLICES: Final = 256
+SLICES: Final = {1: index_state.SLICES, 2: index_state.SHARDS}  # by version
+VERSION_NEWEST: Final = 2
 T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
-_VERSION: Final = 1
 _FRAME_BYTES_MAX: Final = 1 << 30
 _encoder = msgspec.msgpack.Encoder()
 _compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
@@ -61,11 +63,14 @@ class Loaded(Struct, frozen=True):
 class SnapshotTaker:
     """Takes one snapshot of an index that goes on changing: call `step` until it returns `last` as true."""
 
-    __slots__ = ("_cluster", "_index", "_next", "end", "low_n", "started")
+    __slots__ = ("_cluster", "_index", "_next", "_slices", "_version", "end", "low_n", "started")
 
-    def __init__(self, index: Index, cluster: str) -> None:
+    def __init__(self, index: Index, cluster: str, version: int = VERSION_NEWEST) -> None:
+        """`version`: one that everybody reads who may be given it."""
         self._index = index
         self._cluster = cluster
+        self._version = version
+        self._slices = SLICES[version]
         self._next = 0
         self.started = Mark(index.epoch, index.last_n)
         self.low_n = index.last_n  # replay begins after this record
@@ -78,15 +83,15 @@ class SnapshotTaker:
     @property
     def sliced(self) -> bool:
         """All slices are taken; only the keyless one is missing."""
-        return self._next == SLICES
+        return self._next == self._slices
 
     def slices(self, count: int) -> bytes:
         """The frames of the next `count` slices (and of the head, before the first)."""
         parts = []
         if self._next == 0:
-            parts.append(_pack(Head(_VERSION, self._cluster, self.started.epoch, self.started.n)))
-        for number in range(self._next, min(SLICES, self._next + count)):
-            parts.append(_pack(self._index.export_slice(number)))
+            parts.append(_pack(Head(self._version, self._cluster, self.started.epoch, self.started.n)))
+        for number in range(self._next, min(self._slices, self._next + count)):
+            parts.append(_pack(self._index.export_slice(number, self._slices)))
             self._next = number + 1
         return b"".join(parts)
 
@@ -100,16 +105,17 @@ class SnapshotTaker:
 def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: None) -> Loaded:
     """Decode a whole file, calling `step` between its parts; `UnreadableSnapshot` says what is wrong with it."""
     frames = list(_frames(raw))
-    if len(frames) != SLICES + 2:
-        raise UnreadableSnapshot(f"a snapshot of {len(frames)} frames is not complete ({SLICES + 2} are)")
     try:
-        head = msgspec.msgpack.decode(frames[0], type=Head)
+        head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
+        wanted = SLICES.get(head.version, 0) + 2
+        if head.version not in SLICES or head.cluster != cluster:
+            raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
+        if len(frames) != wanted:
+            raise UnreadableSnapshot(f"a snapshot of {len(frames)} frames is not complete ({wanted} are)")
         slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in stepping(frames[1:-1], step))
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
         raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
-    if head.version != _VERSION or head.cluster != cluster:
-        raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
     return Loaded(head, slices, keyless)
 
 

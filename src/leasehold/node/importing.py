@@ -13,7 +13,7 @@ from leasehold.ha.keys import Keys, pack
 from leasehold.ha.registry import FloorValue
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.snapshot import SLICES, SnapshotTaker, load_snapshot
+from leasehold.journal.snapshot import SnapshotTaker, load_snapshot
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, prefix_end
 from leasehold.node.snapshots import seal, unseal
 
@@ -31,7 +31,7 @@ def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
     """The index as one file, as of one moment: nothing else runs meanwhile. `beat` is called between slices."""
     taker = SnapshotTaker(index, cluster)
     parts = []
-    for _ in range(SLICES):
+    while not taker.sliced:
         parts.append(taker.slices(1))
         beat()
     parts.append(taker.keyless())

@@ -14,7 +14,7 @@ from leasehold.base.limits import range_step_objects, regex_answer_bytes_max, re
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, compile_pattern
-from leasehold.index.state import SLICES
+from leasehold.index.state import SHARDS
 from leasehold.node.descriptors import DescriptorWriter, message_of, readable
 from leasehold.node.leaving import Leaving, go_on_later, wait_for_owner
 from leasehold.wire import messages as m
@@ -85,7 +85,7 @@ class _Found:
         self._tenant = tenant
         self._search = pattern.search
         self._writer = writer
-        self._slice = 0
+        self._table = 0
         self._short: dict[bytes, list[m.ReplicaDescriptor]] = {}
         self._written = bytearray()
         self._count = 0
@@ -99,17 +99,17 @@ class _Found:
         """Look through some slices of keys; whether there are more."""
         index, looked_at = self._index, 0
         shards = index.tables.get(self._tenant)
-        while shards is not None and self._slice < SLICES and looked_at < range_step_objects:
-            shard = shards[self._slice]
+        while shards is not None and self._table < SHARDS and looked_at < range_step_objects:
+            shard = shards[self._table]
             looked_at += len(shard)
             for key in [key for key in shard if self._search(key)]:
                 entry = index.get(now_ms, self._tenant, key)
                 if entry is not None:
                     self._add(entry)
-            self._slice += 1
+            self._table += 1
             if self.unproven or self.too_many:
                 return False
-        return shards is not None and self._slice < SLICES
+        return shards is not None and self._table < SHARDS
 
     def _add(self, entry: Object) -> None:
         if self._index.unproven and self._index.must_wait(entry):
