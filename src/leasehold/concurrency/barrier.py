@@ -45,7 +45,7 @@ class Barrier:
             while await self._closed():
                 async with watching_deletes(self._session, self._key) as gone:
                     if gone and await self._closed():
-                        await self._session.or_lost(*gone)
+                        await self._session.or_lost(*gone.fired)
 
     async def _closed(self) -> bool:
         return bool((await self._session.settle(lambda: self._session.coord.get(self._key, keys_only=True))).kvs)

@@ -75,7 +75,7 @@ class DoubleBarrier:
                 if await self._open(place):
                     return
                 if changed:
-                    await self._session.or_lost(*changed)
+                    await self._session.or_lost(*changed.fired)
 
     async def _say_ready(self, place: Place) -> None:
         coord = self._session.coord
@@ -92,7 +92,7 @@ class DoubleBarrier:
         async with watching_deletes(self._session, kv.key) as gone:
             there = await self._session.settle(lambda: self._session.coord.get(kv.key))
             if gone and there.kvs and there.kvs[0].create_revision == kv.create_revision:
-                await self._session.or_lost(*gone)
+                await self._session.or_lost(*gone.fired)
 
     async def _last_one_out(self, place: Place) -> None:
         """Take the sign down and leave, in one step: a newcomer never sees the one without the other."""

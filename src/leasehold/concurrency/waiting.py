@@ -47,7 +47,6 @@ WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
-OWN_WATCH_AFTER_S = 0.25
 
 
 class Place(Struct, frozen=True):
@@ -95,6 +94,10 @@ class Line(Struct, frozen=True):
     header: Header
     ahead: tuple[KeyValue, ...]
     all_known: bool
+
+    def holds_until(self, since: int) -> bool:
+        """Whether this reading still holds at `since`: nothing has happened that a watch from there would not tell."""
+        return since <= self.header.revision + 1
 
     def to_watch(self) -> KeyValue:
         """The predecessor; in a long line the farthest one known.
@@ -219,16 +222,19 @@ async def turn(session: Session, place: Place, queue: bytes, line: Line | None =
     line = line or await look(session, place, queue)
     while line.ahead:
         blocker = line.to_watch()
-        async with watching_deletes(session, blocker.key) as gone:
-            there = create_compare(blocker.key, blocker.create_revision)
-            if gone and (await _compare(session, place.stands(), there)).succeeded:
-                await _until_gone(session, place, gone)
+        async with watching_deletes(session, blocker.key, place.key) as watches:
+            if watches and (line.holds_until(watches.since) or await _both_stand(session, place, blocker)):
+                await session.or_lost(*watches.fired)
         if line.all_known:
             confirmed = await _compare(session, place.stands(), *line.gone())
             if confirmed.succeeded:
                 return confirmed.header
         line = await look(session, place, queue)
     return line.header
+
+
+async def _both_stand(session: Session, place: Place, blocker: KeyValue) -> bool:
+    return (await _compare(session, place.stands(), create_compare(blocker.key, blocker.create_revision))).succeeded
 
 
 async def look(session: Session, place: Place, queue: bytes) -> Line:
@@ -244,15 +250,6 @@ async def _compare(session: Session, *compares: Compare) -> TxnResult:
     return await session.settle(lambda: session.coord.txn(compares))
 
 
-async def _until_gone(session: Session, place: Place, gone: list[asyncio.Task[None]]) -> None:
-    """Wait for a deletion. The own key is watched too if it takes longer; soon enough the final compare tells."""
-    if await session.or_lost(*gone, timeout_s=OWN_WATCH_AFTER_S):
-        return
-    async with watching_deletes(session, place.key) as own_gone:
-        if (await _compare(session, place.stands())).succeeded:
-            await session.or_lost(*gone, *own_gone)
-
-
 def own_key_gone(session: Session, place: Place) -> PlaceLost:
     return PlaceLost(
         f"the own key {place.key.decode(errors='replace')} (revision {place.revision}) of session "
@@ -260,43 +257,53 @@ def own_key_gone(session: Session, place: Place) -> PlaceLost:
     )
 
 
-@asynccontextmanager
-async def watching(
-    session: Session, *keys: bytes, filters: Sequence[WatchFilter] = ()
-) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """A task for each of `keys` that is done when it has changed *from now on*, or when one has to look again.
+class Watches(Struct, frozen=True):
+    """Watches that the store has taken: `fired` has a task for each that is done when there is reason to look.
 
-    Gives an empty list, after a pause, when the watches could not be set up.
+    They are complete from revision `since` on. False if they could not be set up.
     """
+
+    fired: tuple[asyncio.Task[None], ...]
+    since: int
+
+    def __bool__(self) -> bool:
+        return bool(self.fired)
+
+
+@asynccontextmanager
+async def watching(session: Session, *keys: bytes, filters: Sequence[WatchFilter] = ()) -> AsyncIterator[Watches]:
+    """Watch `keys` for changes *from now on*; when that cannot be set up, after a pause, it says so."""
     streams = [session.coord.watch(key, filters=filters) for key in keys]
-    tasks: list[asyncio.Task[None]] = []
+    watches = Watches((), 0)
     try:
-        if await set_up(session, *streams):
-            tasks = [asyncio.create_task(_changed(stream)) for stream in streams]
-        yield tasks
+        if since := await set_up(session, *streams):
+            watches = Watches(tuple([asyncio.create_task(_changed(stream)) for stream in streams]), since)
+        yield watches
     finally:
-        for task in tasks:
+        for task in watches.fired:
             task.cancel()
         for stream in streams:
             await stream.close()
 
 
-async def set_up(session: Session, *streams: WatchStream) -> bool:
-    """Wait until the store has taken the watches, or until the session is lost; False, after a pause, if it cannot."""
+async def set_up(session: Session, *streams: WatchStream) -> int:
+    """Wait until the store has taken the watches, or until the session is lost.
+
+    The revision from which they are all complete; 0, after a pause, if they cannot be set up.
+    """
     all_ready = asyncio.gather(*(stream.ready() for stream in streams))
     all_ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # also if nobody asks any more
     try:
         await session.or_lost(all_ready)
-        all_ready.result()
+        return max(all_ready.result())
     except WATCH_BROKEN:
         await asyncio.sleep(WATCH_RETRY_S)
-        return False
+        return 0
     finally:
         all_ready.cancel()
-    return True
 
 
-def watching_deletes(session: Session, *keys: bytes) -> AbstractAsyncContextManager[list[asyncio.Task[None]]]:
+def watching_deletes(session: Session, *keys: bytes) -> AbstractAsyncContextManager[Watches]:
     """As `watching`, for deletions only."""
     return watching(session, *keys, filters=[WatchFilter.NO_PUT])
 
