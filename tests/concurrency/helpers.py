@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
+from leasehold.concurrency import DoubleBarrier, Election, Mutex, RWLock, Semaphore, Session
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import prefix_end
+from leasehold.testing.waiting import until
 
 T = TypeVar("T")
+Take = Callable[[Session, str], Coroutine[Any, Any, object]]
 
 
-async def until(condition: Callable[[], Awaitable[bool]] | Callable[[], bool], *, timeout_s: float = 10) -> None:
-    """Wait until `condition` holds."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            holds = condition()
-            if holds if isinstance(holds, bool) else await holds:
-                return
-            await asyncio.sleep(0.01)
+async def lock(session: Session, name: str) -> object:
+    return await Mutex(session, name).lock()
+
+
+async def campaign(session: Session, name: str) -> object:
+    return await Election(session, name).campaign("value")
+
+
+async def read_lock(session: Session, name: str) -> object:
+    return await RWLock(session, name).rlock()
+
+
+async def write_lock(session: Session, name: str) -> object:
+    return await RWLock(session, name).lock()
+
+
+async def acquire(session: Session, name: str) -> object:
+    return await Semaphore(session, name, 1).acquire()
+
+
+async def enter(session: Session, name: str) -> object:
+    await DoubleBarrier(session, name, 2).enter()
+    return None
 
 
 async def keys_under(coord: Coord, name: str) -> list[bytes]:

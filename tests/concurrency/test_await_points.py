@@ -10,56 +10,27 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.concurrency.helpers import keys_under, until, waiters
+from tests.concurrency.helpers import Take, acquire, campaign, enter, keys_under, lock, read_lock, waiters, write_lock
 
 from leasehold.concurrency import (
-    DoubleBarrier,
     Election,
     Held,
     Mutex,
     PriorityQueue,
     Queue,
-    RWLock,
-    Semaphore,
     Session,
     WaitTimeout,
 )
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import DeleteRange, prefix_end
 from leasehold.testing.faulty import CancelledAt, Fault, FaultyCoord
-
-Acquire = Callable[[Session, str], Coroutine[Any, Any, object]]
+from leasehold.testing.waiting import until
 
 POINTS_MAX = 200
 
 
-async def lock(session: Session, name: str) -> object:
-    return await Mutex(session, name).lock()
-
-
 async def try_lock(session: Session, name: str) -> object:
     return await Mutex(session, name).try_lock()
-
-
-async def campaign(session: Session, name: str) -> object:
-    return await Election(session, name).campaign("value")
-
-
-async def read_lock(session: Session, name: str) -> object:
-    return await RWLock(session, name).rlock()
-
-
-async def write_lock(session: Session, name: str) -> object:
-    return await RWLock(session, name).lock()
-
-
-async def acquire(session: Session, name: str) -> object:
-    return await Semaphore(session, name, 1).acquire()
-
-
-async def enter(session: Session, name: str) -> object:
-    await DoubleBarrier(session, name, 2).enter()
-    return None
 
 
 async def with_body(session: Session, name: str) -> object:
@@ -69,7 +40,7 @@ async def with_body(session: Session, name: str) -> object:
     return None
 
 
-ACQUIRES: list[Acquire] = [lock, campaign, read_lock, write_lock, acquire, enter]
+ACQUIRES: list[Take] = [lock, campaign, read_lock, write_lock, acquire, enter]
 
 
 async def cancel_at_every_point(coord: Coord, attempt: Callable[[], Coroutine[Any, Any, object]], name: str) -> int:
@@ -93,7 +64,7 @@ async def _awaiting(awaitable: Awaitable[object]) -> object:
 
 
 @pytest.mark.parametrize("take", [*ACQUIRES[:-1], try_lock, with_body], ids=lambda take: take.__name__)
-async def test_cancellation_at_every_await_point_of_a_free_lock(memory_coord: Coord, take: Acquire, name: str) -> None:
+async def test_cancellation_at_every_await_point_of_a_free_lock(memory_coord: Coord, take: Take, name: str) -> None:
     async with Session.open(memory_coord) as session:
 
         async def attempt() -> None:
@@ -105,7 +76,7 @@ async def test_cancellation_at_every_await_point_of_a_free_lock(memory_coord: Co
 
 
 @pytest.mark.parametrize("take", ACQUIRES, ids=lambda take: take.__name__)
-async def test_cancellation_at_every_await_point_of_a_wait(memory_coord: Coord, take: Acquire, name: str) -> None:
+async def test_cancellation_at_every_await_point_of_a_wait(memory_coord: Coord, take: Take, name: str) -> None:
     """Somebody else holds; the waiter is cancelled wherever it can be. The holder's key is the only one afterwards."""
     async with Session.open(memory_coord) as holder, Session.open(memory_coord) as session:
         if take is not enter:
@@ -129,7 +100,7 @@ async def test_cancellation_at_every_await_point_of_a_wait(memory_coord: Coord, 
 
 
 @pytest.mark.parametrize("take", ACQUIRES[:-1], ids=lambda take: take.__name__)
-async def test_cancellation_at_any_moment(coord: Coord, take: Acquire, name: str) -> None:
+async def test_cancellation_at_any_moment(coord: Coord, take: Take, name: str) -> None:
     """By the clock: requests are under way, or just answered, when the cancellation comes."""
     async with Session.open(coord) as holder, Session.open(coord) as session:
         await (write_lock if take is read_lock else take)(holder, name)
@@ -200,7 +171,7 @@ async def test_a_lost_answer_at_every_step_of_an_election(memory_coord: Coord, n
 
 
 @pytest.mark.parametrize("take", [read_lock, write_lock, acquire, lock], ids=lambda take: take.__name__)
-async def test_a_lost_answer_to_queueing_up_makes_one_key(memory_coord: Coord, name: str, take: Acquire) -> None:
+async def test_a_lost_answer_to_queueing_up_makes_one_key(memory_coord: Coord, name: str, take: Take) -> None:
     faulty = FaultyCoord(memory_coord, lambda call: Fault.LOSE_ANSWER if call.number == 2 else None)
     async with Session.open(faulty) as session:
         held = await take(session, name)
@@ -210,7 +181,7 @@ async def test_a_lost_answer_to_queueing_up_makes_one_key(memory_coord: Coord, n
 
 @pytest.mark.parametrize("take", [read_lock, acquire, lock, campaign], ids=lambda take: take.__name__)
 async def test_a_request_that_arrives_after_the_release_leaves_no_key(
-    memory_coord: Coord, name: str, take: Acquire
+    memory_coord: Coord, name: str, take: Take
 ) -> None:
     """A frozen member wakes up with the first request, long after the second one has had its way."""
     faulty = FaultyCoord(memory_coord, lambda call: Fault.ARRIVE_LATE if call.number == 2 else None)

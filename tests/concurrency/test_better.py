@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, waiters
+from tests.concurrency.helpers import (
+    Take,
+    acquire,
+    campaign,
+    enter,
+    keys_under,
+    lock,
+    read_lock,
+    still_waiting,
+    waiters,
+    write_lock,
+)
 
 from leasehold.concurrency import (
     Barrier,
-    DoubleBarrier,
     Election,
     Held,
     Leader,
     Locked,
     Mutex,
-    RWLock,
-    Semaphore,
     Session,
     SessionLost,
 )
 from leasehold.coord.api import Coord
 
-Wait = Callable[[Session, str], Coroutine[Any, Any, object]]
-
-
-async def lock(session: Session, name: str) -> object:
-    return await Mutex(session, name).lock()
-
-
-async def campaign(session: Session, name: str) -> object:
-    return await Election(session, name).campaign("value")
-
-
-async def read_lock(session: Session, name: str) -> object:
-    return await RWLock(session, name).rlock()
-
-
-async def write_lock(session: Session, name: str) -> object:
-    return await RWLock(session, name).lock()
-
-
-async def acquire(session: Session, name: str) -> object:
-    return await Semaphore(session, name, 1).acquire()
-
-
-async def enter(session: Session, name: str) -> object:
-    await DoubleBarrier(session, name, 2).enter()
-    return None
-
-
-WAITS: list[tuple[Wait, Wait | None]] = [
+WAITS: list[tuple[Take, Take | None]] = [
     (lock, lock),
     (campaign, campaign),
     (read_lock, write_lock),
@@ -81,7 +59,7 @@ async def test_no_phantom_leader(coord: Coord, name: str) -> None:
 
 @waits
 async def test_a_waiter_ends_at_once_when_its_session_closes(
-    coord: Coord, name: str, take: Wait, hold: Wait | None
+    coord: Coord, name: str, take: Take, hold: Take | None
 ) -> None:
     """2, and 10: `close()` during a wait."""
     async with Session.open(coord) as holder:
@@ -98,7 +76,7 @@ async def test_a_waiter_ends_at_once_when_its_session_closes(
 
 @waits
 async def test_a_waiter_ends_at_once_when_its_own_key_is_deleted(
-    coord: Coord, name: str, take: Wait, hold: Wait | None
+    coord: Coord, name: str, take: Take, hold: Take | None
 ) -> None:
     """2: somebody deletes the key of a waiter; the session itself lives on."""
     async with Session.open(coord) as holder, Session.open(coord) as session:
@@ -127,7 +105,7 @@ async def test_a_waiter_at_a_barrier_ends_with_its_session(coord: Coord, name: s
 
 
 @waits
-async def test_compaction_during_a_wait(coord: Coord, name: str, take: Wait, hold: Wait | None) -> None:
+async def test_compaction_during_a_wait(coord: Coord, name: str, take: Take, hold: Take | None) -> None:
     """6: what the waiter would still have to read is compacted away; it goes on."""
     holder = await Session.open(coord)
     async with Session.open(coord) as session:

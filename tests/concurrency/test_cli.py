@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.concurrency.helpers import keys_under, until, waiters
+from tests.concurrency.helpers import keys_under, waiters
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
+from leasehold.testing.waiting import until
 
 pytestmark = pytest.mark.parametrize("url", ["served", "etcd"], indirect=True)
 

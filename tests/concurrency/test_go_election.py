@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, until, waiters
+from tests.concurrency.helpers import keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Election, Leader, NoLeader, NotLeader, Session
 from leasehold.coord.api import Coord
+from leasehold.testing.waiting import until
 
 
 async def next_leader(observed: list[Leader], known: int) -> Leader:

@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-from tests.concurrency.helpers import until
 
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.concurrency import Session, SessionLost, SessionState
@@ -15,6 +14,7 @@ from leasehold.coord.connect import connect
 from leasehold.coord.errors import ClientClosed
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 GONE = 0x7FFFFFFF_00000001
 

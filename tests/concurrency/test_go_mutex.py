@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, until, waiters
+from tests.concurrency.helpers import keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Locked, LockReleased, Mutex, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 
 async def test_example_mutex_lock(coord: Coord, name: str) -> None:

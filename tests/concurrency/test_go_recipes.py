@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, until, waiters
+from tests.concurrency.helpers import keys_under, still_waiting, waiters
 
 from leasehold.concurrency import (
     Barrier,
@@ -23,6 +23,7 @@ from leasehold.concurrency import (
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 # --- the lock for readers and writers ---
 

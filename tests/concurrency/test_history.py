@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from tests.concurrency.cut import CutProxy
-from tests.concurrency.helpers import until
 from tests.concurrency.register_client import LEASE_TTL_S
 
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import prefix_end
 from leasehold.testing.checkers import Operation, check_register
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 CLIENTS = 8
 RUN_S = 9.0

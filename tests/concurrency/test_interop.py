@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.concurrency.helpers import until
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import EventType, prefix_end
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 GO_SOURCE = Path(__file__).parent / "go"
 GO_BINARY = Path(__file__).parents[2] / ".cache" / "go-contender"

@@ -6,12 +6,13 @@ import asyncio
 import random
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, until, waiters
+from tests.concurrency.helpers import keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Election, Locked, LockReleased, Mutex, NoLeader, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 
 async def test_new_session(coord: Coord) -> None:

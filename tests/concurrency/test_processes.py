@@ -9,12 +9,13 @@ import sys
 import time
 
 import pytest
-from tests.concurrency.helpers import keys_under, until, waiters
+from tests.concurrency.helpers import keys_under, waiters
 
 from leasehold.concurrency import Mutex, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 on_servers = pytest.mark.parametrize("url", ["served", "etcd"], indirect=True)
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
 from zlib import crc32
 
 import pytest
@@ -16,15 +15,9 @@ from leasehold.base.errors import LeaseholdError
 from leasehold.pool import BytesDamaged, LeaseExpired, Pool, SyncPool, TransferFailed
 from leasehold.pool.host import Host
 from leasehold.pool.transfer import Transfer
+from leasehold.testing.waiting import until
 from leasehold.wire.errors import MasterError
 from leasehold.wire.messages import BufferDescriptor, MemoryReplica
-
-
-async def eventually(done: Callable[[], Awaitable[bool]]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not await done():
-        assert time.monotonic() < deadline_s, "it never happened"
-        await asyncio.sleep(0.05)
 
 
 async def ready(pool: Pool, replicas: int = 1) -> None:
@@ -40,7 +33,7 @@ async def ready(pool: Pool, replicas: int = 1) -> None:
         await pool.remove(key, force=True)
         return len(found.replicas) == replicas
 
-    await eventually(enough)
+    await until(enough, f"the pool has {replicas} hosts", 30)
 
 
 async def test_bytes_come_back(stage: Stage) -> None:
@@ -142,7 +135,7 @@ async def test_a_restarted_host_supersedes_its_earlier_life(stage: Stage) -> Non
             except BytesDamaged:
                 return False
 
-        await eventually(gone)
+        await until(gone, "the object is gone", 30)
         await pool.put("k", b"of the second life")
         assert await pool.get("k") == b"of the second life"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,13 +24,6 @@ async def opened(path: Path, settings: StoreSettings | None = None) -> AsyncIter
         yield client
     finally:
         await client.close()
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait for what other tasks bring about."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  # there is no event to wait for: the condition is on plain data
-            await asyncio.sleep(0.005)
 
 
 def crash(engine: Engine) -> None:

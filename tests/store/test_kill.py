@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.store.support import until
 
 import leasehold
 from leasehold.base.errors import Unavailable, UnknownOutcome
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Event, prefix_end
 from leasehold.testing.store import StoreProcess
+from leasehold.testing.waiting import until
 
 WRITERS = 8
 
@@ -47,7 +47,7 @@ class Load:
 
     async def until_acknowledged(self, more: int) -> None:
         goal = len(self.acknowledged) + more
-        await until(lambda: len(self.acknowledged) >= goal)
+        await until(lambda: len(self.acknowledged) >= goal, timeout_s=60)
 
 
 async def kill_under_load(store: StoreProcess, times: int) -> Load:
@@ -76,7 +76,7 @@ async def check(client: Coord, load: Load) -> None:
     lost = {key: revision for key, revision in load.acknowledged.items() if there.get(key) != revision}
     assert not lost, f"acknowledged and lost: {lost}"
     # A cancelled writer's last put may be there as well, without anybody having been told.
-    await until(lambda: len(load.told) >= len(there))
+    await until(lambda: len(load.told) >= len(there), timeout_s=60)
     told = [(event.kv.key, event.kv.mod_revision) for event in load.told]
     assert sorted(told) == sorted(there.items())
     revisions = [revision for _, revision in told]

@@ -11,7 +11,10 @@ from leasehold.testing.process import ServerFailed
 
 
 async def until(
-    condition: Callable[[], bool | Awaitable[bool]], what: str, timeout_s: float = 10.0, poll_s: float = 0.01
+    condition: Callable[[], bool | Awaitable[bool]],
+    what: str = "the condition that is waited for",
+    timeout_s: float = 10.0,
+    poll_s: float = 0.01,
 ) -> None:
     """Wait until `condition()` holds (it may be async); `what` says in the error what did not happen."""
     clock = BootClock()
