@@ -69,7 +69,8 @@ class Session:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._changed = asyncio.Event()
+        self._suspected = False
+        self._timer: asyncio.TimerHandle | None = None
         self._on_lost: dict[int, Callable[[SessionLost], None]] = {}
         self._subscription = 0
         self._unfinished: set[asyncio.Task[Any]] = set()
@@ -210,7 +211,7 @@ class Session:
             else:
                 self._tenure.renewed(self.coord.now_ms(), self._keep.deadline_ms)
         with suppress(RuntimeError):  # the loop is closed: nobody is left who waits
-            self._loop.call_soon_threadsafe(self._changed.set)
+            self._loop.call_soon_threadsafe(self._assess)
 
     def _end(self, reason: str) -> None:
         with self._guard:
@@ -223,20 +224,28 @@ class Session:
         callbacks, self._on_lost = self._on_lost, {}
         for callback in callbacks.values():
             callback(self.loss())
-        self._changed.set()
+
+    def _assess(self) -> None:
+        """Look at the state now, and again when it could change by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        state = self.state
+        if state is SessionState.LOST:
+            self._announce()
+            return
+        if state is SessionState.SUSPENDED and not self._suspected:
+            log.warning("Renewals of the session are not answered.", lease=f"{self.lease_id:x}")
+        self._suspected = state is SessionState.SUSPENDED
+        now_ms = self.coord.now_ms()
+        sleep_s = (self._tenure.next_change_ms(now_ms) - now_ms) / 1000
+        self._timer = self._loop.call_later(min(max(sleep_s, 0.001), ASSESS_INTERVAL_S_MAX), self._assess)
 
     async def _watch_over(self) -> None:
+        self._assess()
         try:
-            while (state := self.state) is not SessionState.LOST:
-                self._changed.clear()
-                now_ms = self.coord.now_ms()
-                sleep_s = (self._tenure.next_change_ms(now_ms) - now_ms) / 1000
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), min(max(sleep_s, 0.001), ASSESS_INTERVAL_S_MAX))
-                if state is SessionState.HEALTHY and self.state is SessionState.SUSPENDED:
-                    log.warning("Renewals of the session are not answered.", lease=f"{self.lease_id:x}")
+            await asyncio.shield(self._lost)
             self._keep.close()
-            self._announce()
         except asyncio.CancelledError:
             # The loop is being shut down and nobody closed the session: free what it holds, if that is quick.
             if self._revoke_on_exit and not self._lost.done():
