@@ -80,22 +80,32 @@ def kvs(*revisions: int) -> tuple[KeyValue, ...]:
     return tuple(KeyValue(b"k%d" % revision, create_revision=revision) for revision in revisions)
 
 
-def test_a_short_line_is_known_whole_and_its_last_one_is_watched() -> None:
+def test_a_short_line_is_known_whole() -> None:
     line = line_before(50, Header(60), kvs(50, 40, 30))
     assert [kv.create_revision for kv in line.ahead] == [40, 30]
     assert line.all_known
-    assert line.to_watch().create_revision == 40
+    assert not line.is_long
     assert {(c.key, c.result, c.operand) for c in line.gone()} == {
         (b"k40", CompareResult.NOT_EQUAL, 40),
         (b"k30", CompareResult.NOT_EQUAL, 30),
     }
 
 
-def test_in_a_long_line_somebody_far_ahead_is_watched() -> None:
+def test_in_a_long_line_a_predecessor_that_holds_tells_that_nobody_else_is_ahead() -> None:
     line = line_before(1000, Header(1000), kvs(*range(1000, 1000 - WINDOW - 2, -1)))
     assert not line.all_known
     assert len(line.ahead) == WINDOW
-    assert line.to_watch().create_revision == 1000 - WINDOW
+    assert line.is_long
+    near = line.behind_holder()
+    assert near.all_known
+    assert [kv.create_revision for kv in near.ahead] == [999]
+
+
+def test_a_reading_holds_while_a_watch_tells_all_that_came_after_it() -> None:
+    line = line_before(50, Header(60), kvs(50, 40))
+    assert line.holds_until(61)
+    assert line.holds_until(55), "a member that lags tells more, not less"
+    assert not line.holds_until(62), "somebody may have left at 61"
 
 
 def test_a_semaphore_counts_down() -> None:

@@ -18,6 +18,7 @@ from leasehold.concurrency.waiting import (
     leave,
     leaving_on_failure,
     look,
+    mark_held,
     time_limit,
     turn,
 )
@@ -38,6 +39,7 @@ class Mutex:
         self._held: Held | None = None
         self._owner: object = None
         self._line: asyncio.Future[None] | None = None
+        self._marking: asyncio.Task[None] | None = None
         self._holdings: list[Holding] = []
 
     @property
@@ -151,10 +153,14 @@ class Mutex:
 
     async def _enter(self) -> Entered:
         # Go reads the head of the queue here; a new key reads the end of it, which tells at once whom to wait for.
-        return await enter(self._session, self._key, queue=self._prefix)
+        return await enter(self._session, self._key, queue=self._prefix, marked=True)
 
     async def _leave(self, held: Held) -> None:
         """The next task of this session goes on only when the store has answered."""
+        if self._marking is not None:
+            # Overtaken by its own unlock the mark would say nothing, and the next holder had to read the whole line.
+            await asyncio.wait({self._marking})
+            self._marking = None
         try:
             await leave(self._session, held.place)
         except asyncio.CancelledError:
@@ -174,5 +180,7 @@ class Mutex:
         header = entered.header
         if entered.line is None or entered.line.ahead:
             async with leaving_on_failure(self._session, entered.place):
-                header = await turn(self._session, entered.place, self._prefix, entered.line)
+                header = await turn(self._session, entered.place, self._prefix, entered.line, marked=True)
+            if entered.line is not None and entered.line.is_long:
+                self._marking = self._session.spawn(mark_held(self._session, entered.place))
         return Held(self._session, entered.place, header)

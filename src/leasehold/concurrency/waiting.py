@@ -29,6 +29,7 @@ from leasehold.mvcc.model import (
     CompareResult,
     CompareTarget,
     DeleteRange,
+    EventType,
     Header,
     KeyValue,
     Op,
@@ -47,6 +48,8 @@ WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
+# The value of a mutex's key once its owner holds it, where those behind may not know all names. Go's have none.
+HELD = b"held"
 
 
 class Place(Struct, frozen=True):
@@ -69,7 +72,7 @@ def first_created(prefix: bytes) -> Range:
     return Range(prefix, prefix_end(prefix), limit=1, sort_order=SortOrder.ASCEND, sort_target=SortTarget.CREATE)
 
 
-def last_created(prefix: bytes, limit: int, *, before: int = 0) -> Range:
+def last_created(prefix: bytes, limit: int, *, before: int = 0, values: bool = False) -> Range:
     """The end of a queue, the newest first; or the end of the part that was created before revision `before`."""
     return Range(
         prefix,
@@ -77,7 +80,7 @@ def last_created(prefix: bytes, limit: int, *, before: int = 0) -> Range:
         limit=limit,
         sort_order=SortOrder.DESCEND,
         sort_target=SortTarget.CREATE,
-        keys_only=True,
+        keys_only=not values,
         max_create_revision=max(before - 1, 0),
     )
 
@@ -95,17 +98,18 @@ class Line(Struct, frozen=True):
     ahead: tuple[KeyValue, ...]
     all_known: bool
 
+    @property
+    def is_long(self) -> bool:
+        """Whether whoever comes next may not know all that are ahead."""
+        return len(self.ahead) >= WINDOW
+
     def holds_until(self, since: int) -> bool:
         """Whether this reading still holds at `since`: nothing has happened that a watch from there would not tell."""
         return since <= self.header.revision + 1
 
-    def to_watch(self) -> KeyValue:
-        """The predecessor; in a long line the farthest one known.
-
-        When that is gone the turn is still WINDOW places away, and there is time to read who all are ahead before it
-        matters: reading that costs etcd as much as the line is long, so it must not stand between two holders.
-        """
-        return self.ahead[0] if self.all_known else self.ahead[-1]
+    def behind_holder(self) -> Line:
+        """The same line, when the predecessor holds what is waited for: then nobody is ahead of it."""
+        return Line(self.header, self.ahead[:1], all_known=True)
 
     def gone(self) -> list[Compare]:
         """Hold when all of them have left; one that has queued up anew, behind, does not count."""
@@ -131,15 +135,17 @@ class Entered(Struct, frozen=True):
         return self.existing is None or self.existing.lease == session.lease_id
 
 
-async def enter(session: Session, key: bytes, value: bytes = b"", *, queue: bytes = b"") -> Entered:
+async def enter(
+    session: Session, key: bytes, value: bytes = b"", *, queue: bytes = b"", marked: bool = False
+) -> Entered:
     """Queue up: create `key` under the session's lease unless it stands already. Leaves nothing behind if it fails.
 
-    A new key reads who is ahead of it in `queue`, in the same transaction.
+    A new key reads who is ahead of it in `queue`, in the same transaction, with the values if they are `marked`.
 
     The request is never interrupted: a caller that is cancelled waits (not for ever) until its outcome is known and
     the key is gone again. Interrupting it would leave the question whether the key comes into being later.
     """
-    entering = session.spawn(_enter(session, key, value, queue))
+    entering = session.spawn(_enter(session, key, value, queue, marked))
     try:
         return await asyncio.shield(entering)
     except asyncio.CancelledError:
@@ -147,10 +153,10 @@ async def enter(session: Session, key: bytes, value: bytes = b"", *, queue: byte
         raise
 
 
-async def _enter(session: Session, key: bytes, value: bytes, queue: bytes) -> Entered:
+async def _enter(session: Session, key: bytes, value: bytes, queue: bytes, marked: bool) -> Entered:
     then: list[Op] = [Put(key, value, lease=session.lease_id)]
     if queue:
-        then.append(last_created(queue, WINDOW + 2))  # the new key itself, and one more than a window
+        then.append(last_created(queue, WINDOW + 2, values=marked))  # the new key itself, and one more than a window
     doubts = session.doubts
     async with doubts.alone(key):
         result = await session.settle(
@@ -214,32 +220,47 @@ async def time_limit(timeout_s: float | None, what: str) -> AsyncIterator[None]:
         raise WaitTimeout(f"{what}: not within {timeout_s} s; nothing was left behind") from None
 
 
-async def turn(session: Session, place: Place, queue: bytes, line: Line | None = None) -> Header:
+async def turn(
+    session: Session, place: Place, queue: bytes, line: Line | None = None, *, marked: bool = False
+) -> Header:
     """Wait until nobody in `queue` is ahead while the own key stands; the header of the answer that showed it.
 
-    `line` is who is ahead, if that is known already. One key is watched at a time (no herd).
+    `line` is who is ahead, if that is known already. Only the predecessor and the own key are watched (no herd).
+    `marked` says that a value of `HELD` means in this queue what it says.
     """
-    line = line or await look(session, place, queue)
+    line = line or await look(session, place, queue, marked=marked)
     while line.ahead:
-        blocker = line.to_watch()
-        async with watching_deletes(session, blocker.key, place.key) as watches:
-            if watches and (line.holds_until(watches.since) or await _both_stand(session, place, blocker)):
+        predecessor = line.ahead[0]
+        if marked and predecessor.value == HELD:
+            line = line.behind_holder()
+        async with watching_deletes(session, place.key, predecessor.key, puts_too=not line.all_known) as watches:
+            if watches and (line.holds_until(watches.since) or await _unchanged(session, place, predecessor)):
+                _own, gone = watches.fired
                 await session.or_lost(*watches.fired)
+                if marked and gone.done() and gone.result() == HELD:
+                    line = line.behind_holder()
         if line.all_known:
             confirmed = await _compare(session, place.stands(), *line.gone())
             if confirmed.succeeded:
                 return confirmed.header
-        line = await look(session, place, queue)
+        line = await look(session, place, queue, marked=marked)
     return line.header
 
 
-async def _both_stand(session: Session, place: Place, blocker: KeyValue) -> bool:
-    return (await _compare(session, place.stands(), create_compare(blocker.key, blocker.create_revision))).succeeded
+async def _unchanged(session: Session, place: Place, predecessor: KeyValue) -> bool:
+    same = Compare(predecessor.key, CompareTarget.MOD, CompareResult.EQUAL, predecessor.mod_revision)
+    return (await _compare(session, place.stands(), same)).succeeded
 
 
-async def look(session: Session, place: Place, queue: bytes) -> Line:
+async def mark_held(session: Session, place: Place) -> None:
+    """Tell those behind that nobody is ahead of this place any more: they need not read the line to know it."""
+    put = Put(place.key, HELD, lease=session.lease_id)
+    await session.settle(lambda: session.coord.txn([place.stands()], [put]))
+
+
+async def look(session: Session, place: Place, queue: bytes, *, marked: bool = False) -> Line:
     """Who is ahead, if the own key still stands: both at one revision."""
-    newest = last_created(queue, WINDOW + 1, before=place.revision)
+    newest = last_created(queue, WINDOW + 1, before=place.revision, values=marked)
     result = await session.settle(lambda: session.coord.txn([place.stands()], [newest]))
     if not result.succeeded:
         raise own_key_gone(session, place)
@@ -260,10 +281,11 @@ def own_key_gone(session: Session, place: Place) -> PlaceLost:
 class Watches(Struct, frozen=True):
     """Watches that the store has taken: `fired` has a task for each that is done when there is reason to look.
 
-    They are complete from revision `since` on. False if they could not be set up.
+    Its result is the value that was put last before that. They are complete from revision `since` on. False if they
+    could not be set up.
     """
 
-    fired: tuple[asyncio.Task[None], ...]
+    fired: tuple[asyncio.Task[bytes], ...]
     since: int
 
     def __bool__(self) -> bool:
@@ -271,13 +293,15 @@ class Watches(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def watching(session: Session, *keys: bytes, filters: Sequence[WatchFilter] = ()) -> AsyncIterator[Watches]:
+async def watching(
+    session: Session, *keys: bytes, filters: Sequence[WatchFilter] = (), until_deleted: bool = False
+) -> AsyncIterator[Watches]:
     """Watch `keys` for changes *from now on*; when that cannot be set up, after a pause, it says so."""
     streams = [session.coord.watch(key, filters=filters) for key in keys]
     watches = Watches((), 0)
     try:
         if since := await set_up(session, *streams):
-            watches = Watches(tuple([asyncio.create_task(_changed(stream)) for stream in streams]), since)
+            watches = Watches(tuple([asyncio.create_task(_follow(stream, until_deleted)) for stream in streams]), since)
         yield watches
     finally:
         for task in watches.fired:
@@ -303,13 +327,17 @@ async def set_up(session: Session, *streams: WatchStream) -> int:
         all_ready.cancel()
 
 
-def watching_deletes(session: Session, *keys: bytes) -> AbstractAsyncContextManager[Watches]:
-    """As `watching`, for deletions only."""
-    return watching(session, *keys, filters=[WatchFilter.NO_PUT])
+def watching_deletes(session: Session, *keys: bytes, puts_too: bool = False) -> AbstractAsyncContextManager[Watches]:
+    """As `watching`, for deletions only; with `puts_too`, values put before the deletion are taken note of."""
+    return watching(session, *keys, filters=() if puts_too else [WatchFilter.NO_PUT], until_deleted=True)
 
 
-async def _changed(stream: WatchStream) -> None:
+async def _follow(stream: WatchStream, until_deleted: bool) -> bytes:
+    value = b""
     with suppress(*WATCH_BROKEN):
         async for batch in stream:
-            if batch.events:
-                return
+            for event in batch.events:
+                if event.type is EventType.DELETE or not until_deleted:
+                    return value
+                value = event.kv.value
+    return value

@@ -1,0 +1,130 @@
+"""Standing in line: nobody passes, nobody reads the whole line between two holders, and a lost place is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.concurrency.helpers import still_waiting, waiters
+
+from leasehold.concurrency import Election, Mutex, Session, SessionLost
+from leasehold.concurrency.waiting import HELD, WINDOW
+from leasehold.coord.api import Coord
+from leasehold.mvcc.model import Put, Range, SortTarget, Txn, TxnResult
+from leasehold.testing.waiting import until
+
+
+class Line:
+    """A holder, and tasks that wait in line for the same lock in the order of their numbers."""
+
+    def __init__(self, coord: Coord, name: str, count: int, stack: AsyncExitStack) -> None:
+        self.coord, self.name, self.count = coord, name, count
+        self.order: list[int] = []
+        self.waiting: list[asyncio.Task[None]] = []
+        self._stack = stack
+        self._inside = 0
+
+    async def form(self) -> Mutex:
+        holder = Mutex(await self._stack.enter_async_context(Session.open(self.coord)), self.name)
+        await holder.lock()
+        for number in range(self.count):
+            session = await self._stack.enter_async_context(Session.open(self.coord))
+            self.waiting.append(asyncio.create_task(self._wait(number, session)))
+            await waiters(self.coord, self.name, number + 2)
+        return holder
+
+    async def _wait(self, number: int, session: Session) -> None:
+        async with Mutex(session, self.name):
+            self._inside += 1
+            assert self._inside == 1
+            self.order.append(number)
+            await asyncio.sleep(0)
+            self._inside -= 1
+
+
+async def test_a_long_line_is_not_read_between_two_holders(
+    coord: Coord, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hand-over costs the same however many wait: each waiter reads the line when it comes, and never again."""
+    asked: list[Txn] = []
+    ask: Callable[..., Awaitable[TxnResult]] = coord.txn
+
+    async def noting(*args: object, **options: object) -> TxnResult:
+        asked.append(Txn(*(tuple(part) for part in args)))  # type: ignore[arg-type]  # compares and operations
+        return await ask(*args, **options)
+
+    monkeypatch.setattr(coord, "txn", noting)
+
+    async def all_quiet() -> bool:
+        before = len(asked)
+        await asyncio.sleep(0.1)
+        return len(asked) == before
+
+    async with AsyncExitStack() as stack:
+        line = Line(coord, name, 2 * WINDOW + 3, stack)
+        holder = await line.form()
+        await until(all_quiet, "all of them stand and watch", timeout_s=20)
+        asked.clear()
+        await holder.unlock()
+        await asyncio.wait_for(asyncio.gather(*line.waiting), 30)
+    assert line.order == list(range(line.count))
+    sorted_reads = [
+        op for txn in asked for op in txn.success if isinstance(op, Range) and op.sort_target is SortTarget.CREATE
+    ]
+    assert sorted_reads == []
+    marks = [op for txn in asked for op in txn.success if isinstance(op, Put) and op.value == HELD]
+    assert len(marks) == line.count - WINDOW + 1, "only those say so whose successor may not know it"
+
+
+async def test_whoever_gives_up_in_a_long_line_lets_nobody_pass(coord: Coord, name: str) -> None:
+    """The predecessor of the last one leaves without ever having held: the last one must not take that for its turn."""
+    async with AsyncExitStack() as stack:
+        line = Line(coord, name, WINDOW + 4, stack)
+        holder = await line.form()
+        line.waiting[-2].cancel()
+        await asyncio.wait({line.waiting[-2]})
+        assert await still_waiting(line.waiting[-1])
+        await holder.unlock()
+        await asyncio.wait_for(asyncio.wait(line.waiting), 30)
+    assert line.order == [number for number in range(line.count) if number != line.count - 2]
+
+
+async def test_a_candidate_whose_name_is_held_is_not_taken_for_the_leader(memory_coord: Coord, name: str) -> None:
+    """In an election the values are the candidates' own."""
+    value = HELD.decode()
+    async with AsyncExitStack() as stack:
+        sessions = [await stack.enter_async_context(Session.open(memory_coord)) for _ in range(WINDOW + 4)]
+        campaigns = []
+        for number, session in enumerate(sessions):
+            campaigns.append(asyncio.create_task(Election(session, name).campaign(value)))
+            await waiters(memory_coord, name, number + 1)
+        campaigns[-2].cancel()
+        await asyncio.wait({campaigns[-2]})
+        assert await still_waiting(campaigns[-1])
+        for campaign in campaigns:
+            campaign.cancel()
+        await asyncio.gather(*campaigns, return_exceptions=True)
+
+
+@pytest.mark.parametrize("kind", [Mutex, Election])
+async def test_the_loss_of_the_own_key_is_noticed_at_once(
+    coord: Coord, name: str, kind: type[Mutex] | type[Election]
+) -> None:
+    """Also in the first moments of a wait. The best of five: a busy machine must not decide."""
+    took_s: list[float] = []
+    async with Session.open(coord) as holder, Session.open(coord) as session:
+        await Mutex(holder, name).lock()
+        for _ in range(5):
+            recipe = kind(session, name)
+            waiting = asyncio.create_task(recipe.lock() if isinstance(recipe, Mutex) else recipe.campaign(""))
+            await waiters(coord, name, 2)
+            start_s = time.monotonic()
+            await coord.delete(f"{name}/{session.lease_id:x}".encode())
+            with pytest.raises(SessionLost, match="start again"):
+                await asyncio.wait_for(waiting, 5)
+            took_s.append(time.monotonic() - start_s)
+        session.check()
+    assert min(took_s) < 0.1
