@@ -7,13 +7,14 @@ import signal
 
 import pytest
 from tests.pool.conftest import Stage
-from tests.pool.test_pool import eventually, ready
+from tests.pool.test_pool import ready
 
 from leasehold.base import limits
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.pool import Pool, TransferFailed, transfer
 from leasehold.pool.frame import ANSWER, MAGIC, REQUEST
 from leasehold.pool.transfer import Transfer
+from leasehold.testing.waiting import until
 from leasehold.wire.messages import BufferDescriptor
 
 
@@ -39,7 +40,7 @@ async def test_a_cancelled_put_is_given_back(stage: Stage) -> None:
             return True
 
         async with asyncio.timeout(10):
-            await eventually(free_again)
+            await until(free_again, timeout_s=30)
         assert await pool.get("k") == b"another"
 
 
