@@ -81,8 +81,8 @@ def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup
     assert (outcome.lost, outcome.stale, outcome.back) == ([], [], [])
     failures = [code for failed in outcome.failed for code in failed]
     assert -200 not in failures, "there is space at once"
-    if mode == "put":
-        assert len(failures) <= FAILURES_MAX, outcome.failed
+    print(f"real client, {mode}: failed calls {outcome.failed}")
+    assert len(failures) <= FAILURES_MAX, "also an upsert that was cut off may begin again at once"
 
 
 async def next_bulk(url: str, cluster: str) -> None:
