@@ -265,15 +265,15 @@ class Promotion(Activity):
 
 
 def _begins(epoch: int, n: int, counts: dict[str, int], *, handed_over: bool) -> str:
-    grace = (
-        "leases go on as handed over"
-        if handed_over
-        else f"every lease gets its full term again ({counts['in_grace']} objects held in grace)"
-    )
-    return (
-        f"Epoch {epoch} begins after record {n}: {counts['applied']} applied on the way, "
-        f"{counts['batches_drained']} batches drained; as a standby {counts['displaced']} displaced, "
-        f"{counts['cleaned_up']} cleaned up ({counts['bytes_cleaned_up']} bytes); "
-        f"{counts['objects']} objects in {counts['bytes_used']} bytes, "
-        f"of which {counts['bytes_resting']} at rest; {grace}."
-    )
+    """One sentence for people: what is none is not told (`counts` has it all)."""
+    told = [
+        f"{counts['applied']} applied on the way" if counts["applied"] else "",
+        f"{counts['batches_drained']} batches drained" if counts["batches_drained"] else "",
+        f"as a standby {counts['displaced']} displaced" if counts["displaced"] else "",
+        f"{counts['cleaned_up']} cleaned up ({counts['bytes_cleaned_up']} bytes)" if counts["cleaned_up"] else "",
+        f"{counts['objects']} objects in {counts['bytes_used']} bytes",
+        f"{counts['bytes_resting']} of them at rest" if counts["bytes_resting"] else "",
+    ]
+    in_grace = f" ({counts['in_grace']} objects held in grace)" if counts["in_grace"] else ""
+    grace = "leases go on as handed over" if handed_over else f"every lease gets its full term again{in_grace}"
+    return f"Epoch {epoch} begins after record {n}: {', '.join(part for part in told if part)}; {grace}."

@@ -107,7 +107,7 @@ class StoreServer:
     async def _quiet(self) -> None:
         """Until no call is under way."""
         # Asked for once in a server's life: not worth an event that every call would have to set.
-        while any(connection.calls for connection in self._connections):  # noqa: ASYNC110
+        while any(connection.calls for connection in self._connections):  # noqa: ASYNC110 -- see the line above
             await asyncio.sleep(0.01)
 
 
