@@ -14,7 +14,9 @@ import msgspec
 import pytest
 
 from leasehold.admin.status import ClusterStatus, NodeStatus
+from leasehold.cli.earlier import Pids
 from leasehold.cli.operate import first_answering
+from leasehold.cli.status import gather, worries
 from leasehold.pool import Pool
 from leasehold.testing import mooncake
 from leasehold.testing.process import wait_until
@@ -40,6 +42,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[str], lines: list[str], data: Path) -> None:
         self.process = process
         self.lines = lines
+        self.data = data
         self.where = msgspec.json.decode((data / "up.json").read_bytes(), type=Where)
 
     def pids(self) -> list[int]:
@@ -189,6 +192,28 @@ def test_a_real_client_puts_and_gets_also_after_kill_9(running: Running) -> None
         process.wait()
 
 
+def test_a_second_one_in_the_same_directory_is_refused_by_name(running: Running) -> None:
+    again = [sys.executable, "-m", "leasehold", "up", "--data", str(running.data), "--store-port", "0"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert f"already (process {running.process.pid})" in done.stderr
+
+
+def test_status_while_the_store_does_not_answer(running: Running) -> None:
+    """It said that no node answers, which they did: a person needs to know that the store is away."""
+    running.settle()
+    store = msgspec.json.decode((running.data / "up.pids").read_bytes(), type=Pids).parts["store"]
+    os.kill(store, signal.SIGSTOP)
+    try:
+        found = gather(",".join(running.where.admin))
+    finally:
+        os.kill(store, signal.SIGCONT)
+    assert sorted(found.nodes) == ["a", "b"]
+    assert "store has not answered" in found.store_problem
+    assert found.store_problem in worries(found)[0]
+    running.settle()
+
+
 def test_ctrl_c_ends_all_of_it(running: Running) -> None:
     running.settle()
     pids = running.pids()
@@ -196,3 +221,4 @@ def test_ctrl_c_ends_all_of_it(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(30) == 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process has ended", 5)
+    assert not (running.data / "up.json").exists()  # nothing that it says is true any more

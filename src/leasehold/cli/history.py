@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from leasehold.admin.status import HistoryLine
@@ -28,5 +29,5 @@ def history(admin: str, as_json: bool, limit: int) -> None:
         table.add_column(column, overflow="fold")
     for line in lines:
         when = datetime.fromtimestamp(line.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        table.add_row(when, line.node, str(line.epoch), line.role, line.sentence)
+        table.add_row(when, escape(line.node), str(line.epoch), line.role, escape(line.sentence))
     Console(highlight=False).print(table)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from leasehold.base.errors import Refused, Unavailable
+from leasehold.base.errors import PeerError, Refused, Unavailable
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ def call(
     request = urllib.request.Request(f"http://{address}{path}", data=data)
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
-            return msgspec.json.decode(answer.read(), type=kind)
+            return _decoded(answer.read(), kind, address)
     except urllib.error.HTTPError as error:
         raise Refused(f"{address}: {_said(error)}") from None
     except (OSError, http.client.HTTPException) as error:
@@ -54,6 +54,13 @@ def call(
         raise Unavailable(
             f"no node answers at {address} ({reason}): is it running? `--admin HOST:PORT,...` names other nodes"
         ) from None
+
+
+def _decoded(raw: bytes, kind: type[T], address: str) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Refused(f"{address}: what answers there is no node of this release ({error})") from None
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -72,13 +79,15 @@ def addresses(admin: str) -> list[str]:
 
 
 def first_answering(admin: str, path: str, kind: type[T]) -> tuple[str, T]:
-    """The first of several nodes that answers, and what it says."""
-    last: Unavailable | None = None
+    """The first of several nodes that answers, and what it says; else the most telling of what went wrong."""
+    last: PeerError | None = None
     for address in addresses(admin):
         try:
             return address, call(address, path, kind)
-        except Unavailable as error:
+        except Refused as error:
             last = error
+        except Unavailable as error:
+            last = last or error
     raise last or Unavailable("no admin port was named: --admin HOST:PORT")
 
 

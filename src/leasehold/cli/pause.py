@@ -6,12 +6,12 @@ import click
 
 from leasehold.admin.status import ClusterStatus, Operated
 from leasehold.cli.help import Explained
-from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
+from leasehold.cli.operate import OPERATE_TIMEOUT_S, admin_option, call, first_answering, json_option, print_json
 
 
 def _operate(admin: str, path: str, body: dict[str, str], as_json: bool) -> None:
     address, _ = first_answering(admin, "/api/cluster", ClusterStatus)
-    outcome = call(address, path, Operated, body=body)
+    outcome = call(address, path, Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
     if as_json:
         print_json(outcome)
     else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
 from leasehold.base.errors import PeerError
 from leasehold.base.units import format_bytes
 from leasehold.cli.help import Explained
-from leasehold.cli.operate import admin_option, call, first_answering, json_option, print_json
+from leasehold.cli.operate import addresses, admin_option, call, first_answering, json_option, print_json
 
 
 class Everything(msgspec.Struct):
@@ -19,10 +22,14 @@ class Everything(msgspec.Struct):
 
     cluster: ClusterStatus
     nodes: dict[str, NodeStatus]
+    store_problem: str = ""  # not "": the store does not answer, and `cluster` is only what the nodes say of themselves
 
 
 def gather(admin: str) -> Everything:
-    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
+    try:
+        _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
+    except PeerError as error:
+        return _without_store(admin, error)
     nodes: dict[str, NodeStatus] = {}
     for peer in cluster.nodes:
         try:
@@ -30,6 +37,29 @@ def gather(admin: str) -> Everything:
         except PeerError:
             continue  # its line says that it does not answer
     return Everything(cluster, nodes)
+
+
+def _without_store(admin: str, problem: PeerError) -> Everything:
+    """What the nodes that were named say of themselves; raises `problem` if none of them answers."""
+    found: dict[str, NodeStatus] = {}
+    for address in addresses(admin):
+        with contextlib.suppress(PeerError):
+            status = call(address, "/api/status", NodeStatus)
+            found[status.name] = status
+    if not found:
+        raise problem
+    peers = tuple(
+        Peer(one.name, one.role, one.ready, one.applied_n, one.rpc, one.admin, one.set_aside, one.may_serve)
+        for one in found.values()
+    )
+    leader = next((one for one in found.values() if one.may_serve), None)
+    cluster = ClusterStatus(
+        cluster=next(iter(found.values())).cluster,
+        leader=leader.name if leader else "",
+        epoch=leader.epoch if leader else 0,
+        nodes=peers,
+    )
+    return Everything(cluster, found, str(problem))
 
 
 def _row(peer: Peer, status: NodeStatus | None) -> list[str]:
@@ -53,9 +83,9 @@ def show(everything: Everything, console: Console) -> None:
     """The table for people, and under it every reason to worry, one sentence each."""
     cluster = everything.cluster
     leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]nobody leads[/]"
-    console.print(
-        f"[bold]{cluster.cluster}[/]: {leader}; journal: {cluster.journal_batches} batches above {cluster.floor_n}"
-    )
+    journal = f"; journal: {cluster.journal_batches} batches above {cluster.floor_n}"
+    told = "" if everything.store_problem else journal
+    console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{told}")
     table = Table(box=None, pad_edge=False)
     for column in ("node", "role", "ready", "lag", "objects", "pool", "clients at", "admin"):
         table.add_column(column, overflow="fold")
@@ -63,12 +93,15 @@ def show(everything: Everything, console: Console) -> None:
         table.add_row(*_row(peer, everything.nodes.get(peer.name)))
     console.print(table)
     for line in worries(everything):
-        console.print(f"[bold red]![/] {line}")
+        console.print(f"[bold red]![/] {escape(line)}")
 
 
 def worries(everything: Everything) -> list[str]:
     """What needs a person's attention, each with what to do."""
     cluster, found = everything.cluster, []
+    if everything.store_problem:
+        found.append(f"the cluster's state cannot be read: {everything.store_problem}")
+        found.append("this is what the nodes named by --admin say of themselves")
     if cluster.paused:
         found.append(f"paused {cluster.paused}: nobody takes over until `leasehold resume`")
     if not cluster.leader:

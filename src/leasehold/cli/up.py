@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import http.client
+import os
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ import msgspec
 from leasehold.admin.status import NodeStatus
 from leasehold.base.errors import LeaseholdError, PeerError
 from leasehold.base.units import parse_bytes
+from leasehold.cli.earlier import Pids, after_the_earlier_one, forget, write_pids
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import call
 
@@ -36,7 +38,7 @@ class DidNotStart(LeaseholdError):
 
 
 class Up(msgspec.Struct):
-    """Where everything is: also written to DATA/up.json, for programs."""
+    """Where everything is: also in DATA/up.json while it runs, for programs."""
 
     coord: str
     cluster: str
@@ -125,7 +127,9 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
     """Start everything in order; a line for each as soon as it answers."""
     data = Path(where.data)
     data.mkdir(parents=True, exist_ok=True)
+    forget(data)
     parts.append(Part("store", ["store", "--listen", store, "--data", str(data / "store")], data / "store.log"))
+    _note(data, parts)
     parts[-1].wait(lambda: _listens(store))
     click.echo(f"store    {where.coord}   (etcdctl --endpoints {store} works on it)")
     nodes: list[Part] = []
@@ -134,6 +138,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
         arguments += ["--admin", admin, "--data-dir", str(data / f"node-{name}")]
         nodes.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
         parts.append(nodes[-1])
+        _note(data, parts)
     for node, rpc, admin in zip(nodes, where.rpc, where.admin, strict=True):
         node.wait(lambda admin=admin: _says_200(f"http://{admin}/ready"))  # type: ignore[misc]  # early binding
         click.echo(f"{node.name}   clients at {rpc}, admin at http://{admin}/api/status")
@@ -141,6 +146,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
         parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
+        _note(data, parts)
     for number, host in enumerate(parts[-2:], start=1):
         host.wait(lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
         click.echo(f"host {number}   lends {segment}")
@@ -168,6 +174,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
 def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
     """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""
     _check_size(segment)
+    after_the_earlier_one(data)
     store = _address(store_port)
     second = [port + 1 if port else 0 for port in (rpc_port, admin_port)]
     where = Up(
@@ -195,6 +202,12 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
         click.echo("ending: hosts, nodes, store")
     finally:
         _end(parts)
+        if parts:
+            forget(data)
+
+
+def _note(data: Path, parts: list[Part]) -> None:
+    write_pids(data, Pids(os.getpid(), {part.name: part.process.pid for part in parts}))
 
 
 def _check_size(segment: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import leasehold
 from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
-from leasehold.base.errors import Unavailable
+from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.ha.effects import Role
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
 from leasehold.ha.keys import Keys
@@ -18,6 +21,20 @@ from leasehold.node.running import RunningNode
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
+STORE_TIMEOUT_S: Final = 2.0  # less than the operator's command waits for us
+EXPORT_WHILE_LEADING_MAX: Final = (
+    50_000  # objects: an index is written in one go, about a quarter of a second for these
+)
+
+
+@asynccontextmanager
+async def _soon() -> AsyncIterator[None]:
+    """Somebody looks, and must be told if the store is what is missing."""
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise Unavailable(f"the coordination store has not answered within {STORE_TIMEOUT_S:g} s") from None
 
 
 class Face:
@@ -89,10 +106,12 @@ class Face:
         return Counters(server.accepted, server.turned_away, self._node.gate.unknown_count)
 
     async def cluster(self) -> ClusterStatus:
-        return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
+        async with _soon():
+            return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
 
     async def history(self, limit: int) -> list[HistoryLine]:
-        return await cluster.read_history(self._node.coord, self._keys, limit)
+        async with _soon():
+            return await cluster.read_history(self._node.coord, self._keys, limit)
 
     async def switchover(self, target: str) -> Operated:
         """Ask the machine to hand over and wait until somebody else leads."""
@@ -108,15 +127,19 @@ class Face:
         if target and target not in others:
             return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
         node.driver.tell(SwitchoverAsked(target))
-        async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
-            return await self._successor()
+        try:
+            async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
+                return await self._successor()
+        except TimeoutError:
+            return Operated(False, f"nobody has taken over within {SWITCHOVER_TIMEOUT_S:g} s: see `leasehold status`")
 
     async def _successor(self) -> Operated:
         me = self._node.machine.identity.name
         while True:
-            view = await self.cluster()
-            if view.leader and (view.leader != me or self._node.machine.role is Role.PRIMARY):
-                return Operated(view.leader != me, f"{view.leader} leads now")
+            with contextlib.suppress(LeaseholdError):  # the store may miss a beat; what was asked for goes on
+                view = await self.cluster()
+                if view.leader and (view.leader != me or self._node.machine.role is Role.PRIMARY):
+                    return Operated(view.leader != me, f"{view.leader} leads now")
             await asyncio.sleep(POLL_S)
 
     async def force(self) -> Operated:
@@ -133,6 +156,8 @@ class Face:
         node = self._node
         if not node.machine.ready:
             raise Unavailable("this node is not ready: its index is not whole; ask another one")
+        if node.machine.role is Role.PRIMARY and node.machine.index.object_count > EXPORT_WHILE_LEADING_MAX:
+            raise Unavailable("this node leads, and would not answer anybody meanwhile: start a standby, and ask that")
         if node.machine.index.last_n > node.machine.durable_n:
             raise Unavailable("this node leads and is at work: ask a standby, or again")
         return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)

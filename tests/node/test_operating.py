@@ -1,0 +1,95 @@
+"""The operator's commands on bad days that need no cluster."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from leasehold.admin.status import ClusterStatus
+from leasehold.base.errors import Refused, Unavailable
+from leasehold.cli.earlier import Pids, StillRunning, after_the_earlier_one, write_pids
+from leasehold.cli.operate import call, first_answering
+from leasehold.cli.status import Everything, show
+
+
+def remains(seconds: float) -> subprocess.Popen[bytes]:
+    """A process that looks like a part of ours, for a while."""
+    return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", "-m", "leasehold"])
+
+
+def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its nodes still end: the next `up` failed, because their directories had an owner."""
+    after_the_earlier_one(tmp_path)  # nothing was left
+    part = remains(0.5)
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    write_pids(tmp_path, Pids(gone.pid, {"node a": part.pid, "store": gone.pid}))
+    began_s = time.monotonic()
+    reaper = threading.Thread(target=part.wait)  # else it would stay as a zombie of ours
+    reaper.start()
+    after_the_earlier_one(tmp_path)
+    assert time.monotonic() - began_s >= 0.3
+    assert f"node a (process {part.pid})" in capsys.readouterr().err
+    reaper.join()
+
+
+def test_an_up_that_runs_is_named(tmp_path: Path) -> None:
+    other = remains(60)
+    try:
+        write_pids(tmp_path, Pids(other.pid))
+        while b"leasehold" not in Path(f"/proc/{other.pid}/cmdline").read_bytes():
+            time.sleep(0.01)  # it has not become another program yet
+        with pytest.raises(StillRunning, match=str(other.pid)):
+            after_the_earlier_one(tmp_path)
+        write_pids(tmp_path, Pids(os.getppid()))  # a number that is somebody else's by now
+        if b"leasehold" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+            after_the_earlier_one(tmp_path)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_words_of_people_are_not_taken_for_markup() -> None:
+    """A pause for the reason "[/]" made `leasehold status` end in a traceback."""
+    out = io.StringIO()
+    cluster = ClusterStatus(cluster="c[/x]", paused="by a: [/] see [bold]ticket")
+    show(Everything(cluster, {}), Console(file=out, highlight=False, width=200))
+    assert "[/] see [bold]ticket" in out.getvalue()
+    assert "c[/x]" in out.getvalue()
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>hello</html>")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def test_something_else_at_the_admin_port_is_a_sentence() -> None:
+    server = http.server.HTTPServer(("127.0.0.1", 0), Stranger)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(Refused, match="no node of this release"):
+            call(address, "/api/cluster", ClusterStatus)
+        with pytest.raises(Refused):  # which tells more than that nobody is at the other one
+            first_answering(f"{address},127.0.0.1:1", "/api/cluster", ClusterStatus)
+        with pytest.raises(Unavailable):
+            first_answering("127.0.0.1:1", "/api/cluster", ClusterStatus)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
