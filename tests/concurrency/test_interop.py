@@ -117,11 +117,10 @@ async def test_etcdctl_lock_and_python_share_one_lock(
 async def test_etcdctl_elect_and_python_share_one_election(
     etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path
 ) -> None:
-    """40 rounds: `etcdctl elect` says when it leads, and leads until it is told to stop."""
-    rounds = 4
+    """200 rounds: `etcdctl elect` says when it leads, and leads until it is told to stop."""
 
     async def theirs() -> None:
-        for _ in range(rounds):
+        for _ in range(ROUNDS_EACH):
             child = await asyncio.create_subprocess_exec(
                 *etcdctl(etcd), "elect", name, "etcdctl", stdout=asyncio.subprocess.PIPE
             )
@@ -133,9 +132,9 @@ async def test_etcdctl_elect_and_python_share_one_election(
             await child.wait()
 
     created = await contend(
-        etcd_coord, name, tmp_path, lambda: python_leads(etcd_coord, name, tmp_path, rounds), theirs
+        etcd_coord, name, tmp_path, lambda: python_leads(etcd_coord, name, tmp_path, ROUNDS_EACH), theirs
     )
-    check_story(tmp_path, created, 10 * rounds)
+    check_story(tmp_path, created, 10 * ROUNDS_EACH)
 
 
 @pytest.fixture(scope="session")
