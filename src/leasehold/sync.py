@@ -11,37 +11,50 @@ watch is a plain iterator. One client may be used from many threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import leasehold.coord.connect
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.mvcc.model import (
-    CompactResult,
-    DeleteResult,
-    KeyValue,
-    LeaseGrantResult,
-    LeaseKeepAliveResult,
-    LeaseListResult,
-    LeaseRevokeResult,
-    LeaseTimeToLiveResult,
-    PutResult,
-    RangeResult,
-    Status,
-    TxnResult,
-    WatchBatch,
-)
-from leasehold.runtime.portal import Portal
+from leasehold.mvcc.model import WatchBatch, WatchFilter
+from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.sync import SyncClient as Client
 
 __all__ = ["Client", "SyncCoord", "SyncWatch", "connect"]
 
 
-def connect(url: str, *, portal: Portal | None = None, **options: Any) -> SyncCoord:
+def connect(
+    url: str,
+    *,
+    namespace: bytes | str = b"",
+    timeout_s: float = 5.0,
+    attempt_timeout_s: float = 1.0,
+    user: str = "",
+    password: str = "",
+    ca: bytes | str | Path | None = None,
+    cert: bytes | str | Path | None = None,
+    key: bytes | str | Path | None = None,
+    watch_queue_events_max: int = 20_000,
+    portal: Portal | None = None,
+) -> SyncCoord:
     """Open a client for the store at `url`; options are those of `leasehold.connect`."""
     portal = portal or Portal.shared()
-    return SyncCoord(portal.call(leasehold.coord.connect.connect, url, **options), portal)
+    coord = portal.call(
+        leasehold.coord.connect.connect,
+        url,
+        namespace=namespace,
+        timeout_s=timeout_s,
+        attempt_timeout_s=attempt_timeout_s,
+        user=user,
+        password=password,
+        ca=ca,
+        cert=cert,
+        key=key,
+        watch_queue_events_max=watch_queue_events_max,
+    )
+    return SyncCoord(coord, portal)
 
 
 class SyncCoord:
@@ -51,38 +64,22 @@ class SyncCoord:
         self.coord = coord
         self.portal = portal
 
-    def get(self, key: bytes, range_end: bytes = b"", **options: Any) -> RangeResult:
-        return self.portal.call(self.coord.get, key, range_end, **options)
+    @property
+    def core(self) -> Coord:
+        return self.coord
 
-    def get_one(self, key: bytes, **options: Any) -> KeyValue | None:
-        return self.portal.call(self.coord.get_one, key, **options)
-
-    def put(self, key: bytes, value: bytes = b"", **options: Any) -> PutResult:
-        return self.portal.call(self.coord.put, key, value, **options)
-
-    def delete(self, key: bytes, range_end: bytes = b"", **options: Any) -> DeleteResult:
-        return self.portal.call(self.coord.delete, key, range_end, **options)
-
-    def txn(self, *args: Any, **options: Any) -> TxnResult:
-        return self.portal.call(self.coord.txn, *args, **options)
-
-    def compact(self, revision: int, **options: Any) -> CompactResult:
-        return self.portal.call(self.coord.compact, revision, **options)
-
-    def lease_grant(self, ttl_s: int, lease_id: int = 0, **options: Any) -> LeaseGrantResult:
-        return self.portal.call(self.coord.lease_grant, ttl_s, lease_id, **options)
-
-    def lease_revoke(self, lease_id: int, **options: Any) -> LeaseRevokeResult:
-        return self.portal.call(self.coord.lease_revoke, lease_id, **options)
-
-    def lease_keep_alive_once(self, lease_id: int, **options: Any) -> LeaseKeepAliveResult:
-        return self.portal.call(self.coord.lease_keep_alive_once, lease_id, **options)
-
-    def lease_time_to_live(self, lease_id: int, **options: Any) -> LeaseTimeToLiveResult:
-        return self.portal.call(self.coord.lease_time_to_live, lease_id, **options)
-
-    def leases(self, **options: Any) -> LeaseListResult:
-        return self.portal.call(self.coord.leases, **options)
+    get = Through(Coord.get)
+    get_one = Through(Coord.get_one)
+    put = Through(Coord.put)
+    delete = Through(Coord.delete)
+    txn = Through(Coord.txn)
+    compact = Through(Coord.compact)
+    lease_grant = Through(Coord.lease_grant)
+    lease_revoke = Through(Coord.lease_revoke)
+    lease_keep_alive_once = Through(Coord.lease_keep_alive_once)
+    lease_time_to_live = Through(Coord.lease_time_to_live)
+    leases = Through(Coord.leases)
+    status = Through(Coord.status)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> KeepAlive:
         async def start() -> KeepAlive:
@@ -90,14 +87,29 @@ class SyncCoord:
 
         return self.portal.call(start)
 
-    def watch(self, key: bytes, range_end: bytes = b"", **options: Any) -> SyncWatch:
+    def watch(
+        self,
+        key: bytes,
+        range_end: bytes = b"",
+        *,
+        start_revision: int = 0,
+        prev_kv: bool = False,
+        progress_notify: bool = False,
+        fragment: bool = False,
+        filters: Sequence[WatchFilter] = (),
+    ) -> SyncWatch:
         async def start() -> WatchStream:
-            return self.coord.watch(key, range_end, **options)
+            return self.coord.watch(
+                key,
+                range_end,
+                start_revision=start_revision,
+                prev_kv=prev_kv,
+                progress_notify=progress_notify,
+                fragment=fragment,
+                filters=filters,
+            )
 
         return SyncWatch(self.portal.call(start), self.portal)
-
-    def status(self, **options: Any) -> Status:
-        return self.portal.call(self.coord.status, **options)
 
     def now_ms(self) -> int:
         return self.coord.now_ms()

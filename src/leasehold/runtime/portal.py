@@ -16,8 +16,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from leasehold.base.errors import CallerError
 
@@ -121,3 +122,36 @@ class Portal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SyncFace(Protocol):
+    """An object for synchronous code: what is behind it, and the portal to the loop on which that lives."""
+
+    @property
+    def portal(self) -> Portal: ...
+
+    @property
+    def core(self) -> object: ...
+
+
+class Through(Generic[P, T]):
+    """A coroutine method of the core as a plain method of its synchronous face, with the same signature and text.
+
+    class SyncClient:
+        get = Through(Client.get)  # client.get(b"key") runs on the portal's loop and waits
+    """
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        self._name = method.__name__
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, face: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, face: SyncFace, owner: type) -> Callable[P, T]: ...
+
+    def __get__(self, face: SyncFace | None, owner: type) -> Self | Callable[P, T]:
+        if face is None:
+            return self
+        return partial(face.portal.call, getattr(face.core, self._name))
