@@ -25,7 +25,7 @@ from leasehold.base.errors import LeaseholdError, PeerError
 from leasehold.base.units import parse_bytes
 from leasehold.cli.earlier import Pids, after_the_earlier_one, forget, write_pids
 from leasehold.cli.help import Explained
-from leasehold.cli.operate import call
+from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
@@ -196,7 +196,8 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
     try:
         _start(where, store, segment, parts)
         (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
-        click.echo(f"ready    `{_myself()} status` shows it, Ctrl-C ends it, data and logs are in {data}/")
+        admin = "" if where.admin == addresses(ADMIN_DEFAULT) else f" --admin {','.join(where.admin)}"
+        click.echo(f"ready    `{_myself()} status{admin}` shows it, Ctrl-C ends it, data and logs are in {data}/")
         _watch(parts)
     except KeyboardInterrupt:
         click.echo("ending: hosts, nodes, store")

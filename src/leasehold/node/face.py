@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -84,7 +85,7 @@ class Face:
             buffer_aside_batches=node.keeping.settling.aside.batches,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
-            refused=node.entrance.refusals(),
+            refused=self._refused(),
             counters=self._counters(),
         )
 
@@ -100,6 +101,10 @@ class Face:
             limbo_extents=len(index.limbo),
             evicted=index.evicted_count,
         )
+
+    def _refused(self) -> dict[str, int]:
+        """What the wire could not read, and what the index would not do."""
+        return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.refused))
 
     def _counters(self) -> Counters:
         server = self._node.entrance.server
