@@ -129,6 +129,28 @@ def test_a_write_is_never_starved_by_readers_and_waits_no_longer_than_the_latest
         assert desk.outcomes("w") == [Code.OK, Code.OK], mode
 
 
+def test_schedule_22a_a_load_that_a_write_waits_behind_gives_no_lease_on_the_old_value() -> None:
+    """A miss waits for the load, a write comes: what is loaded is old, and must not be leased beside the write."""
+    key, held = b"k", AuthorityMachine(0, AuthoritySettings(term_ms=TERM_MS, drift_ppm=0), 7)
+    sent: list[tuple[str, FromAuthority]] = []
+
+    def feed(now_ms: int, event: e.Event) -> list[e.Effect]:
+        effects = held.handle(now_ms, event)
+        sent.extend((effect.client, effect.message) for effect in effects if isinstance(effect, e.Send))
+        return effects
+
+    assert feed(0, e.Received("r", Ask(1, (key,)))) == [e.Load(key)]
+    assert feed(1, e.Received("w", put(1, b"v2"))) == []  # it begins only when the value is known
+    effects = feed(2, e.Loaded(key, b"v1", Version(6, 1)))
+    store = next(effect for effect in effects if isinstance(effect, e.Store))
+    answer = next(message for name, message in sent if name == "r")
+    assert isinstance(answer, Answer)
+    assert (answer.items[0].value, answer.items[0].term_ms) == (b"v1", 0)
+    feed(3, e.Stored(key, store.token))
+    assert [type(message) for name, message in sent if name == "w"] == [Outcome]
+    assert held.table.live_holders(key, 4) == []
+
+
 def test_schedule_22f_untracked_holders_are_sticky() -> None:
     desk = Desk(holders_per_key_max=1)
     desk.tell(0, "w", put(1, b"v1"))

@@ -32,6 +32,7 @@ from leasehold.cache import (
     MemoryStore,
     SqliteStore,
     SyncClient,
+    Value,
     Version,
     run_in_office,
 )
@@ -131,7 +132,8 @@ async def test_no_reader_waits_for_a_writer(server: CacheServer) -> None:
         assert await reader.get(b"k") == b"2"
 
 
-async def test_subscription(server: CacheServer) -> None:
+async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: CacheServer) -> None:
+    """No range is answered from memory, so none can lack a key: a prefix notifies, and says if it missed something."""
     async with (
         Client(server.address) as writer,
         Client(server.address) as reader,
@@ -211,6 +213,22 @@ async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path:
         await client.put(b"k", b"3")  # after a clean stop nobody waits
         assert time.monotonic() - started < 0.3
     await third.close()
+
+
+async def test_schedule_22h_in_memory_a_restart_is_a_new_world_in_which_no_old_version_counts() -> None:
+    """Nothing is promised over it, and nobody waits; but what was read before cannot be mistaken for what is now."""
+    first = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000))
+    holder = Client(first)
+    before = await holder.put(b"k", b"1")
+    assert await holder.get(b"k") == b"1"
+    first.kill()
+    second = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000))
+    async with Client(second) as client:
+        assert await client.get_versioned(b"k") == Value(None, ABSENT)
+        with pytest.raises(Conflict):
+            await client.put(b"k", b"2", expect=before, timeout_s=1)
+        assert await client.put(b"k", b"2", expect=ABSENT, timeout_s=1) > before
+    await second.close()
 
 
 async def test_schedule_h13b_no_marker_while_a_lease_is_live(tmp_path: Path) -> None:
@@ -311,7 +329,7 @@ def test_client_on_uvloop() -> None:
         assert runner.run(asyncio.wait_for(talk(), 10)) == b"v"
 
 
-def test_sync_client_and_fork() -> None:
+def test_schedule_22g_sync_client_and_fork() -> None:
     """The child of a fork has an identity of its own and nothing of its parent's cache."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -16,6 +16,7 @@ from leasehold.cache.model import (
     FromAuthority,
     Item,
     Outcome,
+    Refill,
     Release,
     Version,
     Write,
@@ -220,7 +221,7 @@ def test_a_callback_on_a_used_value_asks_for_the_new_one_and_counts_from_there()
     ack = seat.out[-1]
     assert isinstance(ack, Ack)
     assert ack.hits == (1,)
-    seat.hear(400, Answer(ack.seq, (Item(b"k", b"v2", V2, 1_000),)))
+    seat.hear(400, Refill(((ack.seq, Item(b"k", b"v2", V2, 1_000)),)))
     assert seat.valid(1_098)
     assert not seat.valid(1_099)
 
@@ -255,7 +256,7 @@ def test_a_refill_is_void_after_another_callback_and_after_an_own_write() -> Non
             assert seat.out[-1] == Ack(((b"k", Version(1, 3)),))
         else:
             seat.put(101)
-        seat.hear(102, Answer(ack.seq, (Item(b"k", b"v2", V2, 1_000),)))
+        seat.hear(102, Refill(((ack.seq, Item(b"k", b"v2", V2, 1_000)),)))
         assert not seat.valid(103), trouble
 
 
@@ -331,3 +332,16 @@ def test_a_writer_that_never_read_does_not_keep_what_it_wrote() -> None:
     assert seat.out[-1].hits == 0
     outcome(seat, 101, seat.seq(), term_ms=0)
     assert not seat.valid(102)
+
+
+def test_refills_that_never_come_are_bounded() -> None:
+    """The authority answers none where a lease does not pay."""
+    seat = Seat(entries_max=2)
+    for number in range(5):
+        key = b"k%d" % number
+        for now_ms in (0, 1):
+            seat.get(now_ms, key)
+            if now_ms == 0:
+                seat.hear(0, Answer(seat.seq(), (Item(key, b"v", V1, 1_000),)))
+        seat.hear(2, Drop(((key, V2),)))
+    assert len(seat.machine._refilling) == 2

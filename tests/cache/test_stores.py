@@ -59,7 +59,7 @@ def _hook(behind: SqliteStore) -> StoreHook:
     return store
 
 
-async def test_values_and_tokens(make: Maker) -> None:
+async def test_schedule_22b_a_late_store_with_an_older_token_is_refused(make: Maker) -> None:
     store = make()
     opened = await store.open(1_000)
     assert opened.term_before_ms == 0
@@ -93,7 +93,7 @@ async def test_keys_and_values_are_any_bytes(make: Maker) -> None:
     await store.close()
 
 
-async def test_a_newer_office_fences_the_older_off(make: Maker) -> None:
+async def test_schedule_22b_a_newer_office_fences_the_older_off(make: Maker) -> None:
     old, new = make(), make()
     before = await old.open(1_000)
     await old.store(b"a", b"v1", Version(before.epoch, 1))

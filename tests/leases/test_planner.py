@@ -28,12 +28,12 @@ def test_the_embedded_store_keeps_expiry_over_a_restart() -> None:
     assert (found.outage_holder_death_s, found.outage_with_restart_s) == (25, 35)
 
 
-def test_etcd_gives_the_full_term_again_after_a_restart() -> None:
+def test_schedule_19_etcd_gives_the_full_term_again_after_a_restart() -> None:
     found = plan(**EXAMPLE, store="etcd", election_timeout_ms=1_000)
     assert found.outage_with_restart_s == 2 * 25 + 10 + 1
 
 
-def test_what_was_seen_on_etcd_is_within_the_worst_case() -> None:
+def test_schedule_19_what_was_seen_on_etcd_is_within_the_worst_case() -> None:
     """L = 6, killed at 5.0, up at 7.0: the key was gone at 15.6, which L + D = 8 does not cover."""
     found = plan(lease_ms=6_000, renew_ms=2_000, restart_ms=2_000, store="etcd", election_timeout_ms=2_000)
     assert 15.6 <= found.outage_with_restart_s <= 16

@@ -74,8 +74,9 @@ class AuthorityWrites(AuthorityReads):
         if self.settings.adaptive:
             cell.rates.count(now_ms, reads=request.write.hits, writes=1)
         if request.write.mode == "callback":
+            drop = Drop(((cell.key, cell.pending.ticket),))
             for holder in sorted(holders):
-                self._send(holder, Drop(((cell.key, cell.pending.ticket),)))
+                self._send(holder, drop)
         self._wake(ends_ms, cell)
         self._proceed(now_ms, cell)
 

@@ -269,7 +269,10 @@ class Client:
         now_ms = self._now_ms()
         for event in events:
             for effect in self.machine.handle(now_ms, event):
-                self._do(effect)
+                if type(effect) is c.Transmit:
+                    self._transmit(effect.message)
+                else:
+                    self._do(effect)
         if self._timer is None:
             self._schedule(now_ms)
 
@@ -281,10 +284,6 @@ class Client:
                     gather[1][key] = Value(value, version)
                     if len(gather[1]) == gather[0]:
                         self._settle(waiter, gather[1])
-            case c.Transmit(message):
-                if not self._outgoing and not self._hearing:
-                    asyncio.get_running_loop().call_soon(self._flush)
-                self._outgoing.append(message)
             case c.Done(waiter, version):
                 self._settle(waiter, version)
             case c.Fail(waiter, code, message, version):
@@ -299,6 +298,11 @@ class Client:
             case c.Notify(changes, missed):
                 for subscription in self._subscriptions:
                     subscription.take(changes, missed)
+
+    def _transmit(self, message: FromClient) -> None:
+        if not self._outgoing and not self._hearing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
 
     def _settle(self, waiter: int, result: object) -> None:
         future = self._futures.get(waiter)

@@ -102,6 +102,7 @@ class ClientMachine:
         self._flights: dict[tuple[int, bytes], Flight] = {}
         self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
         self._joinable: dict[bytes, Flight] = {}
+        self._refilling: dict[bytes, tuple[int, int]] = {}  # asked for with an acknowledgement: request, send time
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
         self._follows: dict[int, int] = {}
@@ -186,7 +187,13 @@ class ClientMachine:
 
     def _on_refill(self, now_ms: int, refill: Refill) -> None:
         for seq, item in refill.items:
-            self._on_item(now_ms, seq, item)
+            asked = self._refilling.get(item.key)
+            if asked is None or asked[0] != seq:
+                continue  # void: it was called back again, or written
+            del self._refilling[item.key]
+            deadline_ms = self._deadline_ms(now_ms, asked[1], item.term_ms)
+            if item.term_ms > 0 and now_ms < deadline_ms:
+                self.entries.keep(item.key, item.value, item.version, deadline_ms)
 
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
@@ -224,9 +231,11 @@ class ClientMachine:
 
     def _void_in_flight(self, key: bytes) -> None:
         """Nothing that is on its way for `key` may be kept, and nobody may join it."""
-        for flight in self._in_flight.get(key, ()):
-            flight.void = True
-        self._joinable.pop(key, None)
+        self._refilling.pop(key, None)
+        if key in self._in_flight:
+            for flight in self._in_flight[key]:
+                flight.void = True
+            self._joinable.pop(key, None)
 
     # --- callbacks ---
 
@@ -236,20 +245,24 @@ class ClientMachine:
         if not keys:
             self._drop_everything()
             return
+        seq = self._seq + 1
         hits = []
         for key, _ in keys:
             used = self.entries.drop(key)
             self._void_called_back(key)
-            hits.append(0 if key in self._writing_keys else used)
-        if not any(hits):
+            if used and key not in self._writing_keys:
+                self._refilling[key] = (seq, now_ms)
+                hits.append(used)
+            else:
+                hits.append(0)
+        if any(hits):
+            self._seq = seq
+            self.refills += len(hits) - hits.count(0)
+            self._effects.append(Transmit(Ack(keys, seq, tuple(hits))))
+            while len(self._refilling) > self.settings.entries_max:  # some are never answered: it did not pay
+                del self._refilling[next(iter(self._refilling))]
+        else:
             self._effects.append(Transmit(Ack(keys)))
-            return
-        self._seq += 1
-        for (key, _), used in zip(keys, hits, strict=True):
-            if used:
-                self.refills += 1
-                self._launch(now_ms, Flight(key, 0, 0, [], False))
-        self._effects.append(Transmit(Ack(keys, self._seq, tuple(hits))))
 
     def _drop_everything(self) -> None:
         """The authority is stopping."""
@@ -259,6 +272,7 @@ class ClientMachine:
         for writing in self._writings.values():
             writing.void = True
         self._joinable.clear()
+        self._refilling.clear()
         self._effects.append(Transmit(Release()))
 
     def _void_called_back(self, key: bytes) -> None:
@@ -349,8 +363,7 @@ class ClientMachine:
         self._retry(now_ms, flights)
         for seq in writes:
             self._doubt(seq, "the write was not answered in time")
-        # A refill may rightly take long; a read that somebody waits for is answered at once wherever there is life.
-        if writes or any(flight.early or flight.late for flight in flights):
+        if writes or flights:
             self._silences += 1
             if self._silences >= _SILENCES_MAX:
                 self._silences = 0
@@ -377,6 +390,7 @@ class ClientMachine:
         self._ask(now_ms, list(merged.values()))
 
     def _on_lost(self, now_ms: int, _event: Lost) -> None:
+        self._refilling.clear()
         for seq in list(self._writings):
             self._doubt(seq, "the connection was lost before the write was answered")
         self._fail_all([(waiter, 0) for waiter in self._follows.values()], Code.UNAVAILABLE, "connection lost")

@@ -8,7 +8,7 @@ from typing import Final
 from leasehold.cache.model import Version
 
 _NS_PER_MS: Final = 1_000_000
-_TOUCH_NS: Final = 10_000_000  # with room to spare, what is used twice within so short a time is moved once
+_TOUCH_NS: Final = 1_000_000_000  # with room to spare, what is used twice within so short a time is moved once
 _OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key and value, about
 
 
