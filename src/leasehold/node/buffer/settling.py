@@ -52,6 +52,7 @@ class Settling:
         self._redis = redis
         self._sealed_to = 0  # Redis: everything before this epoch is settled
         self._busy = False
+        self._said = ""
         self.aside = disk.aside() if disk is not None else Aside()
 
     def waiting_bytes(self, led_epoch: int | None) -> int:
@@ -68,8 +69,11 @@ class Settling:
                 await self._settle_disk(self._disk, epoch)
             elif self._redis is not None and leads and epoch > self._sealed_to:
                 await self._settle_redis(self._redis, epoch)
+            self._said = ""
         except (LeaseholdError, OSError) as error:
-            log.info("what is left in the buffer cannot be judged yet", error=str(error))
+            if str(error) != self._said:  # once, not every second
+                self._said = str(error)
+                log.info("what is left in the buffer cannot be judged yet", error=self._said)
         finally:
             self._busy = False
 
