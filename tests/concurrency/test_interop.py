@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.concurrency.go_programs import built_with_go
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
@@ -18,8 +17,6 @@ from leasehold.mvcc.model import EventType, prefix_end
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.waiting import until
 
-GO_SOURCE = Path(__file__).parent / "go"
-GO_BINARY = Path(__file__).parents[2] / ".cache" / "go-contender"
 ROUNDS_EACH = 20  # of five contenders of each kind
 
 
@@ -139,14 +136,8 @@ async def test_etcdctl_elect_and_python_share_one_election(
 
 @pytest.fixture(scope="session")
 def go_contender() -> Path:
-    """The Go program, built once and kept in `.cache`."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("no Go toolchain on PATH, so Go's own package cannot be built; etcdctl, which uses it, was tested")
-    if not GO_BINARY.exists() or GO_BINARY.stat().st_mtime < (GO_SOURCE / "main.go").stat().st_mtime:
-        GO_BINARY.parent.mkdir(exist_ok=True)
-        subprocess.run([go, "build", "-o", str(GO_BINARY), "."], cwd=GO_SOURCE, check=True)
-    return GO_BINARY
+    """The Go program that contends, with the real package."""
+    return built_with_go(".")
 
 
 @pytest.mark.timeout(900)
