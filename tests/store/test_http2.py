@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import pytest
 from hpack import Encoder
+from tests.store.raw_http2 import REQUEST, Raw, message
 
 import leasehold
 from leasehold.coord.embedded.opening import open_memory
-from leasehold.coord.embedded.server.http2.connection import (
+from leasehold.coord.embedded.server.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -22,25 +23,13 @@ from leasehold.coord.embedded.server.http2.connection import (
     HEADERS,
     PADDED,
     PING,
-    PREFACE,
     RST_STREAM,
-    SETTINGS,
     WINDOW_UPDATE,
     frame,
 )
 from leasehold.coord.embedded.server.http2.headers import HeaderReader, ProtocolBroken, trailers
 from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.coord.etcd.pb import rpc_pb2
-
-REQUEST = [
-    (":method", "POST"),
-    (":scheme", "http"),
-    (":path", "/etcdserverpb.KV/Range"),
-    (":authority", "store"),
-    ("content-type", "application/grpc"),
-    ("te", "trailers"),
-    ("x-long", "ü" * 300),
-]
 
 
 @pytest.fixture
@@ -51,42 +40,6 @@ async def server() -> AsyncIterator[StoreServer]:
     yield served
     await served.stop(0.1)
     engine.close()
-
-
-class Raw:
-    """A client that speaks frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-        self.headers = HeaderReader()
-
-    @classmethod
-    async def connect(cls, server: StoreServer, settings: bytes = b"") -> Raw:
-        reader, writer = await asyncio.open_connection(*server.address.split(":"))
-        writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
-        return cls(reader, writer)
-
-    async def frame(self) -> tuple[int, int, int, bytes]:
-        async with asyncio.timeout(20):
-            length_kind, flags, stream = struct.unpack(">IBI", await self._reader.readexactly(9))
-            return length_kind & 0xFF, flags, stream, await self._reader.readexactly(length_kind >> 8)
-
-    async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """The next frame of `kind`."""
-        while True:
-            found, flags, stream, payload = await self.frame()
-            if found == kind:
-                return flags, stream, payload
-
-    async def closed(self) -> bool:
-        async with asyncio.timeout(20):
-            await self._reader.read()
-        return self._reader.at_eof()
-
-
-def message(request: rpc_pb2.RangeRequest) -> bytes:
-    data = request.SerializeToString()
-    return struct.pack(">BI", 0, len(data)) + data
 
 
 def test_header_blocks_are_read_as_they_were_written() -> None:

@@ -44,7 +44,9 @@ def maintenance_service(engine: Engine) -> Methods:
 
     async def hash_(_m: Message) -> Message:
         header, _, versions = run(engine, lambda store, _now: (store.header(), 0, hashed_versions(store.keys, 0)))
-        return rpc_pb2.HashResponse(header=convert.header(header), hash=await asyncio.to_thread(hash_of, versions))
+        value = await asyncio.to_thread(hash_of, versions)
+        await engine.settled()
+        return rpc_pb2.HashResponse(header=convert.header(header), hash=value)
 
     async def hash_kv(m: Message) -> Message:
         header, compacted, versions = run(
@@ -52,14 +54,15 @@ def maintenance_service(engine: Engine) -> Methods:
             lambda store, _now: (store.header(), store.compact_revision, hashed_versions(store.keys, m.revision)),
         )
         value = await asyncio.to_thread(hash_of, versions)
+        await engine.settled()
         return rpc_pb2.HashKVResponse(header=convert.header(header), hash=value, compact_revision=compacted)
 
     async def snapshot(call: Call) -> None:
-        await engine.settled()
         store = engine.store
         with engine.lock:
             records = store.dump(engine.enter())
             header = convert.header(store.header())
+        await engine.settled()  # after it was taken: no copy shows what a crash could still undo
         for chunk in export_chunks(Identity(store.cluster_id, store.member_id), records):
             part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
             await call.write(part.SerializeToString())

@@ -19,6 +19,7 @@ from leasehold.mvcc.model import Header, Watch, WatchBatch, WatchFilter
 from leasehold.mvcc.watch import Watcher
 
 _FILTERS = tuple(WatchFilter)
+CONTROL_MAX = 1_000  # answers to requests that a client has not taken, before its further requests wait
 _DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
 
 
@@ -52,7 +53,10 @@ class _Stream:
         self._compacted: set[int] = set()
         self._by_watcher: dict[Watcher, _Served] = {}
         self._next_id = 0
-        self._control: deque[Message | None] = deque()  # answers to requests; None asks for progress
+        # Answers to requests, None for progress, with the revision that has to be durable before they are told: a
+        # client that resumes after a revision which a crash has undone would miss what came in its place.
+        self._control: deque[tuple[int, Message | None]] = deque()
+        self._room = asyncio.Event()
         self._behind: dict[int, None] = {}  # ids of watches with something to tell, in order
         self._reader = Reader()
         self._ended = False
@@ -82,6 +86,9 @@ class _Stream:
             with self._engine.lock:
                 self._take(message)
                 self._reader.tell()
+            while len(self._control) > CONTROL_MAX:
+                self._room.clear()
+                await self._room.wait()
 
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
         """A request that could not be taken ends the call; the writer tells it."""
@@ -98,7 +105,7 @@ class _Stream:
         elif kind == "cancel_request":
             self._cancel(m.cancel_request.watch_id)
         elif kind == "progress_request":
-            self._control.append(None)
+            self._control.append((self._engine.durable_revision, None))
 
     def _create(self, m: Message) -> None:
         engine = self._engine
@@ -107,7 +114,7 @@ class _Stream:
         created = rpc_pb2.WatchResponse(header=header, watch_id=-1, created=True, canceled=True)
         if m.watch_id and (m.watch_id in self._served or m.watch_id in self._compacted):
             created.cancel_reason = _DUPLICATE_ID
-            self._control.append(created)
+            self._tell(created)
             return
         filters = tuple(_FILTERS[number] for number in m.filters if 0 <= number < len(_FILTERS))
         spec = Watch(m.key, m.range_end, m.start_revision, m.prev_kv, m.progress_notify, m.fragment, filters)
@@ -115,16 +122,19 @@ class _Stream:
             watcher = engine.store.watch(spec, self._wake)
         except EmptyWatchRange as error:
             created.cancel_reason = error.message
-            self._control.append(created)
+            self._tell(created)
             return
         served = _Served(m.watch_id or self._free_id(), watcher, m.fragment, m.progress_notify)
         self._served[served.id] = served
         self._by_watcher[watcher] = served
-        self._control.append(rpc_pb2.WatchResponse(header=header, watch_id=served.id, created=True))
+        self._tell(rpc_pb2.WatchResponse(header=header, watch_id=served.id, created=True))
         if not watcher.idle:
             self._behind[served.id] = None
         if served.progress and self._stop_progress is None:
             self._schedule_progress()
+
+    def _tell(self, answer: Message) -> None:
+        self._control.append((answer.header.revision, answer))
 
     def _free_id(self) -> int:
         while self._next_id in self._served or self._next_id in self._compacted:
@@ -141,7 +151,7 @@ class _Stream:
         else:
             return
         header = convert.header(self._engine.store.header())
-        self._control.append(rpc_pb2.WatchResponse(header=header, watch_id=watch_id, canceled=True))
+        self._tell(rpc_pb2.WatchResponse(header=header, watch_id=watch_id, canceled=True))
 
     def _end(self, served: _Served) -> None:
         self._engine.store.unwatch(served.watcher)
@@ -162,6 +172,7 @@ class _Stream:
         while True:
             with self._engine.lock:
                 answers = self._answers()
+                self._room.set()
                 if not answers:
                     if self._failure is not None:
                         raise self._failure
@@ -176,13 +187,18 @@ class _Stream:
         """What can be written now: at most one batch of each watch, after what answers requests."""
         answers: list[Message] = []
         while self._control:
-            answer = self._control.popleft()
+            revision, answer = self._control[0]
+            if revision > self._engine.durable_revision:
+                self._engine.wake(self._reader.tell)
+                return answers  # and no events either: those of a watch come after what announces it
             if answer is None:
-                # Progress covers all watches: whatever they have not been told is told first.
-                answers += self._told()
+                # Progress covers all watches: whatever they have not been told is told first, batch by batch.
                 while self._behind and self._deliverable():
-                    answers += self._told()
+                    told = self._told()
+                    if told:
+                        return answers + told
                 answer = rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=-1)
+            self._control.popleft()
             answers.append(answer)
         return answers + self._told()
 
@@ -251,7 +267,7 @@ class _Stream:
                 return
             for served in self._served.values():
                 if served.progress and served.quiet and served.watcher.idle:
-                    self._control.append(rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=served.id))
+                    self._tell(rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=served.id))
                 served.quiet = True
             engine.wake(self._reader.tell)
             self._schedule_progress()

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
+from leasehold.coord.embedded.server.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code, StoreError
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ Message = Any
 # What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
 MESSAGE_BYTES_MAX = store_request_bytes_max + 512 * KIB
 HELD_BYTES_MAX = 256 * KIB  # of answers that a client does not take, before their call has to wait
-REQUESTS_HELD_MAX = 1_000  # of one stream, before its sender has to wait
+# Of one stream's requests, before its sender has to wait.
+REQUESTS_HELD_MAX = 1_000
+REQUESTS_HELD_BYTES_MAX = 1024 * KIB
+WINDOW_BYTES = 4096 * KIB  # that we grant, to a call and to all of a connection
 
 _log = structlog.get_logger("leasehold.store")
 
@@ -101,13 +105,18 @@ class Call:
     __slots__ = (
         "_connection",
         "_handler",
-        "_input",
         "_messages",
+        "_messages_bytes",
+        "_parts",
+        "_parts_bytes",
+        "_parts_wanted",
         "_reading",
         "_received",
         "_room",
+        "_taken",
         "_task",
-        "blocked",
+        "_timer",
+        "buffered_bytes",
         "ending",
         "headers_sent",
         "held",
@@ -124,42 +133,95 @@ class Call:
         self.headers_sent = False
         self.held = bytearray()  # answers that did not fit
         self.ending: bytes | None = None
-        self.blocked = False
         self.request_done = False
-        self._input = b""
+        self.buffered_bytes = 0  # of requests that are not whole, or not taken yet
+        self._parts: list[bytes] = []  # of a message that is not whole
+        self._parts_bytes = 0
+        self._parts_wanted = 0  # so many make it worth looking again
         self._messages: deque[bytes] = deque()
+        self._messages_bytes = 0
+        self._taken = False  # the one request of a direct call
         self._received = 0  # bytes for which the client's window was not opened again
         self._reading: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
+    def begin(self, timeout_s: float | None = None) -> None:
         if self._handler is not None and self._handler.stream is not None:
-            self._task = asyncio.get_running_loop().create_task(self._serve(self._handler.stream))
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._serve(self._handler.stream))
+            if timeout_s is not None:
+                # The client ends its call by itself, if it can: one that has gone without a word cannot.
+                self._timer = loop.call_later(timeout_s, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self.cancel()
+        self.end(Code.DEADLINE_EXCEEDED, "context deadline exceeded")
 
     # --- the request ---
 
     def received(self, count: int, data: bytes) -> None:
         """Bytes of the request have come; `count` with their padding."""
         self._received += count
-        buffer = self._input + data if self._input else data
-        place = 0
-        while len(buffer) - place >= 5:
-            length = int.from_bytes(buffer[place + 1 : place + 5], "big")
-            if buffer[place] or length > MESSAGE_BYTES_MAX:
-                self._input = b""
-                self._refuse_message(buffer[place], length)
+        if self._received > WINDOW_BYTES:
+            raise ProtocolBroken("a client sends more than its window")
+        if self._parts:
+            self._parts.append(data)
+            self._parts_bytes += len(data)
+            if self._parts_bytes < self._parts_wanted:
+                self._count_buffered()
                 return
-            if len(buffer) - place - 5 < length:
-                break
-            self._messages.append(buffer[place + 5 : place + 5 + length])
-            place += 5 + length
-        self._input = buffer[place:]
+            data = b"".join(self._parts)
+        if not self._take_messages(data):
+            return
         if self._messages:
             self._open_window()
             _wake(self._reading)
-            if self._handler is not None and self._handler.direct is not None:
-                self._answer_directly(self._handler, self._messages.popleft())
+            if self._handler is not None and self._handler.direct is not None and not self._taken:
+                self._taken = True
+                if self._connection.burdened:
+                    self._connection.defer(self)
+                else:
+                    self.answer_directly()
+        self._count_buffered()
+
+    def _take_messages(self, data: bytes) -> bool:
+        """Take the whole messages out of `data`, and keep the rest; False if one is refused, and the call with it."""
+        self._parts = []
+        self._parts_bytes = 0
+        place, end, wanted = 0, len(data), 5
+        while end - place >= 5:
+            length = int.from_bytes(data[place + 1 : place + 5], "big")
+            if data[place] or length > MESSAGE_BYTES_MAX:
+                self._refuse_message(data[place], length)
+                return False
+            wanted = 5 + length
+            if end - place < wanted:
+                break
+            self._messages.append(data[place + 5 : place + wanted])
+            self._messages_bytes += length
+            place += wanted
+            wanted = 5
+        if place < end:
+            self._parts = [data[place:]]
+            self._parts_bytes = end - place
+            self._parts_wanted = wanted
+        return True
+
+    def _count_buffered(self) -> None:
+        now_bytes = self._parts_bytes + self._messages_bytes
+        if now_bytes != self.buffered_bytes and self._open:
+            self._connection.buffered_bytes += now_bytes - self.buffered_bytes
+            self.buffered_bytes = now_bytes
+            if self._connection.overfull:
+                self.cancel()
+                self.end(Code.RESOURCE_EXHAUSTED, "too many unfinished requests on one connection")
+
+    def _next_message(self) -> bytes:
+        message = self._messages.popleft()
+        self._messages_bytes -= len(message)
+        return message
 
     def _refuse_message(self, compressed: int, length: int) -> None:
         if self._task is not None:
@@ -172,12 +234,19 @@ class Call:
 
     def _open_window(self) -> None:
         """Only while requests are taken as fast as they come: else the client has to wait."""
-        if self._received > 64 * KIB and len(self._messages) < REQUESTS_HELD_MAX:
+        held = len(self._messages) >= REQUESTS_HELD_MAX or self._messages_bytes >= REQUESTS_HELD_BYTES_MAX
+        if self._received > 64 * KIB and not held:
             self._connection.open_window(self, self._received)
             self._received = 0
 
     def request_ended(self) -> None:
+        """No more will come; `request_done` may have said so before."""
         self.request_done = True
+        if self._parts:
+            self.cancel()
+            self.end(Code.INTERNAL, "grpc: the request ends in the middle of a message")
+        elif self._handler is not None and self._handler.direct is not None and not self._taken:
+            self.end(Code.INTERNAL, "grpc: no request was sent")
         _wake(self._reading)
 
     async def read(self) -> bytes | None:
@@ -187,13 +256,17 @@ class Call:
                 return None
             self._reading = asyncio.get_running_loop().create_future()
             await self._reading
-        message = self._messages.popleft()
+        message = self._next_message()
         self._open_window()
+        self._count_buffered()
         return message
 
     # --- the answer ---
 
-    def _answer_directly(self, handler: Handler, data: bytes) -> None:
+    def answer_directly(self) -> None:
+        """Do what a call asks for that needs no task."""
+        handler, data = self._handler, self._next_message()
+        assert handler is not None
         try:
             assert handler.direct is not None
             answer: bytes = handler.direct(parse(handler.kind, data)).SerializeToString()
@@ -214,14 +287,18 @@ class Call:
 
     def _refuse_settled(self, handler: Handler, error: LeaseholdError) -> None:
         """A refusal tells of the store's state too, and that must not be undone after it was told."""
-        waiting = handler.settling() if handler.settling is not None else None
+        try:
+            waiting = handler.settling() if handler.settling is not None else None
+        except LeaseholdError as failed:  # the store has, meanwhile or before
+            self.end(*refusal(failed))
+            return
         if waiting is None:
             self.end(*refusal(error))
         else:
-            waiting.add_done_callback(lambda _done: self.end(*refusal(error)))
+            waiting.add_done_callback(lambda done: self.end(*refusal(_failure_of(done) or error)))
 
     def _settled(self, done: asyncio.Future[None], answer: bytes) -> None:
-        error = None if done.cancelled() else done.exception()
+        error = _failure_of(done)
         if error is None:
             self.answer(answer)
         else:
@@ -255,6 +332,8 @@ class Call:
         """The client has gone, or wants no answer any more."""
         if self._task is not None:
             self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def _serve(self, behaviour: Callable[[Call], Awaitable[None]]) -> None:
         try:
@@ -267,10 +346,17 @@ class Call:
             self._broken()
         else:
             self.end(Code.OK)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     def _broken(self) -> None:
         _log.exception("a call could not be handled: this is a bug")
         self.end(Code.INTERNAL, "leasehold: internal error; see the store's log")
+
+
+def _failure_of(done: asyncio.Future[None]) -> BaseException | None:
+    return None if done.cancelled() else done.exception()
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:

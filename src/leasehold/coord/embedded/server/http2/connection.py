@@ -4,40 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Mapping
 from typing import cast
 
-from leasehold.coord.embedded.server.http2.calls import Call, Handler
+from leasehold.coord.embedded.server.http2.calls import WINDOW_BYTES, Call, Handler
+from leasehold.coord.embedded.server.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    HEADERS,
+    NO_ERROR,
+    PING,
+    PREFACE,
+    PRIORITY,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    check,
+    frame,
+    unpadded,
+)
 from leasehold.coord.embedded.server.http2.headers import (
     BLOCK_BYTES_MAX,
     OK_TRAILERS,
     RESPONSE,
     HeaderReader,
     ProtocolBroken,
+    timeout_s,
     trailers,
 )
 from leasehold.mvcc.errors import Code
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
-END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 0x20
-NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 0, 1, 7, 8
-
 STREAMS_MAX = 10_000  # calls of one connection at a time
 FRAME_BYTES_MAX = 1 << 20  # that we take
-WINDOW_BYTES = 4 << 20  # that we grant, to a call and to all of a connection
 WINDOW_BYTES_MAX = (1 << 31) - 1
+LINGER_S = 5.0
+# Of one connection, whose client does not keep up or means it ill:
+HELD_BYTES_MAX = 32 << 20  # of answers that are not taken, before further calls are put off
+REQUESTS_BYTES_MAX = 64 << 20  # of requests that are not whole, before the next ones are refused
+OUT_BYTES_MAX = 256 << 10  # written in one turn, before it is looked whether the client reads
+# Calls that were begun and reset: so many at once, and so many a second from then on.
+RESETS_MAX, RESETS_PER_S = 10_000, 500
 
 _SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
 _HTTP1_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This port speaks gRPC, as an etcd server does.\n"
 )
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
 
 
 class Connection(asyncio.Protocol):
@@ -58,8 +76,14 @@ class Connection(asyncio.Protocol):
         self._window = 65_535  # what the client takes, of all calls together
         self._stream_window = 65_535  # what it takes of a new call
         self._frame_bytes_max = 16_384
-        self._blocked: deque[Call] = deque()  # calls with answers that did not fit
+        self._blocked: dict[Call, None] = {}  # calls with answers that did not fit, in order
+        self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
+        self.held_bytes = 0
+        self.buffered_bytes = 0
+        self._resets_left = float(RESETS_MAX)
+        self._reset_s = 0.0
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
         self.paused = False
         self._leaving = False
@@ -80,21 +104,31 @@ class Connection(asyncio.Protocol):
         self.calls.clear()
 
     def pause_writing(self) -> None:
+        """A client that does not read is not read either: else what it is owed would grow without bound."""
         self.paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
         for call in self.calls.values():
             call.told_of_room()
+        self._take_rest()  # what was left when writing was paused
 
     def data_received(self, data: bytes) -> None:
         self._buffer = self._buffer + data if self._buffer else data
         try:
             if self._begun or self._take_preface():
                 self._take_frames()
-        except ProtocolBroken:
-            self._go_away(PROTOCOL_ERROR)
+        except ProtocolBroken as error:
+            self._buffer = b""
+            self._go_away(error.code)
+            transport = self._transport
             self._close()
+            if transport is not None:
+                self._loop.call_later(LINGER_S, transport.abort)  # it may never read what it is told
 
     def eof_received(self) -> bool:
         return False
@@ -102,6 +136,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Write at the end of this turn, together with what else comes in it."""
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -109,6 +144,7 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []
+        self._out_bytes = 0
         if self._transport is not None and out:
             self._transport.write(b"".join(out))
 
@@ -146,7 +182,7 @@ class Connection(asyncio.Protocol):
     def _take_frames(self) -> None:
         buffer = self._buffer
         place, end = 0, len(buffer)
-        while end - place >= 9:
+        while end - place >= 9 and not self.paused:
             length_kind, flags, stream = struct.unpack_from(">IBI", buffer, place)
             length = length_kind >> 8
             if length > FRAME_BYTES_MAX:
@@ -156,7 +192,15 @@ class Connection(asyncio.Protocol):
             payload = buffer[place + 9 : place + 9 + length]
             place += 9 + length
             self._take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
+            if self._out_bytes > OUT_BYTES_MAX:
+                self._flush()
+                self._loop.call_soon(self._take_rest)
+                break
         self._buffer = buffer[place:]
+
+    def _take_rest(self) -> None:
+        if self._transport is not None and self._buffer:
+            self.data_received(b"")
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._block is not None and kind != CONTINUATION:
@@ -168,23 +212,37 @@ class Connection(asyncio.Protocol):
         elif kind == WINDOW_UPDATE:
             self._take_window(stream, payload)
         elif kind == PING:
+            check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
             if not flags & ACK:
                 self.send(frame(PING, ACK, 0, payload))
         elif kind == SETTINGS:
+            check(len(payload) % 6 == 0 and not stream, "settings of odd length, or of a stream")
             if not flags & ACK:
                 self._take_settings(payload)
         elif kind == RST_STREAM:
-            call = self.calls.pop(stream, None)
-            if call is not None:
-                call.cancel()
+            check(len(payload) == 4, "a reset of odd length")
+            self._take_reset(stream)
         elif kind == CONTINUATION:
             self._take_continuation(flags, stream, payload)
         # GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us.
 
+    def _take_reset(self, stream: int) -> None:
+        call = self._forget(stream)
+        if call is None:
+            return
+        call.cancel()
+        now_s = self._loop.time()
+        self._resets_left = min(RESETS_MAX, self._resets_left + (now_s - self._reset_s) * RESETS_PER_S) - 1
+        self._reset_s = now_s
+        if self._resets_left < 0:
+            raise ProtocolBroken("calls are begun and reset without end", ENHANCE_YOUR_CALM)
+        self._go_on()
+
     def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        payload = _unpadded(flags, payload)
+        payload = unpadded(flags, payload)
         if flags & PRIORITY:
             payload = payload[5:]
+        check(len(payload) <= BLOCK_BYTES_MAX, "a header block is too long")
         self._block = (stream, flags, payload)
         if flags & END_HEADERS:
             self._end_headers()
@@ -193,8 +251,7 @@ class Connection(asyncio.Protocol):
         if self._block is None or self._block[0] != stream:
             raise ProtocolBroken("a continuation of nothing")
         block = self._block[2] + payload
-        if len(block) > BLOCK_BYTES_MAX:
-            raise ProtocolBroken("a header block is too long")
+        check(len(block) <= BLOCK_BYTES_MAX, "a header block is too long")
         self._block = (stream, self._block[1], block)
         if flags & END_HEADERS:
             self._end_headers()
@@ -209,8 +266,9 @@ class Connection(asyncio.Protocol):
             if flags & END_STREAM:
                 known.request_ended()
             return
-        if not stream & 1 or stream <= self._last_stream:
-            raise ProtocolBroken("a stream with a number that cannot be")
+        check(stream & 1, "a stream with a number that cannot be")
+        if stream <= self._last_stream:
+            return  # trailers of a call that has ended on our side
         self._last_stream = stream
         if self._leaving or len(self.calls) >= STREAMS_MAX:
             self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
@@ -224,7 +282,8 @@ class Connection(asyncio.Protocol):
         elif headers.get(b"grpc-encoding", b"identity") != b"identity":
             call.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
         else:
-            call.begin()
+            limit = headers.get(b"grpc-timeout")
+            call.begin(None if limit is None else timeout_s(limit))
             if flags & END_STREAM:
                 call.request_ended()
 
@@ -236,16 +295,16 @@ class Connection(asyncio.Protocol):
         call = self.calls.get(stream)
         if call is None:
             return  # it has ended on our side
-        call.received(len(payload), _unpadded(flags, payload))
-        if flags & END_STREAM:
+        call.request_done = bool(flags & END_STREAM)
+        call.received(len(payload), unpadded(flags, payload))
+        if call.request_done:
             call.request_ended()
 
     def _take_settings(self, payload: bytes) -> None:
         for place in range(0, len(payload) - 5, 6):
             name, value = struct.unpack_from(">HI", payload, place)
             if name == 4:
-                if value > WINDOW_BYTES_MAX:
-                    raise ProtocolBroken("a window is too large")
+                check(value <= WINDOW_BYTES_MAX, "a window is too large")
                 change = value - self._stream_window
                 self._stream_window = value
                 for call in self.calls.values():
@@ -256,16 +315,20 @@ class Connection(asyncio.Protocol):
         self._unblock()
 
     def _take_window(self, stream: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ProtocolBroken("a window update of odd length")
+        check(len(payload) == 4, "a window update of odd length")
         more = struct.unpack(">I", payload)[0] & 0x7FFFFFFF
         if stream == 0:
             self._window += more
-            if self._window > WINDOW_BYTES_MAX:
-                raise ProtocolBroken("a window is too large")
+            check(self._window <= WINDOW_BYTES_MAX, "a window is too large")
+            self._unblock()
         elif stream in self.calls:
-            self.calls[stream].window += more
-        self._unblock()
+            call = self.calls[stream]
+            call.window += more
+            if call in self._blocked:
+                del self._blocked[call]
+                self._write_held(call)
+                call.told_of_room()
+                self._go_on()
 
     # --- answers ---
 
@@ -290,7 +353,7 @@ class Connection(asyncio.Protocol):
             + message
             + frame(HEADERS, END_HEADERS | END_STREAM, stream, OK_TRAILERS)
         )
-        self.calls.pop(stream, None)
+        self._forget(stream)
 
     def write(self, call: Call, message: bytes) -> None:
         """Queue one message of a call."""
@@ -298,6 +361,7 @@ class Connection(asyncio.Protocol):
             call.headers_sent = True
             self.send(frame(HEADERS, END_HEADERS, call.stream, RESPONSE))
         call.held += struct.pack(">BI", 0, len(message)) + message
+        self.held_bytes += 5 + len(message)
         self._write_held(call)
 
     def end(self, call: Call, block: bytes) -> None:
@@ -312,33 +376,57 @@ class Connection(asyncio.Protocol):
         while call.held:
             room = min(call.window, self._window, self._frame_bytes_max)
             if room <= 0:
-                if not call.blocked:
-                    call.blocked = True
-                    self._blocked.append(call)
+                self._blocked[call] = None
                 return
             part = bytes(call.held[:room])
             del call.held[:room]
+            self.held_bytes -= len(part)
             call.window -= len(part)
             self._window -= len(part)
             self.send(frame(DATA, 0, call.stream, part))
-        if call.ending is not None and self.calls.pop(call.stream, None) is not None:
+        if call.ending is not None and self._forget(call.stream) is not None:
             self.send(frame(HEADERS, END_HEADERS | END_STREAM, call.stream, call.ending))
             if not call.request_done:
                 # The answer is complete and the rest of the request is of no interest.
                 self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
 
     def _unblock(self) -> None:
-        for _ in range(len(self._blocked)):
-            call = self._blocked.popleft()
-            call.blocked = False
-            if call.stream in self.calls:
-                self._write_held(call)
-                call.told_of_room()
+        for call in list(self._blocked):
+            if self._window <= 0:
+                break
+            del self._blocked[call]
+            self._write_held(call)
+            call.told_of_room()
+        self._go_on()
 
+    def _forget(self, stream: int) -> Call | None:
+        """A call has ended, and whatever was kept of it."""
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            self.held_bytes -= len(call.held)
+            self.buffered_bytes -= call.buffered_bytes
+            self._blocked.pop(call, None)
+            self._deferred.pop(call, None)
+        return call
 
-def _unpadded(flags: int, payload: bytes) -> bytes:
-    if not flags & PADDED:
-        return payload
-    if not payload or payload[0] >= len(payload):
-        raise ProtocolBroken("padding longer than its frame")
-    return payload[1 : len(payload) - payload[0]]
+    # --- bounds ---
+
+    @property
+    def burdened(self) -> bool:
+        """Whether so many answers wait for the client to take them that no more are made."""
+        return self.held_bytes > HELD_BYTES_MAX
+
+    @property
+    def overfull(self) -> bool:
+        """Whether requests that are not whole hold all the space that they may."""
+        return self.buffered_bytes > REQUESTS_BYTES_MAX
+
+    def defer(self, call: Call) -> None:
+        """Answer `call` when the client has taken enough of what it asked for before."""
+        self._deferred[call] = None
+
+    def _go_on(self) -> None:
+        while self._deferred and not self.burdened:
+            call = next(iter(self._deferred))
+            del self._deferred[call]
+            call.answer_directly()

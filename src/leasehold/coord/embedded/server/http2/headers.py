@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from hpack.exceptions import HPACKDecodingError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
@@ -11,6 +12,8 @@ from leasehold.base.errors import PeerError
 
 TABLE_BYTES_MAX = 4096
 BLOCK_BYTES_MAX = 64 * 1024
+# Of texts that come again with every call, so many are remembered, if they are no longer than this.
+TEXTS_MAX, TEXT_BYTES_MAX = 1_000, 128
 _ENTRY_OVERHEAD_BYTES = 32
 _STATIC: tuple[tuple[bytes, bytes], ...] = tuple(HeaderTable.STATIC_TABLE)
 
@@ -18,7 +21,11 @@ Header = tuple[bytes, bytes]
 
 
 class ProtocolBroken(PeerError):
-    """A peer sent what HTTP/2 does not allow; its connection is closed."""
+    """A peer sent what HTTP/2 does not allow; its connection is closed, with `code` as the reason."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class HeaderReader:
@@ -76,9 +83,14 @@ class HeaderReader:
             return raw, end
         known = self._texts.get(raw)
         if known is None:
-            if len(self._texts) >= 1000:
-                self._texts.clear()
-            known = self._texts[raw] = bytes(decode_huffman(raw))
+            try:
+                known = bytes(decode_huffman(raw))
+            except HPACKDecodingError as error:
+                raise ProtocolBroken(f"a header's text: {error}") from None
+            if length <= TEXT_BYTES_MAX:
+                if len(self._texts) >= TEXTS_MAX:
+                    self._texts.clear()
+                self._texts[raw] = known
         return known, end
 
     def _add(self, name: bytes, value: bytes) -> None:
@@ -136,6 +148,15 @@ def _length(number: int) -> bytes:
 # `:status: 200` is number 8 of the static table.
 RESPONSE = b"\x88" + _literal(b"content-type", b"application/grpc")
 OK_TRAILERS = _literal(b"grpc-status", b"0")
+
+
+_TIMEOUT_UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+def timeout_s(text: bytes) -> float | None:
+    """What a `grpc-timeout` header says; None if it says nothing that can be understood."""
+    unit = _TIMEOUT_UNITS_S.get(text[-1:])
+    return int(text[:-1]) * unit if unit is not None and text[:-1].isdigit() and len(text) <= 9 else None
 
 
 def trailers(code: int, message: str) -> bytes:

@@ -1,0 +1,80 @@
+"""A client that speaks frames, for what gRPC's own clients never do."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+from hpack import Encoder
+
+from leasehold.coord.embedded.server.http2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    SETTINGS,
+    frame,
+)
+from leasehold.coord.embedded.server.http2.headers import HeaderReader
+from leasehold.coord.embedded.server.serve import StoreServer
+
+REQUEST = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/etcdserverpb.KV/Range"),
+    (":authority", "store"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+    ("x-long", "ü" * 300),
+]
+
+
+class Raw:
+    """A client that speaks frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self.headers = HeaderReader()
+
+    @classmethod
+    async def connect(cls, server: StoreServer, settings: bytes = b"") -> Raw:
+        reader, writer = await asyncio.open_connection(*server.address.split(":"))
+        writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
+        return cls(reader, writer)
+
+    async def frame(self) -> tuple[int, int, int, bytes]:
+        async with asyncio.timeout(20):
+            length_kind, flags, stream = struct.unpack(">IBI", await self._reader.readexactly(9))
+            return length_kind & 0xFF, flags, stream, await self._reader.readexactly(length_kind >> 8)
+
+    async def until(self, kind: int) -> tuple[int, int, bytes]:
+        """The next frame of `kind`."""
+        while True:
+            found, flags, stream, payload = await self.frame()
+            if found == kind:
+                return flags, stream, payload
+
+    async def closed(self) -> bool:
+        async with asyncio.timeout(20):
+            await self._reader.read()
+        return self._reader.at_eof()
+
+
+def message(request: Any) -> bytes:
+    """A request as gRPC frames it."""
+    data: bytes = request.SerializeToString()
+    return struct.pack(">BI", 0, len(data)) + data
+
+
+def opening(path: str, stream: int, *headers: tuple[str, str], end: bool = False) -> bytes:
+    """The headers of a call, with no table to keep: any number of them, in any order."""
+    sent = [(name, path if name == ":path" else value) for name, value in REQUEST] + list(headers)
+    flags = END_HEADERS | (END_STREAM if end else 0)
+    return frame(HEADERS, flags, stream, Encoder().encode(sent, huffman=False))
+
+
+def asking(path: str, stream: int, request: Any) -> bytes:
+    """A whole call."""
+    return opening(path, stream) + frame(DATA, END_STREAM, stream, message(request))
