@@ -13,7 +13,6 @@ import grpc
 import pytest
 from hpack import Encoder
 from tests.store.raw_http2 import Raw, asking, message, opening
-from tests.store.support import until
 
 import leasehold
 from leasehold.coord.embedded.opening import open_folder, open_memory
@@ -34,6 +33,7 @@ from leasehold.coord.embedded.server.http2.frames import (
 from leasehold.coord.embedded.server.http2.headers import HeaderReader, ProtocolBroken
 from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.coord.etcd.pb import lock_pb2, rpc_pb2
+from leasehold.testing.waiting import until
 
 RANGE, PUT, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.Watch/Watch"
 MIB = 1 << 20
