@@ -39,7 +39,12 @@ class Faults:
             (self._restart_host, 1),
             (self._silence_host, 1),
             (self._hold_elections, 1),
+            (self._store_full, 2),
+            (self._power_cut, 1),
         ]
+        self._absent = world.clock.random.choice(world.nodes) if world.plan.lonely else None
+        if self._absent is not None:
+            world.clock.after_ms(self._while_ms(1_000, 5_000), self._leave_for_long, self._absent)
         if world.plan.unheard:
             self._kinds.append((self._depose_unheard, 6))
         self._again()
@@ -63,18 +68,27 @@ class Faults:
             return world.nodes_by_name[leader.value.name]
         return world.clock.random.choice(world.nodes)
 
+    def _start(self, node: SimNode) -> None:
+        """Start a node again, unless it is the one that stays away until everything is healed."""
+        if node is not self._absent or not self.on:
+            node.start()
+
+    def _leave_for_long(self, node: SimNode) -> None:
+        self._world.clock.tell(node.name, "is down for long")
+        node.kill(with_guardian=True)
+
     def _while_ms(self, low: float, high: float) -> float:
         return self._world.clock.random.uniform(low, high)
 
     def _kill_worker(self) -> None:
         node = self._node()
         node.kill(with_guardian=False)
-        self._world.clock.after_ms(self._while_ms(100, 3_000), node.start)
+        self._world.clock.after_ms(self._while_ms(100, 3_000), self._start, node)
 
     def _kill_host(self) -> None:
         node = self._node()
         node.kill(with_guardian=True)
-        self._world.clock.after_ms(self._while_ms(500, 8_000), node.start)
+        self._world.clock.after_ms(self._while_ms(500, 8_000), self._start, node)
 
     def _pause_node(self) -> None:
         node = self._node()
@@ -117,6 +131,26 @@ class Faults:
         if not self._world.store.up:
             self._world.clock.tell("fault", "the store is back")
             self._world.store.start()
+
+    def _store_full(self) -> None:
+        """Out of space: reads and deletes go on, everything that adds a byte is refused."""
+        world = self._world
+        if world.store.store.quota_bytes:
+            return
+        world.clock.tell("fault", "the store is out of space")
+        world.store.store.quota_bytes = 1
+        world.clock.after_ms(self._while_ms(100, 8_000), world.store.give_space)
+
+    def _power_cut(self) -> None:
+        """All nodes at once; and some storage hosts, which are back later, with empty memory."""
+        world, chance = self._world, self._world.clock.random
+        world.clock.tell("fault", "a power cut")
+        for node in world.nodes:
+            node.kill(with_guardian=True)
+            world.clock.after_ms(self._while_ms(100, 4_000), self._start, node)
+        for number in range(len(world.hosts)):
+            if chance.random() < 0.5:
+                world.restart_host(number, self._while_ms(100, 8_000))
 
     def _break_watch(self) -> None:
         node = self._node()
@@ -193,7 +227,7 @@ class Faults:
         node.kill(with_guardian=True)
         world.clock.tell(node.name, "loses its disk")
         node.disk = []
-        world.clock.after_ms(self._while_ms(500, 4_000), node.start)
+        world.clock.after_ms(self._while_ms(500, 4_000), self._start, node)
 
     def _restart_host(self) -> None:
         self._world.restart_host(self._world.clock.random.randrange(len(self._world.hosts)))

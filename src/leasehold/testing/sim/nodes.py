@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from leasehold.ha.effects import (
     ChangeRole,
@@ -39,6 +37,7 @@ from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.testing.sim.bugs import bend
+from leasehold.testing.sim.calls import Answer, Call
 from leasehold.testing.sim.plan import settings_of
 from leasehold.testing.sim.storage import Stream
 
@@ -46,31 +45,7 @@ if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
 
 WORK_MS = 250
-
-
-class Answer(Struct):
-    """What a command answered, before it is known whether it may be said."""
-
-    value: Any
-    after: int
-    hands_out_space: bool = False
-    about: int = 0  # the record that it really is about, also where a planted bug does not wait for it
-
-
-class Call(Protocol):
-    """A client's request, as a node sees it."""
-
-    what: str
-
-    def execute(self, index: Index, leader_ms: int) -> Answer: ...
-
-    def leaving(self, answer: Answer) -> None:
-        """The answer leaves its node: the oracle looks at it."""
-        ...
-
-    def finish(self, value: Any) -> None: ...
-
-    def refused(self) -> None: ...
+OWNER_PAUSE_MS = 60  # between two looks whether a memory's owner has been heard of
 
 
 class Run:
@@ -162,6 +137,10 @@ class Run:
             return
         now_ms = self.node.now_ms()
         answer = call.execute(self.machine.index, self.machine.leader_ms(now_ms))
+        if answer is None:
+            if call.open:
+                self.world.clock.after_ms(OWNER_PAUSE_MS, self.serve, call)
+            return
         self.gate.hold(now_ms, answer.after, (call, answer, self.machine.epoch), hands_out_space=answer.hands_out_space)
         self._handle(Decided())
 
@@ -171,8 +150,7 @@ class Run:
         for (call, answer, epoch), verdict in self.gate.release(self.node.now_ms(), self.machine):
             if verdict is Verdict.SEND:
                 buffered_n = 0 if answer.hands_out_space else self.world.buffer.holds_to(epoch)
-                self.world.oracle.leaves(answer.after, epoch, call.what, buffered_n)
-                self.world.oracle.promise(max(answer.about, answer.after), epoch, call.what)
+                self.world.oracle.leaves(answer, epoch, call.what, buffered_n)
                 call.leaving(answer)
                 self.world.network.send(self.name, "clients", call.finish, answer.value)
 
@@ -293,6 +271,8 @@ class SimNode:
             self.world.store.unwatch(stream)
         self.run = None
         self.paused = False
+        if not any(node.up for node in self.world.nodes):
+            self.world.oracle.cold_us = self.world.clock.now_us
         if not with_guardian:
             self.world.clock.after_ms(5, self._reap, run, 5)
 

@@ -1,7 +1,7 @@
 """Sees everything, and says at once when a promise is broken.
 
-The truth is what stands in the store: every batch is read as it is written, and interpreted here by a small model of
-its own (never by the index that is being tested). What clients were told is held against it.
+The truth is what stands in the store: every batch is read as it is written, and interpreted by a model of its own
+(`truth`). What clients were told is held against it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,15 @@ from msgspec import Struct
 
 from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
-from leasehold.index.records import (
-    NEVER_MS,
-    Begin,
-    ClientGone,
-    Handover,
-    MountSegment,
-    PutEnd,
-    PutRevoke,
-    PutStart,
-    Record,
-    Remove,
-    RemoveRange,
-    UnmountSegment,
-)
+from leasehold.base.codes import Code, TaskStatus
+from leasehold.index.records import NEVER_MS, Begin, Handover
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import slot_number
 from leasehold.mvcc.model import DeleteRange, Op, Put, Txn, TxnResult, prefix_end
 from leasehold.testing.sim.clockwork import Clockwork, Violation
+from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.plan import BLOCK, Plan
+from leasehold.testing.sim.truth import Truth
 
 
 class Block(Struct, frozen=True, gc=False):
@@ -56,62 +46,13 @@ class Writing(Struct):
     blocks: tuple[Block, ...]
     writer: str
     active: bool = True
-
-
-class Truth:
-    """What the durable journal says, by a model as simple as can be: which version of a key is readable."""
-
-    def __init__(self) -> None:
-        self.epochs: list[int] = [0]  # by record number
-        self.log: list[tuple[int, Record]] = []
-        self.visible: dict[bytes, int] = {}
-        self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
-        self.started: dict[int, PutStart] = {}
-        self.where: dict[int, tuple[int, ...]] = {}  # put_seq -> incarnations
-        self.disturbed = False  # a host was lost: its space rests, and even a roomy pool may have to evict
-        self.dropped: dict[int, int] = {}  # record -> the version that it took away
+    claim: int = 0  # a copy's: the record that gave it this space
+    sources: tuple[Block, ...] = ()  # a copy's: what it reads
 
     @property
-    def tail_n(self) -> int:
-        return len(self.epochs) - 1
-
-    def apply(self, epoch: int, record: Record) -> None:
-        self.epochs.append(epoch)
-        self.log.append((epoch, record))
-        n = self.tail_n
-        if isinstance(record, PutStart):
-            self.started[n] = record
-            self.where[n] = tuple(extent.incarnation for extent in record.extents)
-            if not record.upsert or record.in_place:
-                self._drop(record.key, n)
-        elif isinstance(record, PutEnd):
-            self.visible[record.key] = record.put_seq
-            self.changed[record.key] = n
-        elif isinstance(record, PutRevoke):
-            if self.visible.get(record.key) == record.put_seq:
-                self._drop(record.key, n)
-        elif isinstance(record, Remove):
-            self._drop(record.key, n)
-        elif isinstance(record, RemoveRange):
-            for key in [key for key, seq in self.visible.items() if seq not in record.stays]:
-                self._drop(key, n)
-        elif isinstance(record, (UnmountSegment, ClientGone)):
-            self._unmount(record.incarnations, n)
-            self.disturbed = True
-        elif isinstance(record, MountSegment):
-            self._unmount(record.supersedes, n)
-            self.disturbed = self.disturbed or bool(record.supersedes)
-
-    def _unmount(self, incarnations: tuple[int, ...], n: int) -> None:
-        gone = set(incarnations)
-        for key in [key for key, seq in self.visible.items() if gone.intersection(self.where.get(seq, ()))]:
-            self._drop(key, n)
-
-    def _drop(self, key: bytes, n: int) -> None:
-        put_seq = self.visible.pop(key, None)
-        if put_seq is not None:
-            self.changed[key] = n
-            self.dropped[n] = put_seq
+    def number(self) -> int:
+        """The record that handed this space out."""
+        return self.claim or self.put_seq
 
 
 class Oracle:
@@ -125,6 +66,9 @@ class Oracle:
         self.writings: list[Writing] = []
         self.memory: dict[Block, tuple[bytes, int]] = {}
         self.promises: list[tuple[int, int, str]] = []  # (record, epoch, answer) since the present epoch began
+        self.slots: dict[bytes, int] = {}  # the journal as it stands in the store: slot -> bytes
+        self.heard_us: dict[bytes, int] = {}  # segment -> when a leader heard its owner last
+        self.cold_us = -1  # when all nodes were down at once, the last time
         self.acknowledged = 0
         self.reads_checked = 0
 
@@ -137,8 +81,12 @@ class Oracle:
         for part in op.success:
             if isinstance(part, Put) and part.key.startswith(self._keys.explicit):
                 self._batch(part)
-            elif isinstance(part, DeleteRange) and part.range_end == prefix_end(self._keys.explicit):
-                self._cut_off(slot_number(part.key) - 1)
+                self.slots[part.key] = len(part.value)
+            elif isinstance(part, DeleteRange) and part.key.startswith(self._keys.explicit):
+                if part.range_end == prefix_end(self._keys.explicit):
+                    self._cut_off(slot_number(part.key) - 1)
+                for slot in [slot for slot in self.slots if part.key <= slot < part.range_end]:
+                    del self.slots[slot]
 
     def _cut_off(self, tail_n: int) -> None:
         """An operator has given up what follows `tail_n`: nothing of it is promised any more."""
@@ -178,27 +126,31 @@ class Oracle:
                 raise Violation("P1", f"{what} was answered in epoch {epoch}, and record {n} about it is lost")
         self.promises = []
 
-    def promise(self, n: int, epoch: int, what: str) -> None:
-        """An answer has left that rests on record `n`."""
-        if n:
-            self.promises.append((n, epoch, what))
-
     # --- answers, as they leave a node ---
 
-    def leaves(self, after: int, epoch: int, what: str, buffered_n: int) -> None:
+    def leaves(self, answer: Answer, epoch: int, what: str, buffered_n: int) -> None:
         """An answer leaves: what it shows must be durable, and have been decided by this epoch or an older one.
 
-        With a buffer, and where no space is handed out, what stands in the buffer is as good (`buffered_n`).
+        Where no space is handed out: with a buffer, what stands in the buffer is as good (`buffered_n`); and `async`
+        may be a stated number of records ahead, which a failover may cost. Everything else holds there, too.
         """
-        truth = self.truth
-        if truth.tail_n < after <= buffered_n:
-            self.acknowledged += 1
+        truth, after, ha = self.truth, answer.after, self._plan.ha
+        ahead = 0 if answer.hands_out_space or ha.durability != "async" else ha.async_records_max
+        self.acknowledged += 1
+        if truth.tail_n < after <= max(truth.tail_n + ahead, 0 if answer.hands_out_space else buffered_n):
+            if not ahead:
+                self._promise(answer, epoch, what)
             return
         if after > truth.tail_n:
             raise Violation("P1", f"{what} was answered while record {after} is not durable (tail {truth.tail_n})")
         if truth.epochs[after] > epoch:
             raise Violation("P1", f"{what} was answered on record {after}, which another leader wrote")
-        self.acknowledged += 1
+        self._promise(answer, epoch, what)
+
+    def _promise(self, answer: Answer, epoch: int, what: str) -> None:
+        n = max(answer.about, answer.after)
+        if n:
+            self.promises.append((n, epoch, what))
 
     def show(self, key: bytes, n: int) -> None:
         self.shown[key] = max(self.shown.get(key, 0), n)
@@ -207,7 +159,8 @@ class Oracle:
         """A reader is told of a version, under a lease."""
         if put_seq < floor_n:
             raise Violation("P5", f"{key!r} was read as put {put_seq} after record {floor_n} about it had been shown")
-        self.show(key, put_seq)
+        if self.truth.visible.get(key, 0) >= put_seq or self._plan.ha.durability != "async":
+            self.show(key, put_seq)
         self.grants.append(grant)
         if len(self.grants) > 200:
             self.grants = [one for one in self.grants if one.until_us > self._clock.now_us]
@@ -225,6 +178,10 @@ class Oracle:
             raise Violation("P2", f"{key!r} (put {put_seq}) is gone while {held[0].reader} has a lease on it")
         if self.nothing_is_evicted():
             raise Violation("P1", f"{key!r} (put {put_seq}) was acknowledged and is gone; nothing is ever evicted here")
+        if truth.is_hard_pinned(put_seq):
+            raise Violation("P1", f"{key!r} (put {put_seq}) is gone in spite of its hard pin")
+        if truth.is_pinned(put_seq) and self._plan.soft_pins_hold:
+            raise Violation("P1", f"{key!r} (put {put_seq}) is gone in spite of its soft pin")
 
     def nothing_is_evicted(self) -> bool:
         """Whether every miss of what was acknowledged is a loss."""
@@ -234,13 +191,52 @@ class Oracle:
     def removed(self, key: bytes, n: int, force: bool) -> None:
         """A remove is acknowledged."""
         if not force:
-            taken = self.truth.dropped.get(n)  # what a forced remove took before is not this one's doing
-            held = [grant for grant in self.live() if grant.key == key and grant.put_seq == taken]
-            if held:
+            self._check_unleased(key, self.truth.dropped.get(n, {}).get(key, 0), n)
+        if n <= self.truth.tail_n or self._plan.ha.durability != "async":
+            self.show(key, n)
+
+    def range_removed(self, first_n: int, last_n: int) -> None:
+        """A removal of everything that matches is acknowledged; what was leased had to stay."""
+        for n in range(first_n, last_n + 1):
+            for key, put_seq in self.truth.dropped.get(n, {}).items():
+                self._check_unleased(key, put_seq, n)
+                self.show(key, n)
+
+    def _check_unleased(self, key: bytes, put_seq: int, n: int) -> None:
+        """What a remove without force took was not under a lease, its own or its group's.
+
+        (What a forced remove took before is not this one's doing.)
+        """
+        truth, group = self.truth, self.truth.group_of(put_seq)
+        for grant in self.live():
+            own = grant.key == key and grant.put_seq == put_seq
+            shared = group and truth.visible.get(grant.key) == grant.put_seq and truth.group_of(grant.put_seq) == group
+            if own or shared:
                 raise Violation(
-                    "P2", f"{key!r} was removed at {n} while {held[0].reader} has a lease on put {held[0].put_seq}"
+                    "P2",
+                    f"{key!r} (put {put_seq}) was removed at {n} while {grant.reader} has a lease on "
+                    f"{grant.key!r} (put {grant.put_seq})",
                 )
-        self.show(key, n)
+
+    def sent_to(self, segments: set[bytes], who: str) -> None:
+        """Somebody is sent to memory: its owner must have been heard since everything was down at once (H9)."""
+        for segment in segments:
+            if self.heard_us.get(segment, 0) < self.cold_us:
+                raise Violation("P7", f"{who} is sent to {segment!r}, whose owner nobody has heard since a restart")
+
+    def no_space(self, key: bytes, journal_full: bool) -> None:
+        """A writer is told that there is no space: never where the pool cannot fill, and all its owners are known."""
+        if self.nothing_is_evicted() and self.truth.segments and not journal_full:
+            raise Violation("P7", f"no space for {key!r} was said of a pool that is nearly empty")
+
+    def task_told(self, task: bytes, asked: int | None, code: Code, status: int) -> None:
+        """What is said of a task whose status was `asked` (None: unknown) when the question was put."""
+        if asked is None:
+            return
+        if code is Code.TASK_NOT_FOUND:
+            raise Violation("P1", f"task {task.hex()} was acknowledged and is unknown")
+        if asked >= TaskStatus.FAILED and status != asked:
+            raise Violation("P5", f"task {task.hex()} had ended ({asked}) and is told as {status}")
 
     def live(self) -> list[Grant]:
         now_us = self._clock.now_us
@@ -250,7 +246,7 @@ class Oracle:
         """Space is given to a writer."""
         wanted = set(writing.blocks)
         for grant in self.live():
-            if wanted.intersection(grant.blocks) and grant.put_seq != writing.put_seq:
+            if wanted.intersection(grant.blocks) and (grant.put_seq != writing.put_seq or writing.claim):
                 raise Violation(
                     "P2",
                     f"space of {grant.key!r} (put {grant.put_seq}), leased by {grant.reader}, "
@@ -258,7 +254,7 @@ class Oracle:
                 )
         self.writings = [one for one in self.writings if one.active]
         for other in self.writings:
-            if other.put_seq != writing.put_seq and wanted.intersection(other.blocks):
+            if other.number != writing.number and wanted.intersection(other.blocks):
                 raise Violation(
                     "P3",
                     f"{writing.writer} got space for {writing.key!r} (put {writing.put_seq}) that "
@@ -268,6 +264,12 @@ class Oracle:
 
     # --- memory ---
 
+    def copy(self, source: Block, target: Block) -> None:
+        """Bytes as they are, right or wrong: whoever reads them judges."""
+        tag = self.memory.get(source)
+        if tag is not None:
+            self.memory[target] = tag
+
     def write(self, block: Block, tag: tuple[bytes, int]) -> None:
         self.memory[block] = tag
 
@@ -276,9 +278,10 @@ class Oracle:
         self.reads_checked += 1
         for block in grant.blocks:
             tag = self.memory.get(block)
-            if tag is not None and tag != (grant.key, grant.put_seq):
+            if tag != (grant.key, grant.put_seq):
                 wanted = f"{grant.key!r} (put {grant.put_seq})"
-                raise Violation("P3", f"{grant.reader} read {tag[0]!r} (put {tag[1]}) where {wanted} should be")
+                there = f"{tag[0]!r} (put {tag[1]})" if tag is not None else "what nobody wrote"
+                raise Violation("P3", f"{grant.reader} read {there} where {wanted} should be")
 
     def host_gone(self, endpoint: str) -> None:
         """A memory's owner died: nobody is promised anything about it any more."""
@@ -287,7 +290,7 @@ class Oracle:
             if any(block.endpoint == endpoint for block in grant.blocks):
                 grant.until_us = 0
         for writing in self.writings:
-            if any(block.endpoint == endpoint for block in writing.blocks):
+            if any(block.endpoint == endpoint for block in (*writing.blocks, *writing.sources)):
                 writing.active = False
 
 

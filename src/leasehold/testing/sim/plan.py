@@ -11,6 +11,7 @@ from leasehold.index.settings import IndexSettings
 
 BLOCK = 4096
 BASE = 0x10_0000_0000
+PIN_MS = 24 * 3_600_000  # a soft pin that outlasts every seed
 
 BUGS = (
     "no-fence",  # journal writes are not fenced
@@ -42,7 +43,16 @@ class Plan:
     drift: float
     mixed: bool  # nodes are configured with different lease terms and leader TTLs (a rolling change of settings)
     unheard: bool  # leaders may be deposed without hearing of it: only the fence, or the end of their right, tells them
+    copies: bool  # objects are copied and moved between hosts
+    lonely: bool  # one node is down for nearly all of the time
     store_keeps_expiry: bool  # a restarted store gives leases their remaining time (embedded), or all of it (etcd)
+
+    @property
+    def soft_pins_hold(self) -> bool:
+        """Whether what is soft-pinned is never evicted as long as a seed lasts."""
+        index = self.index
+        held = not index.allow_evict_soft_pinned or index.eviction_policy == "expiry"
+        return held and index.soft_pin_ttl_ms == PIN_MS
 
 
 def plan_for(seed: int) -> Plan:
@@ -51,9 +61,12 @@ def plan_for(seed: int) -> Plan:
     roomy = chance.random() < 0.5
     policy = "expiry" if chance.random() < 0.3 else "pressure"
     keys = chance.choice((6, 12, 24))
+    more = random.Random(f"more-{seed}")
     lease_ttl_ms = chance.choice((2_000, 4_000, 8_000))
     ha = HaSettings(
-        durability="buffered" if chance.random() < 0.15 else "sync",
+        durability="buffered" if chance.random() < 0.15 else ("async" if more.random() < 0.12 else "sync"),
+        async_records_max=more.choice((3, 50)),
+        journal_full=more.choice(("one_copy", "one_copy", "refuse")),
         copies=chance.choice((1, 2, 2)),
         snapshot_records=chance.choice((40, 120, 400)),
         snapshot_ms=60_000,
@@ -72,6 +85,8 @@ def plan_for(seed: int) -> Plan:
         put_release_ms=10_000,
         eviction_high_watermark=1.0 if roomy else 0.8,
         eviction_ratio=0.2,
+        soft_pin_ttl_ms=more.choice((5_000, PIN_MS)),
+        allow_evict_soft_pinned=more.random() < 0.5,
     )
     return Plan(
         nodes=chance.choice((2, 3, 3)),
@@ -89,6 +104,8 @@ def plan_for(seed: int) -> Plan:
         store_keeps_expiry=chance.random() < 0.3,
         mixed=chance.random() < 0.2,
         unheard=chance.random() < 0.25,
+        copies=more.random() < 0.7,
+        lonely=more.random() < 0.1,
     )
 
 

@@ -19,10 +19,12 @@ from leasehold.ha.registry import FloorValue
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.mvcc.model import Range, prefix_end
-from leasehold.testing.sim.clients import TENANT, Caller, Host, blocks_of_object
+from leasehold.testing.sim.callers import TENANT, Caller, blocks_of_object
+from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.clockwork import Violation
+from leasehold.testing.sim.hosts import Host
 from leasehold.testing.sim.misfortunes import Misfortunes
-from leasehold.testing.sim.nodes import Answer, SimNode
+from leasehold.testing.sim.nodes import SimNode
 from leasehold.testing.sim.oracle import Grant, Writing
 from leasehold.testing.sim.plan import BASE, BLOCK, Plan, plan_for
 from leasehold.testing.sim.world import World

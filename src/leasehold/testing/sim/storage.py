@@ -221,6 +221,12 @@ class SimStore:
         for stream in self._streams:
             self._clock.after_ms(self._clock.random.uniform(1, 500), self._begin, stream)
 
+    def give_space(self) -> None:
+        """An operator has made room."""
+        if self.store.quota_bytes:
+            self._clock.tell("operator", "gives the store more space")
+            self.store.quota_bytes = 0
+
     def compact(self, back: int) -> None:
         """Forget history older than `back` revisions."""
         revision = self.store.revision - back

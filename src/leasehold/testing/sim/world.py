@@ -9,14 +9,16 @@ from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.buffer import SimBuffer
 from leasehold.testing.sim.bugs import plant
-from leasehold.testing.sim.clients import Host, Reader, Writer
 from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.faults import Faults
+from leasehold.testing.sim.hosts import Host
 from leasehold.testing.sim.network import Network
 from leasehold.testing.sim.nodes import Run, SimNode
-from leasehold.testing.sim.oracle import Oracle
+from leasehold.testing.sim.oracle import Oracle, Writing
 from leasehold.testing.sim.plan import Plan
+from leasehold.testing.sim.readers import Reader
 from leasehold.testing.sim.storage import SimStore, unfenced
+from leasehold.testing.sim.writers import Writer
 
 LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is older than this
 
@@ -70,14 +72,24 @@ class World:
             return None
         return Leader(kvs[0].create_revision, kvs[0].lease, unpack(LeaderValue, kvs[0].value, kvs[0].key))
 
-    def restart_host(self, number: int) -> None:
-        """A storage process dies and is back with the same address, new ids and empty memory."""
+    def restart_host(self, number: int, down_ms: float = 0) -> None:
+        """A storage process dies and is back, after a while, with the same address, new ids and empty memory."""
         old = self.hosts[number]
+        if not old.alive:
+            return
         old.alive = False
         self.clock.tell(old.name, "dies and starts again, with empty memory")
         self.oracle.host_gone(old.endpoint)
+        self.clock.after_ms(down_ms, self._start_host, number)
+
+    def _start_host(self, number: int) -> None:
         self._incarnations += 1
         self.hosts[number] = Host(self, number, self._incarnations)
+
+    def give_up_in_time(self, writing: Writing, sent_us: int) -> None:
+        """A writer must have given up by the release time, counted from when it sent its request."""
+        left_us = int(self.plan.index.put_release_ms * 1000 * 0.97) - (self.clock.now_us - sent_us)
+        self.clock.after_us(max(0, left_us), _give_up, writing)
 
     # --- what is checked all the time ---
 
@@ -144,6 +156,7 @@ class World:
         self.store.stalled.clear()
         if not self.store.up:
             self.store.start()
+        self.store.give_space()
         self.store.store.execute(DeleteRange(self.keys.pause))
         for node in self.nodes:
             node.resume()
@@ -183,3 +196,7 @@ class World:
                 digests[node.name] = node.run.machine.index.digest()
         if self.oracle.nothing_is_evicted() and len(set(digests.values())) > 1:
             raise Violation("convergence", f"nodes at the same record differ: {digests}")
+
+
+def _give_up(writing: Writing) -> None:
+    writing.active = False

@@ -1,0 +1,134 @@
+"""Copies and moves in a simulated world: a storage host fetches tasks, copies the bytes, and tells how it ended."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from leasehold.base.codes import Code, TaskKind, TaskStatus
+from leasehold.index.index import Index
+from leasehold.testing.sim.callers import TENANT, Caller, are_live, blocks_of_replicas, lenders_of
+from leasehold.testing.sim.calls import Answer
+from leasehold.testing.sim.oracle import Block, Writing
+
+
+class Job(Struct, frozen=True):
+    """A task as it was fetched: a task of the index goes on changing."""
+
+    id: bytes
+    kind: int
+    key: bytes
+    source: str
+    targets: tuple[str, ...]
+
+
+class Copier(Caller):
+    """Does the tasks of one storage client, one at a time."""
+
+    client = b""
+    _busy = False
+    _copies = 0
+
+    def fetch(self) -> None:
+        """Ask for work, unless there is some."""
+        if self._busy:
+            return
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            tasks, after = index.fetch_tasks(leader_ms, self.client, 1)
+            jobs = [Job(task.id, task.kind, task.key, task.source, task.targets) for task in tasks]
+            return Answer(jobs, after)
+
+        def then(jobs: list[Job] | None) -> None:
+            if jobs and not self._busy:
+                self._busy = True
+                self._start(jobs[0])
+
+        self.call("fetch_tasks", execute, then)
+
+    def _start(self, job: Job) -> None:
+        world, writing, sent_us = self.world, list[Writing](), self.world.clock.now_us
+        lenders: set[bytes] = set()
+        # As with puts: the end of a copy is told by client and key, and one that comes late must not end the next.
+        self._copies += 1
+        client = b"%s-%d" % (self.client, self._copies)
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            if job.kind == TaskKind.MOVE:
+                code, moved, after = index.move_start(leader_ms, client, TENANT, job.key, job.source, job.targets[0])
+                found = None if moved is None or moved[1] is None else (moved[0], [moved[1]])
+            else:
+                code, found, after = index.copy_start(leader_ms, client, TENANT, job.key, job.source, job.targets)
+            if found is None:
+                return Answer(code, after, hands_out_space=True)
+            entry = index.lookup(TENANT, job.key)
+            assert entry is not None
+            source, targets = found
+            lenders.update(lenders_of(entry), (replica.segment.spec.id for replica in targets))
+            blocks = blocks_of_replicas(targets, entry.size)
+            sources = blocks_of_replicas([source], entry.size)
+            active = are_live(world, lenders)
+            writing.append(Writing(job.key, entry.put_seq, blocks, self.name, active, after, sources))
+            wait_for = 0 if "early-space" in world.bugs else after
+            return Answer(code, wait_for, hands_out_space=True, about=after)
+
+        def leaving(answer: Answer) -> None:
+            if writing and writing[0].active and are_live(world, lenders):
+                world.oracle.handed_out(writing[0])
+                world.give_up_in_time(writing[0], sent_us)
+
+        def then(code: Code | None) -> None:
+            if code is Code.OK and writing and writing[0].blocks:
+                self._copy(job, client, writing[0])
+                return
+            if writing:
+                writing[0].active = False  # it never heard of the space, or there is nothing to copy
+            self._finish(job, TaskStatus.SUCCESS if code is Code.OK else TaskStatus.FAILED)
+
+        self.call(f"copy_start({job.key!r})", execute, then, leaving)
+
+    def _copy(self, job: Job, client: bytes, writing: Writing) -> None:
+        """Block by block; some are slow, some give it back, some just vanish."""
+        clock = self.world.clock
+        chance, at_ms, slow = clock.random, 0.0, clock.random.random() < 0.15
+        for number, block in enumerate(writing.blocks):
+            at_ms += chance.uniform(0.1, 3_000 if slow else 20)
+            clock.after_ms(at_ms, self._copy_block, writing, writing.sources[number % len(writing.sources)], block)
+        dice = chance.random()
+        if dice < 0.1:
+            clock.after_ms(at_ms + 1, self._vanish)
+        else:
+            clock.after_ms(at_ms + 1, self._end, job, client, writing, dice < 0.2)
+
+    def _vanish(self) -> None:
+        self._busy = False
+
+    def _copy_block(self, writing: Writing, source: Block, target: Block) -> None:
+        if writing.active:
+            self.world.oracle.copy(source, target)
+
+    def _end(self, job: Job, client: bytes, writing: Writing, revoke: bool) -> None:
+        if not writing.active:
+            self._busy = False
+            return
+        writing.active = False
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            end = index.copy_revoke if revoke else index.copy_end
+            code, after = end(leader_ms, client, TENANT, job.key)
+            return Answer(code, after)
+
+        def then(code: Code | None) -> None:
+            good = code is Code.OK and not revoke
+            self._finish(job, TaskStatus.SUCCESS if good else TaskStatus.FAILED)
+
+        self.call(f"copy_{'revoke' if revoke else 'end'}({job.key!r})", execute, then)
+
+    def _finish(self, job: Job, status: TaskStatus) -> None:
+        self._busy = False
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, after = index.finish_task(leader_ms, self.client, job.id, status, "")
+            return Answer(code, after)
+
+        if self.world.clock.random.random() < 0.9:  # some never tell
+            self.call("finish_task", execute, lambda _: None)

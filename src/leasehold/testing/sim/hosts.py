@@ -1,0 +1,65 @@
+"""Storage hosts of a simulated world: they lend memory, and copy objects between them when told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.base.codes import ClientStatus, Code
+from leasehold.index.index import Index
+from leasehold.index.model import SegmentSpec
+from leasehold.testing.sim.calls import Answer
+from leasehold.testing.sim.copiers import Copier
+from leasehold.testing.sim.plan import BASE, BLOCK
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.world import World
+
+
+class Host(Copier):
+    """A storage client: lends one segment, pings, mounts again when told to, and does the tasks that it is given."""
+
+    def __init__(self, world: World, number: int, incarnation: int) -> None:
+        super().__init__(world, f"host{number}")
+        self.number = number
+        self.endpoint = f"host{number}:9000"
+        self.client = b"client-%d-%d" % (number, incarnation)
+        size = world.plan.segment_blocks * BLOCK
+        self.spec = SegmentSpec(b"seg-%d-%d" % (number, incarnation), f"host{number}", BASE, size, self.endpoint, "tcp")
+        self.mounted = False
+        self._mount()
+
+    def _mount(self) -> None:
+        self.mounted = False
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, after = index.mount(leader_ms, self.client, self.spec)
+            if code is Code.OK:
+                self._heard()
+            return Answer(code, after)
+
+        def then(code: Code | None) -> None:
+            self.mounted = code in (Code.OK, Code.SEGMENT_EXISTS)
+            self.world.clock.after_ms(1_000 if self.mounted else 200, self._ping if self.mounted else self._mount)
+
+        self.call("mount", execute, then)
+
+    def _ping(self) -> None:
+        def execute(index: Index, leader_ms: int) -> Answer:
+            status = index.ping(leader_ms, self.client)
+            if status == ClientStatus.OK:
+                self._heard()
+            return Answer(status, 0)
+
+        def then(status: int | None) -> None:
+            if status == ClientStatus.NEED_REMOUNT:
+                self._mount()
+            else:
+                self.world.clock.after_ms(self.world.clock.random.uniform(500, 1_500), self._ping)
+                self.fetch()
+
+        if self.alive:
+            self.call("ping", execute, then)
+
+    def _heard(self) -> None:
+        """A leader knows from here on that this process, and no other one, lends this memory."""
+        self.world.oracle.heard_us[self.spec.id] = self.world.clock.now_us

@@ -1,0 +1,77 @@
+"""Readers of a simulated world: they hold leases, and look at the bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.base.codes import Code
+from leasehold.index.index import Index
+from leasehold.testing.sim.callers import TENANT, Caller, are_live, blocks_of_object, lenders_of
+from leasehold.testing.sim.calls import Answer
+from leasehold.testing.sim.oracle import Grant
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.world import World
+
+
+class Reader(Caller):
+    """Reads keys, and looks at their bytes at any time within the lease."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"reader{number}")
+        # Its clock may tick differently from the master's by the configured drift.
+        self._rate = 1 + world.clock.random.uniform(-world.plan.drift, world.plan.drift) / 2
+        self._next()
+
+    def _next(self) -> None:
+        if self.world.quiet:
+            return
+        clock = self.world.clock
+        clock.after_ms(clock.random.uniform(5, self.world.think_ms / 2), self._act)
+
+    def _act(self) -> None:
+        world = self.world
+        key = b"key-%02d" % world.clock.random.randrange(world.plan.keys)
+        oracle, truth = world.oracle, world.oracle.truth
+        floor_n, changed_n, visible = oracle.shown.get(key, 0), truth.changed.get(key, 0), truth.visible.get(key)
+        sent_us = world.clock.now_us
+        grants: list[Grant] = []
+        lenders: set[bytes] = set()
+
+        def execute(index: Index, leader_ms: int) -> Answer | None:
+            found = index.get(leader_ms, TENANT, key)
+            if found is None:
+                code, after = index.miss(TENANT, key)
+                return Answer(code, 0 if "early-miss" in world.bugs else after, about=after)
+            if index.unproven and index.must_wait(found):
+                return None
+            lenders.clear()
+            grants.clear()
+            usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
+            lenders.update(lenders_of(found))
+            until_us = sent_us + usable_us
+            grants.append(Grant(key, found.put_seq, blocks_of_object(found), until_us, self.name))
+            return Answer(Code.OK, found.changed_n)
+
+        def leaving(answer: Answer) -> None:
+            if grants:
+                if not are_live(world, lenders):
+                    grants[0].until_us = 0  # also if the owner died while the answer was held
+                oracle.sent_to(lenders, self.name)
+                oracle.hit(key, grants[0].put_seq, floor_n, grants[0])
+            elif answer.value is Code.NOT_FOUND:
+                oracle.missed(key, answer.after, changed_n, visible)
+
+        def then(code: Code | None) -> None:
+            if code is Code.OK:
+                left_us = grants[0].until_us - world.clock.now_us
+                if left_us > 0:
+                    for _ in range(2):
+                        world.clock.after_us(world.clock.random.randrange(left_us), self._look, grants[0])
+            self._next()
+
+        self.call(f"get({key!r})", execute, then, leaving)
+
+    def _look(self, grant: Grant) -> None:
+        if self.world.clock.now_us < grant.until_us:
+            self.world.oracle.read(grant)

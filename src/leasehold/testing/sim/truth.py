@@ -1,0 +1,199 @@
+"""What the durable journal says, by a model as simple as can be: which version of a key is readable, and where.
+
+Never by the index that is being tested: this is what the index is held against.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from leasehold.index.apply import task_id
+from leasehold.base.codes import SoftPin, TaskStatus
+from leasehold.index.records import (
+    ClientGone,
+    CopyEnd,
+    CopyRevoke,
+    CopyStart,
+    Extent,
+    MountSegment,
+    PutEnd,
+    PutRevoke,
+    PutStart,
+    Record,
+    Remove,
+    RemoveRange,
+    ReplicaClear,
+    TaskCreate,
+    TaskDone,
+    UnmountSegment,
+)
+
+Places = dict[int, int]
+"""Replica id -> the incarnation of the segment that it is in."""
+
+
+class Copy(Struct):
+    """A copy or move under way."""
+
+    key: bytes
+    put_seq: int
+    places: Places
+    moves: int
+
+
+class Truth:
+    """One method a record; the rest changes nothing that a client can see."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = [0]  # by record number
+        self.log: list[tuple[int, Record]] = []
+        self.visible: dict[bytes, int] = {}
+        self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
+        self.started: dict[int, PutStart] = {}
+        self.pinned: set[int] = set()  # versions with a soft pin
+        self.where: dict[int, Places] = {}
+        self.copies: dict[int, Copy] = {}  # by the number of their start
+        self.tasks: dict[bytes, int] = {}  # their status
+        self.segments = 0  # mounts so far
+        self.disturbed = False  # a host was lost: its space rests, and even a roomy pool may have to evict
+        self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it took away, by key
+
+    @property
+    def tail_n(self) -> int:
+        return len(self.epochs) - 1
+
+    def apply(self, epoch: int, record: Record) -> None:
+        self.epochs.append(epoch)
+        self.log.append((epoch, record))
+        handler = _HANDLERS.get(type(record))
+        if handler is not None:
+            handler(self, self.tail_n, record)
+
+    def is_pinned(self, put_seq: int) -> bool:
+        """Whether this version is never evicted, where soft pins are not either."""
+        return put_seq in self.pinned
+
+    def is_hard_pinned(self, put_seq: int) -> bool:
+        started = self.started.get(put_seq)
+        return started is not None and started.hard_pin
+
+    def group_of(self, put_seq: int) -> bytes:
+        started = self.started.get(put_seq)
+        return started.group if started is not None else b""
+
+    # --- puts ---
+
+    def _put_start(self, n: int, record: PutStart) -> None:
+        self.started[n] = record
+        self.where[n] = _places(n, record.extents)
+        if not record.upsert or record.in_place:
+            if record.in_place and record.soft_pin == SoftPin.PRESERVE and self.visible.get(record.key) in self.pinned:
+                self.pinned.add(n)
+            self._drop(record.key, n)
+
+    def _put_end(self, n: int, record: PutEnd) -> None:
+        asked = self.started[record.put_seq].soft_pin
+        old = self.visible.get(record.key)
+        if asked == SoftPin.ENABLE or (asked == SoftPin.PRESERVE and old in self.pinned):
+            self.pinned.add(record.put_seq)
+        self.visible[record.key] = record.put_seq
+        self.changed[record.key] = n
+
+    def _put_revoke(self, n: int, record: PutRevoke) -> None:
+        if self.visible.get(record.key) == record.put_seq:
+            self._drop(record.key, n)
+
+    # --- removes ---
+
+    def _remove(self, n: int, record: Remove) -> None:
+        self._drop(record.key, n)
+
+    def _remove_range(self, n: int, record: RemoveRange) -> None:
+        matches = re.compile(record.pattern).search
+        for key, put_seq in list(self.visible.items()):
+            in_span = record.first_slice <= crc32(key) & 255 <= record.last_slice
+            if in_span and put_seq not in record.stays and matches(key):
+                self._drop(key, n)
+
+    def _replica_clear(self, n: int, record: ReplicaClear) -> None:
+        if self.visible.get(record.key) == record.put_seq:
+            self._lose(record.put_seq, record.replicas)
+            if not self.where[record.put_seq]:
+                self._drop(record.key, n)
+
+    def _lose(self, put_seq: int, replicas: Iterable[int]) -> None:
+        for replica in replicas:
+            self.where[put_seq].pop(replica, None)
+
+    # --- copies and moves ---
+
+    def _copy_start(self, n: int, record: CopyStart) -> None:
+        self.copies[n] = Copy(record.key, record.put_seq, _places(n, record.extents), record.moves)
+
+    def _copy_end(self, n: int, record: CopyEnd) -> None:
+        copy = self.copies.pop(record.started, None)
+        if copy is not None and self.visible.get(copy.key) == copy.put_seq:
+            self._lose(copy.put_seq, (copy.moves,))
+            self.where[copy.put_seq].update(copy.places)
+
+    def _copy_revoke(self, n: int, record: CopyRevoke) -> None:
+        self.copies.pop(record.started, None)
+
+    def _task_create(self, n: int, record: TaskCreate) -> None:
+        self.tasks[task_id(self.epochs[n], n)] = TaskStatus.PENDING
+
+    def _task_done(self, n: int, record: TaskDone) -> None:
+        if record.task in self.tasks:
+            self.tasks[record.task] = record.status
+
+    # --- segments ---
+
+    def _mount(self, n: int, record: MountSegment) -> None:
+        self.segments += 1
+        if record.supersedes:
+            self._end_segments(n, record.supersedes)
+
+    def _unmount(self, n: int, record: UnmountSegment | ClientGone) -> None:
+        self._end_segments(n, record.incarnations)
+
+    def _end_segments(self, n: int, incarnations: tuple[int, ...]) -> None:
+        self.disturbed = True
+        gone = set(incarnations)
+        for places in [*self.where.values(), *(copy.places for copy in self.copies.values())]:
+            for replica in [replica for replica, incarnation in places.items() if incarnation in gone]:
+                del places[replica]
+        for key in [key for key, put_seq in self.visible.items() if not self.where[put_seq]]:
+            self._drop(key, n)
+
+    def _drop(self, key: bytes, n: int) -> None:
+        put_seq = self.visible.pop(key, None)
+        if put_seq is not None:
+            self.changed[key] = n
+            self.dropped.setdefault(n, {})[key] = put_seq
+
+
+def _places(n: int, extents: tuple[Extent, ...]) -> Places:
+    return {n << 4 | place: extent.incarnation for place, extent in enumerate(extents)}
+
+
+_HANDLERS: dict[type[Any], Callable[[Truth, int, Any], None]] = {
+    PutStart: Truth._put_start,
+    PutEnd: Truth._put_end,
+    PutRevoke: Truth._put_revoke,
+    Remove: Truth._remove,
+    RemoveRange: Truth._remove_range,
+    ReplicaClear: Truth._replica_clear,
+    CopyStart: Truth._copy_start,
+    CopyEnd: Truth._copy_end,
+    CopyRevoke: Truth._copy_revoke,
+    TaskCreate: Truth._task_create,
+    TaskDone: Truth._task_done,
+    MountSegment: Truth._mount,
+    UnmountSegment: Truth._unmount,
+    ClientGone: Truth._unmount,
+}

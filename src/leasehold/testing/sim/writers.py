@@ -1,0 +1,246 @@
+"""Writers of a simulated world: they put, replace, pin, remove, give up, vanish, and ask for copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.base.codes import Code, SoftPin
+from leasehold.index.index import Index
+from leasehold.index.model import PutConfig
+from leasehold.testing.sim.callers import TENANT, Caller, are_live, blocks_of_object, lenders_of
+from leasehold.testing.sim.calls import Answer
+from leasehold.testing.sim.oracle import Block, Writing
+from leasehold.testing.sim.plan import BLOCK
+
+if TYPE_CHECKING:
+    from leasehold.testing.sim.world import World
+PLAIN = PutConfig()
+PATTERNS = (b"", b"^key-0", b"[02468]$", b"key-1[0-5]")
+
+
+class Writer(Caller):
+    """Puts, replaces and removes keys, one thing at a time."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"writer{number}")
+        self._puts = 0
+        self._finished: tuple[bytes, bytes] | None = None  # key and client of the last put that ended well
+        self._next()
+
+    def _next(self) -> None:
+        if self.world.quiet:
+            return
+        clock = self.world.clock
+        clock.after_ms(clock.random.uniform(10, self.world.think_ms), self._act)
+
+    def _act(self) -> None:
+        chance = self.world.clock.random
+        key = b"key-%02d" % chance.randrange(self.world.plan.keys)
+        dice = chance.random()
+        if dice < 0.58:
+            self._put(key, upsert=dice < 0.2)
+        elif dice < 0.86:
+            self._remove(key, force=dice > 0.78)
+        elif dice < 0.89:
+            self._remove_matching(chance.choice(PATTERNS))
+        elif dice < 0.91:
+            self._clear()
+        elif self.world.plan.copies:
+            self._ask_for_copy(key, move=dice < 0.95)
+        else:
+            self._next()
+
+    # --- put ---
+
+    def _put(self, key: bytes, *, upsert: bool) -> None:
+        world = self.world
+        # A client of its own for every put: the end of a put is told by client and key, and one that comes late must
+        # not end the same client's next put of that key.
+        self._puts += 1
+        client = b"%s-%d" % (self.name.encode(), self._puts)
+        size = BLOCK * world.clock.random.choice((1, 1, 2, 3))
+        config = self._config()
+        writing: list[Writing] = []
+        lenders: set[bytes] = set()
+        sent_us = world.clock.now_us
+
+        def execute(index: Index, leader_ms: int) -> Answer | None:
+            start = index.upsert_start if upsert else index.put_start
+            if index.unproven and index.space_must_wait(native=False):
+                return None
+            code, found, after = start(leader_ms, client, TENANT, key, size, config)
+            if code is Code.NO_SPACE:
+                world.oracle.no_space(key, index.journal_full)
+            if code is not Code.OK or found is None:
+                return Answer((code, 0), after, hands_out_space=True)
+            blocks = blocks_of_object(found)
+            lenders.update(lenders_of(found))
+            writing.append(Writing(key, found.put_seq, blocks, self.name, are_live(world, lenders)))
+            wait_for = 0 if "early-space" in world.bugs else after
+            return Answer((code, found.put_seq), wait_for, hands_out_space=True, about=after)
+
+        def leaving(answer: Answer) -> None:
+            if writing and writing[0].active and are_live(world, lenders):
+                world.oracle.handed_out(writing[0])
+                world.give_up_in_time(writing[0], sent_us)
+
+        def then(value: tuple[Code, int] | None) -> None:
+            if value is None or value[0] is not Code.OK:
+                if value is None and writing:
+                    writing[0].active = False  # it never heard of the space: it writes nothing
+                self._next()
+                return
+            self._fill(writing[0], client, upsert)
+
+        self.call(f"put_start({key!r})", execute, then, leaving)
+
+    def _config(self) -> PutConfig:
+        """Most puts are plain; some are pinned, some in a group, some want two replicas."""
+        chance = self.world.clock.random
+        if chance.random() < 0.7:
+            return PLAIN
+        dice = chance.random()
+        return PutConfig(
+            replicas=2 if dice < 0.3 else 1,
+            soft_pin=chance.choice((SoftPin.PRESERVE, SoftPin.ENABLE, SoftPin.DISABLE)),
+            hard_pin=0.3 <= dice < 0.4,
+            group=b"group-%d" % chance.randrange(2) if dice > 0.5 else b"",
+        )
+
+    def _fill(self, writing: Writing, client: bytes, upsert: bool) -> None:
+        """Write the blocks one by one; some writers are slow, some give it back, some just vanish."""
+        world, chance = self.world, self.world.clock.random
+        if not writing.active:
+            self._next()
+            return
+        slow = chance.random() < 0.15
+        at_ms = 0.0
+        for block in writing.blocks:
+            at_ms += chance.uniform(0.1, 5_000 if slow else 20)
+            world.clock.after_ms(at_ms, self._write, writing, block)
+        dice = chance.random()
+        if dice < 0.08:
+            world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, True)
+        elif dice < 0.12:
+            world.clock.after_ms(at_ms + 1, self._vanish)  # unfinished: its space stays taken until it is released
+        else:
+            world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, False)
+
+    def _vanish(self) -> None:
+        self._next()
+
+    def _write(self, writing: Writing, block: Block) -> None:
+        if writing.active:
+            self.world.oracle.write(block, (writing.key, writing.put_seq))
+
+    def _end_put(self, writing: Writing, client: bytes, upsert: bool, revoke: bool) -> None:
+        world, key, put_seq = self.world, writing.key, writing.put_seq
+        if not writing.active:
+            self._next()
+            return
+        writing.active = False
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            if revoke:
+                give_back = index.upsert_revoke if upsert else index.put_revoke
+                code, after = give_back(leader_ms, client, TENANT, key)
+            else:
+                end = index.upsert_end if upsert else index.put_end
+                code, after = end(leader_ms, client, TENANT, key)
+            return Answer(code, 0 if "early-put-end" in world.bugs else after, about=after)
+
+        def leaving(answer: Answer) -> None:
+            if answer.value is Code.OK and not revoke and world.oracle.truth.visible.get(key, 0) >= put_seq:
+                world.oracle.show(key, put_seq)
+
+        def then(code: Code | None) -> None:
+            if code is Code.OK and not revoke:
+                self._finished = (key, client)
+            self._next()
+
+        self.call(f"{'revoke' if revoke else 'put_end'}({key!r})", execute, then, leaving)
+
+    # --- remove ---
+
+    def _remove(self, key: bytes, *, force: bool) -> None:
+        world = self.world
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, after = index.remove(leader_ms, TENANT, key, force, self.name.encode())
+            return Answer((code, after), 0 if "early-miss" in world.bugs else after, about=after)
+
+        def leaving(answer: Answer) -> None:
+            code, n = answer.value
+            if code is Code.OK:
+                world.oracle.removed(key, n, force)
+
+        self.call(f"remove({key!r})", execute, lambda _: self._next(), leaving)
+
+    def _remove_matching(self, pattern: bytes) -> None:
+        """Everything that matches, all of it with an empty pattern; what is leased stays."""
+        first: list[int] = []
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            first.append(index.last_n + 1)
+            if pattern:
+                code, count, after = index.remove_by_regex(leader_ms, TENANT, pattern, False)
+            else:
+                code, count, after = index.remove_all(leader_ms, TENANT, False)
+            return Answer((code, count), after)
+
+        def leaving(answer: Answer) -> None:
+            if answer.value[0] is Code.OK:
+                self.world.oracle.range_removed(first[0], answer.after)
+
+        self.call(f"remove_by_regex({pattern!r})", execute, lambda _: self._next(), leaving)
+
+    def _clear(self) -> None:
+        """Take back what this writer put last, if nobody reads it."""
+        if self._finished is None:
+            self._next()
+            return
+        key, client = self._finished
+        self._finished = None
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            first_n = index.last_n + 1
+            code, cleared, after = index.replica_clear(leader_ms, client, TENANT, [key], "")
+            return Answer((code, first_n if cleared else after + 1), after)
+
+        def leaving(answer: Answer) -> None:
+            self.world.oracle.range_removed(answer.value[1], answer.after)
+
+        self.call(f"replica_clear({key!r})", execute, lambda _: self._next(), leaving)
+
+    # --- copies ---
+
+    def _ask_for_copy(self, key: bytes, *, move: bool) -> None:
+        """A task for the storage host that has it; asked about later."""
+        clock = self.world.clock
+        target = clock.random.choice(self.world.hosts).spec.name
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            if move:
+                code, task, after = index.create_move_task(leader_ms, TENANT, key, "", target)
+            else:
+                code, task, after = index.create_copy_task(leader_ms, TENANT, key, (target,))
+            return Answer(task if code is Code.OK else b"", after)
+
+        def then(task: bytes | None) -> None:
+            if task:
+                clock.after_ms(clock.random.uniform(100, 5_000), self._ask_about, task)
+            self._next()
+
+        self.call(f"create_task({key!r})", execute, then)
+
+    def _ask_about(self, task: bytes) -> None:
+        asked = self.world.oracle.truth.tasks.get(task)
+
+        def execute(index: Index, leader_ms: int) -> Answer:
+            code, found, after = index.query_task(task)
+            return Answer((code, found.status if found is not None else -1), after)
+
+        def leaving(answer: Answer) -> None:
+            self.world.oracle.task_told(task, asked, *answer.value)
+
+        self.call("query_task", execute, lambda _: None, leaving)
