@@ -16,12 +16,13 @@ SOON_MS = 10_000  # a rebuild so soon after another: what we have ourselves was 
 class Base:
     """Asks for a snapshot, and begins the replica from it. The journal after it is the watcher's to read."""
 
-    __slots__ = ("_asked_ms", "_ctx", "pin_n", "reading", "wake_at_ms", "wants_peer")
+    __slots__ = ("_asked_ms", "_ctx", "pin_n", "reading", "wake_at_ms", "wants_leader", "wants_peer")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.reading = False  # a snapshot was asked for
         self.wants_peer = False  # the next one must come from a peer
+        self.wants_leader = False  # the leader has what we lack: its own will do, others may lack it too
         self.pin_n = -1  # while a peer's is read: nothing above this may leave the journal
         self.wake_at_ms = FAR_MS
         self._asked_ms = -FAR_MS
@@ -52,6 +53,9 @@ class Base:
             peers = self._peer_snapshots()
             self.pin_n = self._ctx.view.floor_n
             peer = peers[-1][0] if peers else ""
+            leader = self._ctx.view.leader
+            if self.wants_leader and leader is not None and any(name == leader.value.name for name, _ in peers):
+                peer = leader.value.name
         self._ctx.desk.do(ReadSnapshot(peer))
 
     def peer_covers(self, n: int) -> bool:
@@ -72,7 +76,10 @@ class Base:
         ctx = self._ctx
         self.reading = False
         wanted_peer, self.wants_peer = self.wants_peer, False
+        lacking, self.wants_leader = self.wants_leader, False
         self.pin_n = -1
+        if lacking and event.source == "disk" and ctx.view.floor_n == 0:
+            return None  # ours lacks it, and the journal has everything from its beginning
         if event.raw is None:
             if wanted_peer and ctx.view.floor_n > 0:
                 ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")

@@ -12,6 +12,7 @@ from leasehold.ha.replica import Replica
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.view import View
 from leasehold.index.index import Index
+from leasehold.journal.batch import READS
 
 FAR_MS = 1 << 62  # later than anything
 
@@ -44,3 +45,7 @@ class Context:
         self.replica = Replica(make_index)
         self.wall_us = 0  # for people; the shell sets it now and then
         self.step: Callable[[], None] = lambda: None  # called between the steps of long work; the shell may set it
+
+    def writes(self) -> int:
+        """The version that batches are written in: the oldest that a live node reads, so that none sets one aside."""
+        return min([READS[1], *(node.reads[1] for node in self.view.nodes.values())])

@@ -30,6 +30,7 @@ class Floor(Activity):
     The journal's bound (P6): with too few nodes alive nothing replaces what is in it. When it is full, either the
     leader's own snapshot alone makes room, which is said (`copies` is 1 then, in the floor's value too) and ends when
     enough nodes have caught up; or puts are refused. At twice the bound puts are refused in any case.
+    Refused is all that could be repeated without end: also copies, tasks, and removals of what is not there.
     """
 
     __slots__ = (
@@ -48,6 +49,8 @@ class Floor(Activity):
         alone = ctx.settings.copies > 1 and ctx.view.floor_copies == 1
         self.copies = 1 if alone else ctx.settings.copies  # on how many nodes' snapshots the floor may rest now
         ctx.replica.index.journal_full = False
+        if known:
+            self._refuse_if_full()  # at once: each of many leaders in a row could else add what a second brings
         self._epoch = epoch
         self._floor_n = ctx.view.floor_n
         self._trimmed_n = 0

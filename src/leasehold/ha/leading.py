@@ -13,7 +13,7 @@ from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.right import Right
 from leasehold.index.records import Handover
-from leasehold.journal.batch import READS, BulkBatch, encode_bulk
+from leasehold.journal.batch import BulkBatch, encode_bulk
 from leasehold.journal.cargo import Cargo
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced import Fate, FencedWriter, slot_key
@@ -91,7 +91,7 @@ class Leading(Activity):
         self.base_ms = now_ms  # leader time counts from here
         self.right = Right(settings.leader_ttl_ms, settings.margin_ms)
         writer = FencedWriter(ctx.keys.leader, epoch)
-        self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, self._version())
+        self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, ctx.writes())
         self.phase = Phase.BEGINNING
         self.successor = ""
         self.sync = settings.durability == "sync"  # an answer waits for its record, always
@@ -114,10 +114,6 @@ class Leading(Activity):
         self.complete_at_stop = False
         self._stop_at_ms = FAR_MS
         self.handover: Handover | None = None  # the last record of this epoch, once it was decided
-
-    def _version(self) -> int:
-        """The oldest version that a live node reads, so that none has to set a batch aside."""
-        return min([READS[1], *(node.reads[1] for node in self._ctx.view.nodes.values())])
 
     # --- what the hot path and the gate read ---
 
@@ -153,10 +149,12 @@ class Leading(Activity):
 
     # --- explicit batches ---
 
-    def begin(self, now_ms: int, handover_ms: int | None) -> None:
+    def begin(self, now_ms: int, handover_ms: int | None, *, owners_unheard: bool) -> None:
         """Write the epoch's first record."""
         drift_ms = self._drift_ms() if handover_ms is not None else 0
-        self._ctx.replica.index.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms)
+        self._ctx.replica.index.begin(
+            0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unheard=owners_unheard
+        )
         self.decided(now_ms)
 
     def _drift_ms(self) -> int:
@@ -273,7 +271,7 @@ class Leading(Activity):
         self.complete_at_stop = complete
         self._bulk_at_ms = now_ms + (self._ctx.settings.beat_ms if complete else 0)
         key = slot_key(self._ctx.keys.bulk + b"%020d/" % self.epoch, number)
-        self._ask_bulk(self._bulk_writer.write(now_ms, key, encode_bulk(batch, self._version()), self._bulk_lease))
+        self._ask_bulk(self._bulk_writer.write(now_ms, key, encode_bulk(batch, self._ctx.writes()), self._bulk_lease))
 
     def _ask_bulk(self, txn: Txn) -> None:
         self._bulk_sent = True
@@ -328,7 +326,7 @@ class Leading(Activity):
     # --- time ---
 
     def tick(self, now_ms: int) -> None:
-        self.committer.version = self._version()  # nodes come and go only with events that end in a tick
+        self.committer.version = self._ctx.writes()  # nodes come and go only with events that end in a tick
         if now_ms >= self._stop_at_ms:
             self.end(now_ms, "The hand-over could not be finished in time.", clean=False)
             return

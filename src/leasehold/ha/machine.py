@@ -250,7 +250,7 @@ class NodeMachine:
     def _decide_following(self, now_ms: int) -> None:
         replica = self.ctx.replica
         if replica.diverged:
-            self._base.wants_peer = True
+            self._base.wants_peer = self._base.wants_leader = True
             self._rebuild(now_ms, replica.diverged)
             return
         if self._base.busy:
@@ -377,10 +377,8 @@ class NodeMachine:
         self._watcher.lead()
         self.sentence = ready.sentence
         self._counts = ready.counts
-        if ready.distrust_owners:
-            self.index.distrust_owners()
         self._leading = Leading(self.ctx, promotion.epoch, promotion.lease, now_ms, began=self._began, over=self._over)
-        self._leading.begin(now_ms, ready.handover_ms)
+        self._leading.begin(now_ms, ready.handover_ms, owners_unheard=ready.owners_unheard)
 
     def _began(self, now_ms: int) -> None:
         leading = self._leading

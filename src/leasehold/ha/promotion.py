@@ -19,10 +19,10 @@ from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.lister import Lister
 from leasehold.ha.replica import Took
-from leasehold.journal.batch import UnreadableBatch, decode_explicit
+from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_record
 from leasehold.journal.chain import Fit, fit
 from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
-from leasehold.mvcc.model import DeleteRange, Txn, TxnResult, prefix_end
+from leasehold.mvcc.model import DeleteRange, Put, Txn, TxnResult, prefix_end
 
 RETRY_MS = 100
 
@@ -31,7 +31,7 @@ class Ready(Struct, frozen=True):
     """Everything that `begin` needs to know."""
 
     handover_ms: int | None  # leader time of a hand-over that holds, else None: full grace
-    distrust_owners: bool
+    owners_unheard: bool  # nobody knows how long nobody led: storage hosts may have come and gone (H9)
     counts: dict[str, int]
     sentence: str
 
@@ -114,8 +114,16 @@ class Promotion(Activity):
     def _cut_off(self) -> None:
         """An operator's word: what cannot be applied, and all that follows it, leaves the journal."""
         ctx = self._ctx
-        op = DeleteRange(slot_key(ctx.keys.explicit, ctx.replica.mark.n + 1), prefix_end(ctx.keys.explicit))
-        ctx.desk.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), (op,)), self._cut)
+        n, torn = ctx.replica.mark.n, ctx.replica.torn
+        ops: list[DeleteRange | Put] = [DeleteRange(slot_key(ctx.keys.explicit, n + 1), prefix_end(ctx.keys.explicit))]
+        if torn is not None:
+            # What stands in the middle of a batch leaves with the rest of that batch: else the chain would go on at a
+            # place that its own slot contradicts, and no other node could ever follow it.
+            kept = [encode_record(record) for record in torn.records[: n + 1 - torn.first_n]]
+            prev = (torn.prev_epoch, torn.prev_n)
+            value = encode_explicit(torn.epoch, torn.first_n, prev, torn.right_ms, torn.wall_us, kept, ctx.writes())
+            ops.append(Put(slot_key(ctx.keys.explicit, torn.first_n), value))
+        ctx.desk.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), tuple(ops)), self._cut)
 
     def _cut(self, now_ms: int, event: StoreAnswered) -> None:
         if not isinstance(event.result, TxnResult):
@@ -131,6 +139,7 @@ class Promotion(Activity):
             grave=True,
         )
         replica.set_aside = []
+        replica.torn = None
         self._await_right(now_ms)
 
     def _await_right(self, now_ms: int) -> None:

@@ -16,6 +16,7 @@ from leasehold.ha.right import NEVER_MS
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record
+from leasehold.index.state import NotHere
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
@@ -58,6 +59,7 @@ class Replica:
     __slots__ = (
         "_bulk_seen",
         "_cleared_before",
+        "_lacked_n",
         "_make",
         "bulk",
         "diverged",
@@ -68,11 +70,13 @@ class Replica:
         "mark",
         "records_applied",
         "set_aside",
+        "torn",
         "unexplained",
     )
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
         self._make = make_index
+        self._lacked_n = 0  # the last record that cost a rebuild because its object was not here
         self.reset()
 
     def reset(self) -> None:
@@ -83,6 +87,7 @@ class Replica:
         self.ledger = Ledger()
         self.handover: Handover | None = None  # if it is the last record of the chain
         self.set_aside: list[SetAside] = []
+        self.torn: ExplicitBatch | None = None  # the batch in whose middle the first record set aside stands
         self.diverged = ""
         self.unexplained = False  # a renewal of this epoch named what is not here
         self.records_applied = 0
@@ -142,9 +147,18 @@ class Replica:
             try:
                 self._apply(batch.epoch, at, record)
             except LeaseholdError as error:
+                self.torn = batch if at > batch.first_n else None
+                if isinstance(error, NotHere) and at != self._lacked_n:
+                    # What was evicted here by an older leader's word, another leader still has, and copies. It is no
+                    # fault of the record: the leader's snapshot has the object. Once; then it is set aside as others.
+                    self._lacked_n = at
+                    self.diverged = str(error)
                 return self._put_aside(at, f"record {at} cannot be applied: {error}")
             if self.bulk.waits:
                 self._count_bulk()  # at its very place in the order: only there can divergence be told
+        if self.set_aside:
+            # A slot that could not be applied was given up by an operator's word, and the chain goes on in its place.
+            self.set_aside = [one for one in self.set_aside if one.n > self.mark.n]
         return Took.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:

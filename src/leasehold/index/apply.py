@@ -38,7 +38,7 @@ from leasehold.index.records import (
     TaskDone,
     UnmountSegment,
 )
-from leasehold.index.state import Unappliable, tables_of
+from leasehold.index.state import NotHere, Unappliable, tables_of
 
 
 def task_id(epoch: int, n: int) -> bytes:
@@ -53,17 +53,21 @@ class Apply(Doubt):
         """Apply record `n`, which must be the next one. `Unappliable` if it does not fit this state."""
         if n != self.last_n + 1:
             raise Unappliable(f"record {n} does not follow {self.last_n}: records between them are missing")
-        self.last_n = n
-        if n > self.durable_n:
-            self.durable_n = n  # it comes from the journal: nothing has to be remembered until it is durable
         handler = HANDLERS.get(type(record))
         if handler is None:
             raise Unappliable(f"record {n} is of an unknown kind, {type(record).__name__}")
+        self.last_n = n
+        if n > self.durable_n:
+            self.durable_n = n  # it comes from the journal: nothing has to be remembered until it is durable
         self._see(record)
         try:
             handler(self, n, record)
             if type(record) is Begin:
                 self._doubt_free_space()
+        except Unappliable:
+            self.last_n = n - 1  # an operator may say that the chain goes on without it
+            self.durable_n = min(self.durable_n, n - 1)
+            raise
         finally:
             if self.slice_n is not None and n >= self.keyless_n:
                 self.slice_n = None
@@ -106,6 +110,7 @@ class Apply(Doubt):
         self.begin_n = n
         self.epoch_start = now
         self.epoch = record.epoch
+        self.unheard_n = record.unheard_n
         self.max_term_ms = record.max_term_ms
         for entry in self.dirty:
             entry.dirty = False
@@ -377,7 +382,7 @@ class Apply(Doubt):
 
     def _missing(self, n: int, what: str) -> None:
         if self.slice_n is None:
-            raise Unappliable(f"record {n} ({what}) names an object that is not there: this node has diverged")
+            raise NotHere(f"record {n} ({what}) names an object that is not there: this node has diverged")
 
     def _version(self, n: int, tenant: bytes, key: bytes, put_seq: int, what: str) -> Object | None:
         if self._covers(n, key):

@@ -60,7 +60,7 @@ class Copying(Lending):
     ) -> Started:
         if any(not self.segments_by_name(name) for name in targets):
             return Code.SEGMENT_NOT_FOUND, None, self.last_n
-        entry = self.lookup(tenant, key)
+        entry = self._still_there(now_ms + self.offset, tenant, key)
         if entry is None:
             return Code.NOT_FOUND, None, self._after_absent(tenant, key)
         if (tenant, key) in self.copies:
@@ -79,6 +79,8 @@ class Copying(Lending):
         homes = [segment for name in wanted for segment in self.placeable[native] if segment.spec.name == name]
         extents = self._places_on(homes, entry.size, len(wanted))
         if len(extents) < len(wanted):
+            return Code.NO_SPACE, None, 0
+        if self.refuses_records():
             return Code.NO_SPACE, None, 0
         moves = origin.id if move else 0
         n = self._emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves))
@@ -120,7 +122,7 @@ class Copying(Lending):
     def _create_task(
         self, now_ms: int, kind: TaskKind, tenant: bytes, key: bytes, source: str, targets: Sequence[str]
     ) -> tuple[Code, bytes, int]:
-        entry = self.lookup(tenant, key)
+        entry = self._still_there(now_ms + self.offset, tenant, key)
         if entry is None or not entry.visible:
             return Code.NOT_FOUND, b"", self._after_absent(tenant, key)
         origin = self._origin(entry, source)
@@ -128,6 +130,8 @@ class Copying(Lending):
         if origin is None or not targets or unknown or (kind is TaskKind.MOVE and source in targets):
             self.refuse("bad task")
             return Code.BAD_PARAMS, b"", self.range_n
+        if self.refuses_records():
+            return Code.NO_SPACE, b"", 0
         if len(self.tasks) >= tasks_max and not self._forget_finished_tasks():
             self.refuse("too many tasks")
             return Code.INTERNAL, b"", 0

@@ -34,21 +34,32 @@ class Index(Reads, Checking):
 
     # --- epochs and durability ---
 
-    def begin(self, now_ms: int, epoch: int, *, handover_ms: int | None = None, drift_ms: int = 0) -> int:
+    def begin(
+        self,
+        now_ms: int,
+        epoch: int,
+        *,
+        handover_ms: int | None = None,
+        drift_ms: int = 0,
+        owners_unheard: bool = False,
+    ) -> int:
         """Primary: the first record of an epoch; returns its number.
 
         With `handover_ms` (the leader time of the old epoch's hand-over) older ends are mapped; else all get grace.
         The maximum term never shrinks here: leases of the old length may be out (schedule 9).
+        `owners_unheard`: everything was down, or nobody knows for how long: owners of memory are waited for (H9).
         """
         ensure(self.slice_n is None, "P1 an epoch begins only on a complete replay")
         ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
         max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
         self._housekept = -_HOUSEKEEPING_MS
+        unheard_n = self.last_n + 1 if owners_unheard else self._still_unheard_n()
         if handover_ms is not None:
-            n = self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms))
+            n = self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unheard_n))
         else:
             shift_ms = self.latest + self.max_term_ms + 1 - self.offset
-            n = self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms))
+            n = self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms, unheard_n))
+        self.distrust_owners(unheard_n)
         self._rest_in_doubt(n, now_ms + self.offset)
         return n
 

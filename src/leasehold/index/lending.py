@@ -13,6 +13,7 @@ from leasehold.index.removes import Removes
 
 _ADDRESS_SPACE = 1 << 64
 _TEXT_MAX = 1024
+_EVERY = 1 << 62
 
 
 class Lending(Removes):
@@ -102,12 +103,23 @@ class Lending(Removes):
         for client in self.clients.values():
             client.heard = max(client.heard, now_ms + self.offset)
 
-    def distrust_owners(self) -> None:
-        """After a restart of everything: nobody is sent to a segment before its owner has pinged (H9)."""
+    def distrust_owners(self, before_n: int = _EVERY) -> None:
+        """After a restart of everything: nobody is sent to a segment before its owner has pinged (H9).
+
+        Whoever mounted with record `before_n` or later was heard then.
+        """
         for segment in self.segments.values():
-            segment.proven = False
-        self.unproven = set(self.segments)
+            segment.proven = segment.incarnation >= before_n
+        self.unproven = {incarnation for incarnation in self.segments if incarnation < before_n}
         self._refresh_placeable()
+
+    def _still_unheard_n(self) -> int:
+        """Whom the epoch before this one waited for. Its pings were not told to anybody, so all of them again.
+
+        An epoch that lasted long enough has ended the silent ones, by a record.
+        """
+        lasted_ms = self.latest - self.epoch_start
+        return self.unheard_n if lasted_ms < 2 * self.settings.client_ttl_ms else 0
 
     def _prove(self, client: bytes) -> None:
         for segment in self.segments.values():

@@ -195,8 +195,7 @@ class Puts(Eviction):
         in_place: tuple[Extent, ...],
     ) -> Started:
         """Over what is there."""
-        if self.journal_full:
-            self.refuse("the journal is full")
+        if self.refuses_records():
             return Code.NO_SPACE, None, 0
         extents = in_place or self._place_or_evict(now, size, config)
         if not extents:

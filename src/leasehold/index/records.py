@@ -47,6 +47,7 @@ class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
     every node, though not every node has heard of the same last moment.
     After a hand-over at leader time `handover_ms` of the epoch before, older ends
     are mapped to `end - handover_ms + drift_ms` instead.
+    `unheard_n`: owners of segments mounted before this record are waited for, each until its first ping (H9); 0: none.
     """
 
     at_ms: int
@@ -56,6 +57,7 @@ class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
     handover_ms: int = NEVER_MS
     drift_ms: int = 0
     shift_ms: int = 0
+    unheard_n: int = 0
 
 
 class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):

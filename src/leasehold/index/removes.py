@@ -49,6 +49,8 @@ class Removes(Puts):
     def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> tuple[Code, int]:
         if self.absent_bytes.get(source, 0) + len(key) > absent_removes_bytes_max:
             return Code.TRY_AGAIN, self.last_n
+        if self.refuses_records():
+            return Code.NO_SPACE, 0
         n = self._emit(Remove(now_ms, tenant, key, 0))
         self._count_absent(n, source, len(key))
         return Code.NOT_FOUND, n
@@ -79,6 +81,8 @@ class Removes(Puts):
         except BadPattern:
             self.refuse("bad pattern")
             return Code.BAD_PARAMS, 0, 0
+        if self.refuses_records():
+            return Code.NO_SPACE, 0, 0
         while not removal.step(now_ms):
             pass
         return Code.OK, removal.count, removal.after
@@ -90,7 +94,7 @@ class Removes(Puts):
         now = now_ms + self.offset
         cleared: list[bytes] = []
         for key in keys:
-            entry = self.lookup(tenant, key)
+            entry = self._still_there(now, tenant, key)  # what is over a standby may have dropped: no record of it
             if entry is None or entry.client != client or not entry.visible or self._busy(entry):
                 continue
             if self.lease_end_of(entry) > now:

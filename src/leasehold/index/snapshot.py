@@ -124,3 +124,4 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     graves: tuple[SavedGrave, ...]
     tasks: tuple[SavedTask, ...]
     in_doubt: tuple[tuple[int, int, int], ...] = ()
+    unheard_n: int = 0

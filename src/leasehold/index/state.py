@@ -45,6 +45,10 @@ class Unappliable(LeaseholdError):
     """A record that does not fit this state: the node has diverged, or lost a record. Set it aside, say so, rebuild."""
 
 
+class NotHere(Unappliable):
+    """The record names an object that is not there: another node, which leads, still has what was evicted here."""
+
+
 class State:
     """The data of one index. One thread, no locks, no clock, no randomness."""
 
@@ -81,6 +85,7 @@ class State:
         self.segment_ids: dict[bytes, Segment] = {}
         self.clients: dict[bytes, Client] = {}
         self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
+        self.unheard_n = 0  # this epoch began with owners of segments mounted before this record in doubt
         self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end`
         self.graves: list[Grave] = []
         self.in_doubt: list[tuple[int, int, int]] = []  # see `doubt`
@@ -363,6 +368,12 @@ class State:
     def _count_absent(self, n: int, source: bytes, size: int) -> None:
         self.absent_bytes[source] = self.absent_bytes.get(source, 0) + size
         self._absent_order.append((n, source, size))
+
+    def refuses_records(self) -> bool:
+        """Whether the journal is full: then nothing is decided that callers could repeat without end (P6)."""
+        if self.journal_full:
+            self.refuse("the journal is full")
+        return self.journal_full
 
     def refuse(self, reason: str) -> None:
         """Count bad input by reason."""

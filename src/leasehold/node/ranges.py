@@ -9,8 +9,8 @@ from leasehold.index.removes import RangeRemoval
 from leasehold.node.leaving import Leaving, go_on_later
 from leasehold.wire.body import pack
 from leasehold.wire.compiler import argument_reader
-from leasehold.wire.connection import Connection, Handler
-from leasehold.wire.frame import response
+from leasehold.wire.connection import Connection, Handler, refusal
+from leasehold.wire.frame import Err, response
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables.release import Function
 
@@ -33,6 +33,8 @@ class Ranges:
             if removal is None:
                 self._index.refuse("bad pattern")
                 return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
+            if self._index.refuses_records():
+                return response(seq, pack(function.returns, Failed(Code.NO_SPACE), literal=False))
             return self._go_on(connection, seq, removal, function)
 
         return handle
@@ -44,6 +46,8 @@ class Ranges:
 
         def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
             force, tenant = read(body)
+            if self._index.refuses_records():  # its answer is a number: it has no place for an error of its own
+                return refusal(seq, Err.IO, "the journal is full: nothing can be written down")
             return self._go_on(connection, seq, self._index.start_removal(tenant, b"", force), function)
 
         return handle

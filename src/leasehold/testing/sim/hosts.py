@@ -55,7 +55,8 @@ class Host(Copier):
                 self._mount()
             else:
                 self.world.clock.after_ms(self.world.clock.random.uniform(500, 1_500), self._ping)
-                self.fetch()
+                if self.world.plan.copies:
+                    self.fetch()
 
         if self.alive:
             self.call("ping", execute, then)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
 from leasehold.ha.keys import pack
 from leasehold.ha.registry import NodeValue
+from leasehold.index.records import PutEnd
+from leasehold.journal.batch import decode_explicit, encode_explicit, encode_record
 from leasehold.mvcc.model import DeleteRange, Put, Range, SortOrder, prefix_end
 from leasehold.testing.sim.world import World
 
@@ -104,6 +106,17 @@ class Misfortunes:
         """Bulk batches run out of their 60 s unseen."""
         keys = self.world.keys
         self.world.store.store.execute(DeleteRange(keys.bulk, prefix_end(keys.bulk)))
+        return ""
+
+    def do_spoil_tail(self) -> str:
+        """The last batch in the store gains a record that nobody can apply, after those that everybody can."""
+        store, keys = self.world.store.store, self.world.keys
+        tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs
+        batch = decode_explicit(tail[0].value)
+        records = [encode_record(record) for record in (*batch.records, PutEnd(0, b"default", b"nobody's", 1 << 40))]
+        prev = (batch.prev_epoch, batch.prev_n)
+        value = encode_explicit(batch.epoch, batch.first_n, prev, batch.right_ms, batch.wall_us, records)
+        store.execute(Put(tail[0].key, value))
         return ""
 
     def do_damage_tail(self) -> str:

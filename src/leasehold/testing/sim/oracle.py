@@ -15,8 +15,8 @@ from leasehold.index.records import NEVER_MS, Begin, Handover
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import slot_number
 from leasehold.mvcc.model import DeleteRange, Op, Put, Txn, TxnResult, prefix_end
-from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.calls import Answer
+from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.plan import BLOCK, Plan
 from leasehold.testing.sim.truth import Truth
 

@@ -22,6 +22,10 @@ BUGS = (
     "no-right",  # a primary answers for as long as it believes to be one
     "early-miss",  # an answer that shows a removal by a miss does not wait for the removal to be durable
     "no-limbo",  # space of a removed object is free at once
+    "no-skip",  # a removal by pattern takes what is leased, too
+    "early-copy",  # readers are told of a copy before it is complete
+    "forget-pin",  # a successor forgets pins
+    "trust-owners",  # nobody waits for the owners of memory after a restart of everything
 )
 
 

@@ -19,7 +19,7 @@ from leasehold.ha.registry import FloorValue
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.mvcc.model import Range, prefix_end
-from leasehold.testing.sim.callers import TENANT, Caller, blocks_of_object
+from leasehold.testing.sim.callers import TENANT, Caller, Execute, blocks_of_object
 from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.clockwork import Violation
 from leasehold.testing.sim.hosts import Host
@@ -40,6 +40,7 @@ def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
         faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False, mixed=False,
+        copies=False, lonely=False,
     )  # fmt: skip
 
 
@@ -196,7 +197,7 @@ class Script(Misfortunes):
 
     # --- clients ---
 
-    def _ask(self, what: str, execute: Callable[[Index, int], Answer], leaving: Callable[[Answer], None]) -> Any:
+    def _ask(self, what: str, execute: Execute, leaving: Callable[[Answer], None]) -> Any:
         """One call to whoever leads; None if no answer came."""
         caller = self._caller
         if caller is None:
@@ -210,7 +211,9 @@ class Script(Misfortunes):
         """put_start (or upsert_start): ask for space."""
         found: list[Object] = []
 
-        def execute(index: Index, leader_ms: int) -> Answer:
+        def execute(index: Index, leader_ms: int) -> Answer | None:
+            if index.unproven and index.space_must_wait(native=False):
+                return None
             start = index.upsert_start if upsert else index.put_start
             code, entry, after = start(
                 leader_ms, writer.encode(), TENANT, key.encode(), int(blocks) * BLOCK, PutConfig()
@@ -276,11 +279,13 @@ class Script(Misfortunes):
         sent_us = self.world.clock.now_us
         grants: list[Grant] = []
 
-        def execute(index: Index, leader_ms: int) -> Answer:
+        def execute(index: Index, leader_ms: int) -> Answer | None:
             entry = index.get(leader_ms, TENANT, name)
             if entry is None:
                 code, after = index.miss(TENANT, name)
                 return Answer(code, after)
+            if index.unproven and index.must_wait(entry):
+                return None
             until_us = sent_us + int(index.lease_ttl_ms * 1000 * (1 - self.world.plan.drift))
             grants.append(Grant(name, entry.put_seq, blocks_of_object(entry), until_us, reader))
             return Answer(Code.OK, entry.changed_n)
@@ -325,6 +330,19 @@ class Script(Misfortunes):
 
         value = self._ask("remove_all", execute, lambda _: None)
         return "no answer" if value is None else f"{_named(value[0])}, {value[1]} removed"
+
+    def do_copy(self, key: str, target: str) -> str:
+        """Copy an object to another storage host: start and end."""
+
+        def start(index: Index, leader_ms: int) -> Answer:
+            code, _, after = index.copy_start(leader_ms, b"copier", TENANT, key.encode(), "", (target,))
+            return Answer(code, after, hands_out_space=True)
+
+        def end(index: Index, leader_ms: int) -> Answer:
+            return Answer(*index.copy_end(leader_ms, b"copier", TENANT, key.encode()))
+
+        code = self._ask("copy_start", start, lambda _: None)
+        return _named(self._ask("copy_end", end, lambda _: None) if code is Code.OK else code)
 
     def do_evict(self, key: str) -> str:
         """The primary evicts a key: no record is written."""

@@ -22,7 +22,10 @@ from leasehold.testing.sim.writers import Writer
 
 LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is older than this
 
-JOURNAL_SLACK = 40  # puts are refused at twice the bound; what ends, removes and mounts goes on, a second at a time
+# What is still written when puts are refused at twice the journal's bound: what is decided until the next look at its
+# length (a second), the ends of what was begun, one removal of each object, mounts, and each epoch's first record.
+JOURNAL_SLACK = 40
+HEALTHY_S = 6  # all nodes ready for this long: their snapshots, and then the floor, have followed
 
 
 class World:
@@ -48,6 +51,8 @@ class World:
         self.wiped = False
         self.promotions = 0
         self.tails: list[tuple[int, int]] = []  # (true ms, tail n), once a second
+        self._batches_max = 2 * plan.ha.journal_batches_max + JOURNAL_SLACK + 3 * plan.keys
+        self._healthy_s = 0
         chance = self.clock.random
         self.nodes: list[SimNode] = []
         self.nodes_by_name: dict[str, SimNode] = {}
@@ -113,6 +118,10 @@ class World:
         serving = [node.name for node in self.nodes if node.run is not None and node.run.may_serve()]
         if len(serving) > 1:
             raise Violation("P4", f"{' and '.join(serving)} may both answer")
+        if len(self.oracle.slots) > self._batches_max:
+            raise Violation(
+                "P6", f"{len(self.oracle.slots)} explicit batches stand in the store, more than {self._batches_max}"
+            )
 
     def _sample(self) -> None:
         self.clock.after_ms(1_000, self._sample)
@@ -134,10 +143,27 @@ class World:
         bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
         if bulk > bound:
             raise Violation("P6", f"{bulk} bulk batches stand in the store, more than {bound}")
-        explicit = store.range(Range(keys.explicit, prefix_end(keys.explicit), count_only=True)).count
-        bound = 2 * self.plan.ha.journal_batches_max + JOURNAL_SLACK
-        if explicit > bound:
-            raise Violation("P6", f"{explicit} explicit batches stand in the store, more than {bound}")
+        self._healthy_s = self._healthy_s + 1 if self._healthy() else 0
+        if self._healthy_s >= HEALTHY_S:
+            self._check_floor()
+
+    def _healthy(self) -> bool:
+        network, store = self.network, self.store
+        ready = all(node.run is not None and not node.paused and node.run.machine.ready for node in self.nodes)
+        trouble = network.cut or network.slow or network.loss or network.delay_ms_max > 2 or store.stalled
+        return ready and not trouble and store.up and not store.store.quota_bytes
+
+    def _check_floor(self) -> None:
+        """With all nodes ready no more stands in the journal than two snapshots are apart.
+
+        A snapshot is due `snapshot_records` after the end of the last one, and the floor follows the beginning of the
+        last that is complete; added is what was decided meanwhile.
+        """
+        tail_n, floor = self.oracle.truth.tail_n, self.store.store.range(Range(self.keys.floor)).kvs
+        floor_n = unpack(FloorValue, floor[0].value, self.keys.floor).n if floor else 0
+        bound = 2 * (self.plan.ha.snapshot_records + tail_n - self._tail_before(1_000 * HEALTHY_S))
+        if tail_n - floor_n > bound:
+            raise Violation("P6", f"{tail_n - floor_n} records stand above the floor, more than {bound}")
 
     def rests_on_one_copy(self) -> bool:
         """Whether what has left the journal is, or is about to be, on one node's disk only: the stated mode."""
