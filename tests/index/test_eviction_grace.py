@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.index import Index, IndexSettings, PutConfig, SegmentSpec
+from leasehold.index import Code, Index, IndexSettings, PutConfig, SegmentSpec
 
 SIZE = 4096
 
@@ -38,3 +38,18 @@ def test_a_miss_after_evicting_what_is_not_durable_waits_for_it() -> None:
     assert code == 0
     assert index.get(1_000, b"t", b"other") is None
     assert index.miss(b"t", b"other")[1] >= not_durable_n
+
+
+def test_what_joins_a_group_after_a_takeover_shares_its_grace() -> None:
+    """Found by the simulator (seed 4279): the others were under grace, and it alone could be removed."""
+    index = Index(IndexSettings(lease_ttl_ms=1_000), lambda n: 0)
+    index.begin(0, 5)
+    index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 30, 4 * SIZE, "h:1", "tcp"))
+    for epoch, key in ((5, b"old"), (9, b"new")):
+        if epoch == 9:
+            index.get(10, b"t", b"old")
+            index.begin(0, epoch)
+        index.put_start(5, b"c", b"t", key, SIZE, PutConfig(group=b"g"))
+        index.put_end(5, b"c", b"t", key)
+    assert index.remove(20, b"t", b"new", False)[0] == Code.HAS_LEASE
+    assert index.remove(1_100, b"t", b"new", False)[0] == Code.OK

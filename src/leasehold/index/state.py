@@ -137,7 +137,9 @@ class State:
             self.object_count += 1
         shard[entry.key] = entry
         if entry.group:
-            group = self.groups.setdefault((entry.tenant, entry.group), Group(0, {}))
+            # Its lease is at least its members': also after a snapshot, which has no leases of groups.
+            group = self.groups.setdefault((entry.tenant, entry.group), Group(entry.lease_end, {}))
+            group.lease_end = max(group.lease_end, entry.lease_end)
             group.members[entry.key] = None
 
     def _delete(self, entry: Object) -> None:
@@ -168,8 +170,12 @@ class State:
             end = self.floor
         if entry.group:
             group = self.groups.get((entry.tenant, entry.group))
-            if group is not None and group.lease_end > end:
-                end = group.lease_end
+            if group is not None:
+                shared = group.lease_end
+                if shared < self.older_than and shared < self.floor:
+                    shared = self.floor  # also for one that has joined since: the others are under grace
+                if shared > end:
+                    end = shared
         return end
 
     def end_of_life(self, entry: Object) -> int:

@@ -191,7 +191,8 @@ class Oracle:
     def removed(self, key: bytes, n: int, force: bool) -> None:
         """A remove is acknowledged."""
         if not force:
-            self._check_unleased(key, self.truth.dropped.get(n, {}).get(key, 0), n)
+            put_seq = self.truth.dropped.get(n, {}).get(key, 0)
+            self._check_unleased(key, put_seq, self.truth.group_of(put_seq), n)
         if n <= self.truth.tail_n or self._plan.ha.durability != "async":
             self.show(key, n)
 
@@ -199,15 +200,16 @@ class Oracle:
         """A removal of everything that matches is acknowledged; what was leased had to stay."""
         for n in range(first_n, last_n + 1):
             for key, put_seq in self.truth.dropped.get(n, {}).items():
-                self._check_unleased(key, put_seq, n)
+                # It may have been evicted, before its companions were read: of those nothing can be said here.
+                self._check_unleased(key, put_seq, b"", n)
                 self.show(key, n)
 
-    def _check_unleased(self, key: bytes, put_seq: int, n: int) -> None:
+    def _check_unleased(self, key: bytes, put_seq: int, group: bytes, n: int) -> None:
         """What a remove without force took was not under a lease, its own or its group's.
 
         (What a forced remove took before is not this one's doing.)
         """
-        truth, group = self.truth, self.truth.group_of(put_seq)
+        truth = self.truth
         for grant in self.live():
             own = grant.key == key and grant.put_seq == put_seq
             shared = group and truth.visible.get(grant.key) == grant.put_seq and truth.group_of(grant.put_seq) == group
