@@ -19,7 +19,7 @@ from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.lister import Lister
 from leasehold.ha.replica import Took
-from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_record
+from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_records
 from leasehold.journal.chain import Fit, fit
 from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
 from leasehold.mvcc.model import DeleteRange, Put, Txn, TxnResult, prefix_end
@@ -119,7 +119,7 @@ class Promotion(Activity):
         if torn is not None:
             # What stands in the middle of a batch leaves with the rest of that batch: else the chain would go on at a
             # place that its own slot contradicts, and no other node could ever follow it.
-            kept = [encode_record(record) for record in torn.records[: n + 1 - torn.first_n]]
+            kept = [encode_records(torn.records[: n + 1 - torn.first_n])]
             prev = (torn.prev_epoch, torn.prev_n)
             value = encode_explicit(torn.epoch, torn.first_n, prev, torn.right_ms, torn.wall_us, kept, ctx.writes())
             ops.append(Put(slot_key(ctx.keys.explicit, torn.first_n), value))

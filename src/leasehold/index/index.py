@@ -148,8 +148,8 @@ class Index(Reads, Checking):
             entry.lease_end = end
             if entry.group:
                 group = self.groups.get((tenant, entry.group))
-                if group is not None and end > group.lease_end:
-                    group.lease_end = end
+                if group is not None:
+                    group.lease_end = max(self._shared_end(group), end)
         if soft_pin_end_ms:
             entry.soft_pin_end = max(entry.soft_pin_end, soft_pin_end_ms + self.offset)
         return True

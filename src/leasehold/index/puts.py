@@ -168,8 +168,7 @@ class Puts(Eviction):
         self, now: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int
     ) -> Started:
         """Nothing of this name is there: the usual put."""
-        if self.journal_full:
-            self.refuse("the journal is full")
+        if self.refuses_records():
             return Code.NO_SPACE, None, 0
         extents = self._place(size, config) or self._place_or_evict(now, size, config)
         if not extents:

@@ -151,8 +151,8 @@ class Reads(Apply):
         if entry.group:
             slow = True
             group = self.groups.get((entry.tenant, entry.group))
-            if group is not None and end > group.lease_end:
-                group.lease_end = end
+            if group is not None:
+                group.lease_end = max(self._shared_end(group), end)
         if self.settings.soft_pin_renew_on_read and entry.soft_pin_end > now:
             slow = True
             entry.soft_pin_end = max(entry.soft_pin_end, now + self.settings.soft_pin_ttl_ms)

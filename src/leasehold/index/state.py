@@ -139,7 +139,7 @@ class State:
         if entry.group:
             # Its lease is at least its members': also after a snapshot, which has no leases of groups.
             group = self.groups.setdefault((entry.tenant, entry.group), Group(entry.lease_end, {}))
-            group.lease_end = max(group.lease_end, entry.lease_end)
+            group.lease_end = max(self._shared_end(group), entry.lease_end)
             group.members[entry.key] = None
 
     def _delete(self, entry: Object) -> None:
@@ -171,12 +171,15 @@ class State:
         if entry.group:
             group = self.groups.get((entry.tenant, entry.group))
             if group is not None:
-                shared = group.lease_end
-                if shared < self.older_than and shared < self.floor:
-                    shared = self.floor  # also for one that has joined since: the others are under grace
+                shared = self._shared_end(group)
                 if shared > end:
                     end = shared
         return end
+
+    def _shared_end(self, group: Group) -> int:
+        """A group's lease with grace, which also covers what has joined it since: the others are under it."""
+        end = group.lease_end
+        return self.floor if end < self.older_than and end < self.floor else end
 
     def end_of_life(self, entry: Object) -> int:
         """Policy `expiry`: when the object is over for readers."""

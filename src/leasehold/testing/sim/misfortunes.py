@@ -6,7 +6,7 @@ from leasehold.ha.events import ForceAsked, SwitchoverAsked
 from leasehold.ha.keys import pack
 from leasehold.ha.registry import NodeValue
 from leasehold.index.records import PutEnd
-from leasehold.journal.batch import decode_explicit, encode_explicit, encode_record
+from leasehold.journal.batch import decode_explicit, encode_explicit, encode_records
 from leasehold.mvcc.model import DeleteRange, Put, Range, SortOrder, prefix_end
 from leasehold.testing.sim.world import World
 
@@ -113,7 +113,7 @@ class Misfortunes:
         store, keys = self.world.store.store, self.world.keys
         tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs
         batch = decode_explicit(tail[0].value)
-        records = [encode_record(record) for record in (*batch.records, PutEnd(0, b"default", b"nobody's", 1 << 40))]
+        records = [encode_records([*batch.records, PutEnd(0, b"default", b"nobody's", 1 << 40)])]
         prev = (batch.prev_epoch, batch.prev_n)
         value = encode_explicit(batch.epoch, batch.first_n, prev, batch.right_ms, batch.wall_us, records)
         store.execute(Put(tail[0].key, value))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from leasehold.base.codes import Code, TaskStatus
 from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
-from leasehold.base.codes import Code, TaskStatus
 from leasehold.index.records import NEVER_MS, Begin, Handover
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import slot_number

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from leasehold.index.apply import task_id
 from leasehold.base.codes import SoftPin, TaskStatus
+from leasehold.index.apply import task_id
 from leasehold.index.records import (
     ClientGone,
     CopyEnd,
