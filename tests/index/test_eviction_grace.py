@@ -47,6 +47,7 @@ def test_what_joins_a_group_after_a_takeover_shares_its_grace() -> None:
     index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 30, 4 * SIZE, "h:1", "tcp"))
     for epoch, key in ((5, b"old"), (9, b"new")):
         if epoch == 9:
+            index.work(10)
             index.get(10, b"t", b"old")
             index.begin(0, epoch)
         index.put_start(5, b"c", b"t", key, SIZE, PutConfig(group=b"g"))
