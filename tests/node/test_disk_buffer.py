@@ -72,6 +72,28 @@ async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
         putter.close()
 
 
+async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_worker_left(
+    own_etcd: EtcdCluster, nodes: NodeGroup
+) -> None:
+    """Nobody has reaped that worker, so its key is left alone; what it had acknowledged is written all the same."""
+    master = ",".join(nodes.addresses)
+    async with Lender(master):
+        putter = Putter(master, "k")
+        await remove_without_the_store(nodes, own_etcd, putter)
+        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim.kill_guardian()
+        victim.spawn()
+        await until(lambda: "cannot be written yet" in victim.log_path.read_text(), "the new guardian tries", 20)
+        await asyncio.to_thread(own_etcd.nodes[0].start)  # which gives the dead worker's lease its term again
+        await until(lambda: "is in the journal" in victim.log_path.read_text(), "it is written", 20)
+        await recovery_ms(master, putter.key(1))
+        assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
+        await asyncio.to_thread(nodes.settle)
+        await until(lambda: victim.status().buffer_waiting_bytes == 0, "and has left the buffer", 10)
+        assert victim.status().buffer_aside_batches == 0
+        putter.close()
+
+
 async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
     """A host's death is not covered by `disk`: what was acknowledged is kept for a person, not deleted."""
     master = ",".join(nodes.addresses)
