@@ -175,3 +175,16 @@ def test_every_section_of_the_settings_file_is_known() -> None:
         commands = [command, *getattr(command, "commands", {}).values()]
         found |= {option.section for each in commands for option in each.params if isinstance(option, SettingOption)}
     assert found == set(SECTIONS)
+
+
+def test_a_command_shows_its_settings_and_where_each_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "leasehold.toml"
+    file.write_text('[index]\nlease_ttl = "5s"\n')
+    arguments = ["node", "--config", str(file), "--drift", "0.02", "--show-settings"]
+    result = CliRunner(env={"LEASEHOLD_NODE_NAME": "a"}).invoke(leasehold, arguments)
+    assert result.exit_code == 0, result.output
+    shown = {line.split()[0]: line.split(maxsplit=2)[1:] for line in result.output.splitlines()}
+    assert shown["index.lease_ttl"] == ["5s", f"{file}:2"]
+    assert shown["ha.drift"] == ["0.02", "flag --drift"]
+    assert shown["node.name"] == ["a", "environment variable LEASEHOLD_NODE_NAME"]
+    assert shown["wire.idle"] == ["10m", "default"]

@@ -348,7 +348,8 @@ class Client:
             async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
                 await asyncio.shield(dialing)
         except TimeoutError:
-            raise Unavailable(f"no cache authority could be reached at {self._where}") from None
+            where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
+            raise Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?") from None
 
     async def _dial(self) -> None:
         for attempt in range(10**9):

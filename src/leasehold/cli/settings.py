@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -15,6 +16,7 @@ from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, Spec, check_se
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CONFIG = "settings__config"
+_SHOW = "settings__show"
 # One file may serve all commands of a machine: each reads its own sections, and knows the others' by name.
 SECTIONS = ("node", "index", "ha", "guardian", "wire", "store", "host", "cache")
 
@@ -35,10 +37,17 @@ def settings_options(model: type[Any], section: str) -> Callable[[F], F]:
 def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
     """The same for several sections of one file; `--help` lists them in this order."""
 
-    def decorate(command: F) -> F:
+    def decorate(original: F) -> F:
+        command = _or_show(original, models)
         for section, model in reversed(list(models.items())):
             for name, (field, spec) in reversed(specs(model).items()):
                 command = _flag(model, section, name, field, spec)(command)
+        command = click.option(
+            "--show-settings",
+            _SHOW,
+            is_flag=True,
+            help="print every setting, its value and where that came from, and exit",
+        )(command)
         return click.option(
             "--config",
             _CONFIG,
@@ -47,6 +56,21 @@ def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
         )(command)
 
     return decorate
+
+
+def _or_show(command: F, models: Mapping[str, type[Any]]) -> F:
+    """The command, or, if that is asked for, only what it would go by."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> Any:
+        if not options.pop(_SHOW):
+            return command(**options)
+        for section, model in models.items():
+            for name, value, origin in resolve_options(model, section, options).table():
+                click.echo(f"{section + '.' + name:<34} {value or '-':<26} {origin}")
+        return None
+
+    return cast("F", run)
 
 
 def _flag(model: type[Any], section: str, name: str, field: str, spec: Spec) -> Callable[[F], F]:

@@ -174,7 +174,7 @@ def _laws(numbers: _Numbers, gap_above: int | None) -> list[Law]:
             numbers.restart + numbers.retry < left,
             "must",
             f"D + retry = {_t(numbers.restart + numbers.retry)} must be less than "
-            f"L - T - margin = {_t(left)}, or every restart of the granting service costs the holder its lease; "
+            f"L - T - margin = {_t(left)}, or every restart of the granting service costs the holder its lease",
             f"raise the lease to {_t(numbers.lease_for(numbers.restart, renew))} or renew more often",
         ),
         _law(
@@ -226,8 +226,9 @@ def _stacking_laws(numbers: _Numbers, gap_above: int) -> list[Law]:
     ]
 
 
-def _law(name: str, holds: bool, level: Level, why: str) -> Law:
-    return Law(name, holds, level, why)
+def _law(name: str, holds: bool, level: Level, why: str, advice: str = "") -> Law:
+    """`advice` is for those who break it: where it holds there is nothing to do."""
+    return Law(name, holds, level, f"{why}; {advice}" if advice and not holds else why)
 
 
 def _restart_above(above_ms: int | None, restart_above_ms: int | None) -> int:
