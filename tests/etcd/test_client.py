@@ -345,3 +345,13 @@ def test_addresses_are_taken_apart() -> None:
     assert url.endpoints == ("h1:2379", "[::1]:99", "h3:7")
     assert (options.user, options.password) == ("me", "p@ss")
     assert (options.namespace, options.timeout_s, options.ca) == (b"/a/", 3.0, "/x.pem")
+
+
+async def test_a_blocked_loop_is_not_taken_for_a_dead_endpoint(etcd: EtcdCluster) -> None:
+    """The connection was made while the loop stood still; its timeout was due in the same moment, and was believed."""
+    for blocked_s in (0.4, 1.2):
+        async with await leasehold.connect(etcd.url, timeout_s=0.3) as client:
+            asking = asyncio.create_task(client.get(b"key"))
+            await asyncio.sleep(0)  # it waits for the connection
+            time.sleep(blocked_s)  # that is the point
+            await asking

@@ -136,7 +136,8 @@ class Endpoint:
                     await self.channel.wait_for_state_change(state)
                     state = self.channel.get_state(try_to_connect=True)
         except TimeoutError:
-            return False
+            # Where the loop stood still (a busy callback, a frozen process), the news may have come with the timeout.
+            return self.channel.get_state() is READY
         return True
 
     async def close(self) -> None:
