@@ -355,3 +355,15 @@ async def test_a_blocked_loop_is_not_taken_for_a_dead_endpoint(etcd: EtcdCluster
             await asyncio.sleep(0)  # it waits for the connection
             time.sleep(blocked_s)  # that is the point
             await asking
+
+
+def test_passwords_are_not_shown() -> None:
+    for url in ("etcd://root:s3cret@h1:2379?colour=red", "etcdx://root:s3cret@h1", "etcd://root:s3:cr@et@h1/path"):
+        with pytest.raises(InvalidArgument) as refused:
+            parse_url(url)
+        assert "cret" not in str(refused.value)
+        assert "cr@et" not in str(refused.value)
+        assert "root:***@h1" in str(refused.value)
+    _, options = parse_url("etcd://root:s3cret@h1")
+    assert options.password == "s3cret"
+    assert "s3cret" not in repr(options)

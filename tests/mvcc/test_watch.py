@@ -137,3 +137,20 @@ def test_an_ended_watch_is_not_woken() -> None:
 def test_an_empty_range_is_refused() -> None:
     with pytest.raises(EmptyWatchRange):
         Store().watch(Watch(b"b", b"a"))
+
+
+def test_a_deletion_at_the_compacted_revision_is_told() -> None:
+    """A watch may begin there: older releases of etcd lose that event (issue 18089 there)."""
+    store = Store()
+    store.put(Put(b"a"))
+    store.delete(DeleteRange(b"a"))
+    watcher = store.watch(Watch(b"a", start_revision=store.revision))
+    store.compact(store.revision)
+    batch = store.pull(watcher)
+    assert batch is not None
+    assert [event.type for event in batch.events] == [EventType.DELETE]
+    # It is gone with the next one.
+    store.put(Put(b"b"))
+    store.compact(store.revision)
+    assert store.keys.versions(b"a") == []
+    assert store.keys.total_bytes == store.keys.live_bytes

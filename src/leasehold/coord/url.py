@@ -11,7 +11,7 @@ After a `?`: `namespace=/app/`, `timeout=5s`, `attempt_timeout=1s`, and for etcd
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
@@ -21,6 +21,8 @@ from leasehold.base.units import parse_duration_ms
 SCHEMES = ("etcd", "etcds", "memory", "embedded")
 DEFAULT_PORT = 2379
 _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?")
+
+_PASSWORD = re.compile(r"(://[^:/?#@]*:)[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,10 @@ class ConnectOptions:
     timeout_s: float = 5.0
     attempt_timeout_s: float = 1.0
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     ca: bytes | str | Path | None = None
     cert: bytes | str | Path | None = None
-    key: bytes | str | Path | None = None
+    key: bytes | str | Path | None = field(default=None, repr=False)
     watch_queue_events_max: int = 20_000
 
     def __post_init__(self) -> None:
@@ -60,12 +62,18 @@ class CoordUrl:
     path: Path | None = None
 
 
+def without_secrets(url: str) -> str:
+    """The address as it may be shown: without the password."""
+    return _PASSWORD.sub(r"\1***@", url)
+
+
 def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl, ConnectOptions]:
     """Take `url` apart; what it says after the `?` is added to `options`."""
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
         known = "etcd://host:2379, etcds://host:2379, memory:// or embedded:///directory"
-        raise InvalidArgument(f"not the address of a store: {url!r}; it looks like {known}")
+        raise InvalidArgument(f"not the address of a store: {without_secrets(url)!r}; it looks like {known}")
+    url = without_secrets(url)  # from here on it is only for messages
     options = _with_query(url, options or ConnectOptions(), match["query"] or "")
     scheme, authority, path = match["scheme"], match["authority"], match["path"] or ""
     if scheme == "memory":

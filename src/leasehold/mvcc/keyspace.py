@@ -229,7 +229,8 @@ class KeySpace:
             raise Compacted(self.compact_revision)
         if revision > self.revision:
             raise FutureRevision
-        first = max(self.compact_revision + 1, 2)
+        # From the last one on, not after it: a deletion at that very revision was kept.
+        first = max(self.compact_revision, 2)
         self.compact_revision = revision
         # What was compacted before is sparse, so go by the log where that is shorter than the span of revisions.
         span = range(first, revision + 1)
@@ -245,8 +246,10 @@ class KeySpace:
         place = bisect_right(history, revision, key=_revision_of)
         if place == 0:
             return
-        # The last version of the past is still what the key is at `revision`, unless it is a tombstone.
-        end = place if not history[place - 1].version else place - 1
+        # The last version of the past is still what the key is at `revision`, unless it is a tombstone. One of that
+        # very revision stays until the next compaction: whoever watches from there must be told.
+        last = history[place - 1]
+        end = place if not last.version and last.mod_revision < revision else place - 1
         for kv in history[:end]:
             self.total_bytes -= version_bytes(kv)
             self._forget(kv)
