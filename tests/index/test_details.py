@@ -8,7 +8,7 @@ import pytest
 from tests.index.kit import KIB, STORAGE, WRITER, T, follow, primary, put, spec, standby
 
 from leasehold.base.codes import ClientStatus, SoftPin, TaskStatus
-from leasehold.index import Code, PutConfig
+from leasehold.index import Code, PutConfig, apply, copying
 from leasehold.index.allocator import Allocator, rounded
 from leasehold.index.patterns import BadPattern, compile_pattern
 
@@ -278,3 +278,38 @@ def test_how_near_is_urgent_is_a_setting() -> None:
     index.take_renewals(10)
     index.get(9_100, T, b"k")  # it knows 10,001: 901 ms left
     assert not index.urgent
+
+
+def test_tasks_that_nobody_does_end_in_time_and_the_ended_are_forgotten_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A standby never forgot one, and those of a client that had gone stayed until no more could be made (P6)."""
+    for module in (copying, apply):
+        monkeypatch.setattr(module, "tasks_max", 4)
+    index, follower = primary((64 * KIB, 64 * KIB)), standby()
+    here = put(index, 1, b"k").replicas[0].segment.spec.name
+    there = "seg2" if here == "seg1" else "seg1"
+    made = [index.create_copy_task(1, T, b"k", [there])[1] for _ in range(4)]
+    assert index.create_copy_task(1, T, b"k", [there])[0] == Code.INTERNAL
+    ((fetched,), _) = index.fetch_tasks(200_000, STORAGE, 1)
+    assert fetched.id == made[0]
+    index.clients[STORAGE].heard = 10**9
+    index.work(300_002)
+    assert [index.tasks[task].status for task in made] == [TaskStatus.PROCESSING] + [TaskStatus.FAILED] * 3
+    assert index.tasks[made[1]].message == "not fetched in time"
+    index.work(500_001)
+    assert (index.tasks[made[0]].status, index.tasks[made[0]].message) == (TaskStatus.FAILED, "not done in time")
+    code, last, _ = index.create_copy_task(500_001, T, b"k", [there])
+    assert code == Code.OK
+    follow(follower, index)
+    assert list(index.tasks) == list(follower.tasks) == [last]
+    assert list(index.open_tasks[STORAGE]) == list(follower.open_tasks[STORAGE]) == [last]
+
+
+def test_one_fetch_of_tasks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "tasks_fetched_max", 2)
+    index = primary((64 * KIB, 64 * KIB))
+    here = put(index, 1, b"k").replicas[0].segment.spec.name
+    for _ in range(3):
+        index.create_copy_task(1, T, b"k", ["seg2" if here == "seg1" else "seg1"])
+    assert [len(index.fetch_tasks(2, STORAGE, 1 << 63)[0]) for _ in range(3)] == [2, 1, 0]

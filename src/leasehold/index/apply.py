@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from leasehold.base.codes import SoftPin, TaskStatus
+from leasehold.base.limits import tasks_max
 from leasehold.index.doubt import Doubt
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Task
 from leasehold.index.patterns import compile_pattern
@@ -363,10 +364,17 @@ class Apply(Doubt):
         if self._covers_keyless(n):
             return
         name = task_id(self.epoch, n)
-        self.tasks[name] = Task(
+        if len(self.tasks) >= tasks_max:  # here, so that every node forgets the same (P6)
+            self.tasks = {each: task for each, task in self.tasks.items() if task.status < TaskStatus.FAILED}
+        self._add_task(Task(
             name, record.kind, record.tenant, record.key, record.source, record.targets, record.client,
             record.created_ms, record.created_ms, TaskStatus.PENDING, "",
-        )  # fmt: skip
+        ))  # fmt: skip
+
+    def _add_task(self, task: Task) -> None:
+        self.tasks[task.id] = task
+        if task.status < TaskStatus.FAILED:
+            self.open_tasks.setdefault(task.client, {})[task.id] = task
 
     def _apply_task_done(self, n: int, record: TaskDone) -> None:
         if self._covers_keyless(n):
@@ -374,6 +382,10 @@ class Apply(Doubt):
         task = self.tasks.get(record.task)
         if task is not None:
             task.status, task.message, task.updated_ms = record.status, record.message, record.at_ms
+            still_open = self.open_tasks.get(task.client, {})
+            still_open.pop(task.id, None)
+            if not still_open:
+                self.open_tasks.pop(task.client, None)
 
     # --- what a snapshot already covers ---
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from leasehold.base.codes import Code, TaskKind, TaskStatus
-from leasehold.base.limits import tasks_max
+from leasehold.base.limits import task_timeout_ms, tasks_fetched_max, tasks_max
 from leasehold.index.apply import task_id
 from leasehold.index.lending import Lending
 from leasehold.index.model import CopyJob, Object, Replica, Task
@@ -132,7 +133,7 @@ class Copying(Lending):
             return Code.BAD_PARAMS, b"", self.range_n
         if self.refuses_records():
             return Code.NO_SPACE, b"", 0
-        if len(self.tasks) >= tasks_max and not self._forget_finished_tasks():
+        if sum(map(len, self.open_tasks.values())) >= tasks_max:
             self.refuse("too many tasks")
             return Code.INTERNAL, b"", 0
         name = origin.segment.spec.name
@@ -144,18 +145,26 @@ class Copying(Lending):
     def _origin(entry: Object, source: str) -> Replica | None:
         return next((r for r in entry.replicas if not source or r.segment.spec.name == source), None)
 
-    def _forget_finished_tasks(self) -> bool:
-        done = [name for name, task in self.tasks.items() if task.status >= TaskStatus.FAILED]
-        for name in done:
-            del self.tasks[name]
-        return bool(done)
+    def _end_stale_tasks(self, now: int) -> None:
+        """Tasks that nobody has fetched, or finished, in time: else those of clients that are gone would stay for ever.
+
+        A time of an older epoch says nothing here: such a task's time begins with this epoch.
+        """
+        ours = self.epoch.to_bytes(8, "little")
+        for task in [task for tasks in self.open_tasks.values() for task in tasks.values()]:
+            since = task.updated_ms + self.offset if task.id.startswith(ours) else self.epoch_start
+            if now - since > task_timeout_ms:
+                what = "fetched" if task.status == TaskStatus.PENDING else "done"
+                record = TaskDone(now - self.offset, task.id, TaskStatus.FAILED, f"not {what} in time")
+                self._emit(record)
 
     def fetch_tasks(self, now_ms: int, client: bytes, limit: int) -> tuple[list[Task], int]:
         """Tasks for this client that nobody has fetched yet, and the `after`."""
-        if not self.tasks:
+        mine = self.open_tasks.get(client)
+        if not mine:
             return [], 0
-        waiting = (t for t in self.tasks.values() if t.status == TaskStatus.PENDING and t.client == client)
-        found = [task for task, _ in zip(waiting, range(max(0, limit)), strict=False)]
+        waiting = (task for task in mine.values() if task.status == TaskStatus.PENDING)
+        found = list(islice(waiting, max(0, min(limit, tasks_fetched_max))))
         for task in found:
             task.status = TaskStatus.PROCESSING
             task.updated_ms = now_ms

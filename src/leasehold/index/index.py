@@ -93,6 +93,8 @@ class Index(Reads, Checking):
         self._end_drained(now)
         self._end_stale_copies(now)
         self._end_stale_puts(now)
+        if self.open_tasks:
+            self._end_stale_tasks(now)
         ttl_ms = self.settings.lease_ttl_ms
         if self.max_term_ms > ttl_ms and now >= self.epoch_start + self.max_term_ms:
             self._emit(MaxTerm(now - self.offset, ttl_ms))  # one old term later: no longer lease can be out

@@ -153,10 +153,10 @@ class Saving(Copying):
             for g in keyless.graves
         ]
         for task in keyless.tasks:
-            self.tasks[task.id] = Task(
+            self._add_task(Task(
                 task.id, task.kind, task.tenant, task.key, task.source, task.targets, task.client, task.created_ms,
                 task.updated_ms, task.status, task.message,
-            )  # fmt: skip
+            ))  # fmt: skip
 
     def _load_claims(self, claims: list[tuple[int, Object | CopyJob, SavedReplica]]) -> None:
         claims.sort(key=lambda claim: claim[0])

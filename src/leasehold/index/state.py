@@ -95,6 +95,7 @@ class State:
         self.journal_full = False  # as the primary: no new puts until the journal has room again
         # tasks
         self.tasks: dict[bytes, Task] = {}
+        self.open_tasks: dict[bytes, dict[bytes, Task]] = {}  # those that have not ended, by the client that does them
         # what an answer must wait for (schedule 13)
         self.removed: dict[Name, int] = {}
         self._removed_order: deque[tuple[int, Name]] = deque()
