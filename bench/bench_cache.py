@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import random
 import statistics
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 import cachetools
 import redis
 import uvloop
+from msgspec import Struct
 
 import leasehold
 from bench.clients.redis_tracking import RedisClient
@@ -108,21 +110,45 @@ def tell(name: str, found: list[float]) -> None:
 # --- eight clients, one in a hundred operations a write ---
 
 
-def reads_per_s(name: str, worker: Callable[..., Any], *arguments: object) -> float:
-    """Fork eight clients, let them work for a while, add up what they read."""
+class Row(Struct, frozen=True):
+    """What eight clients of one kind did: reads a second, and microseconds of CPU for each of them, on both sides."""
+
+    reads_per_s: float
+    client_us: float
+    server_us: float
+
+    @property
+    def cpu_us(self) -> float:
+        return self.client_us + self.server_us
+
+
+def measure(name: str, server_pid: int, worker: Callable[..., Any], *arguments: object) -> Row:
+    """Fork eight clients, each with one request in flight; let them work for a while, add up what they read."""
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
-    barrier: Any = context.Barrier(CLIENTS)
+    barrier: Any = context.Barrier(CLIENTS + 1)
     processes = [
         context.Process(target=worker, args=(number, barrier, results, *arguments)) for number in range(CLIENTS)
     ]
     for process in processes:
         process.start()
-    total = sum(results.get() for _ in processes)
+    barrier.wait()
+    before_s = cpu_s(server_pid)
+    done = [results.get() for _ in processes]
+    server_s = cpu_s(server_pid) - before_s
     for process in processes:
         process.join()
-    print(f"  8 clients, 1 % writes   {name:<34} {total / SECONDS:>10,.0f} reads/s")
-    return float(total) / SECONDS
+    reads = sum(read for read, _ in done)
+    row = Row(reads / SECONDS, sum(used_s for _, used_s in done) / reads * 1e6, server_s / reads * 1e6)
+    figures = f"{row.reads_per_s:>10,.0f} {row.client_us:>9.1f} {row.server_us:>9.1f} {row.cpu_us:>9.1f}"
+    print(f"  {name:<38} {figures}", flush=True)
+    return row
+
+
+def cpu_s(pid: int) -> float:
+    """CPU that a process has used so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def choices(seed: int, skewed: bool) -> tuple[list[bytes], list[bytes]]:
@@ -135,18 +161,19 @@ def choices(seed: int, skewed: bool) -> tuple[list[bytes], list[bytes]]:
     ]
 
 
-async def work_async(number: int, barrier: Any, skewed: bool, get: Get, put: Put) -> int:
-    """Read, and at every hundredth turn write, until the time is over. Caches are warm when it begins."""
+async def work_async(number: int, barrier: Any, skewed: bool, get: Get, put: Put) -> tuple[int, float]:
+    """Read, and at every hundredth turn write, until the time is over: reads, CPU seconds. Caches are warm before."""
     read_keys, write_keys = choices(number, skewed)
     await in_chunks(get)
     barrier.wait()
+    used_s = time.process_time()
     done, end = 0, time.perf_counter() + SECONDS
     while time.perf_counter() < end:
         for each in read_keys[done % 19_000 : done % 19_000 + 99]:
             await get(each)
         await put(write_keys[done % 200], VALUE)
         done += 99
-    return done
+    return done, time.process_time() - used_s
 
 
 async def in_chunks(work: Callable[[bytes], Awaitable[object]]) -> None:
@@ -156,7 +183,7 @@ async def in_chunks(work: Callable[[bytes], Awaitable[object]]) -> None:
 
 
 def cache_worker(number: int, barrier: Any, results: Any, address: str, skewed: bool, cached: bool) -> None:
-    async def run() -> int:
+    async def run() -> tuple[int, float]:
         async with Client(address) as client:
 
             async def uncached(each: bytes) -> bytes | None:
@@ -170,17 +197,18 @@ def cache_worker(number: int, barrier: Any, results: Any, address: str, skewed: 
 
 
 def etcd_worker(number: int, barrier: Any, results: Any, url: str, skewed: bool) -> None:
-    async def run() -> int:
+    async def run() -> tuple[int, float]:
         async with await leasehold.connect(url) as coord:
             return await work_async(number, barrier, skewed, coord.get_one, coord.put)
 
-    results.put(asyncio.run(run()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        results.put(runner.run(run()))
 
 
 def redis_worker(number: int, barrier: Any, results: Any, port: int, skewed: bool, tracked: bool) -> None:
     """A client as lean as ours; redis-py's own tracking needs Redis 7.4 or newer."""
 
-    async def run() -> int:
+    async def run() -> tuple[int, float]:
         client = await RedisClient.open(port, tracked)
         try:
             return await work_async(number, barrier, skewed, client.get, client.put)
@@ -194,14 +222,16 @@ def redis_worker(number: int, barrier: Any, results: Any, port: int, skewed: boo
 def redis_py_worker(number: int, barrier: Any, results: Any, port: int, skewed: bool) -> None:
     client = redis.Redis(port=port)
     read_keys, write_keys = choices(number, skewed)
+    client.ping()
     barrier.wait()
+    used_s = time.process_time()
     done, end = 0, time.perf_counter() + SECONDS
     while time.perf_counter() < end:
         for each in read_keys[done % 19_000 : done % 19_000 + 99]:
             client.get(each)
         client.set(write_keys[done % 200], VALUE)
         done += 99
-    results.put(done)
+    results.put((done, time.process_time() - used_s))
 
 
 async def fill(cached: str, plain: str, redis_port: int) -> None:
@@ -223,21 +253,32 @@ def compare(folder: Path) -> None:
         asyncio.run(fill(served.address, plain.address, server.port))
         asyncio.run(writes(served.address))
         for skewed in (False, True):
-            print(f"  -- reads {'by popularity (Zipf)' if skewed else 'spread evenly'} over {KEYS} keys")
-            ours = reads_per_s("leasehold cache", cache_worker, served.address, skewed, True)
-            rest = {
-                "the same clients without cache": reads_per_s(
-                    "the same clients without cache", cache_worker, plain.address, skewed, False
-                ),
-                "redis": reads_per_s("Redis, GET, lean client", redis_worker, server.port, skewed, False),
-                "redis-py": reads_per_s("Redis, GET, redis-py", redis_py_worker, server.port, skewed),
-            }
-            tracking = reads_per_s("Redis, tracking (may be stale)", redis_worker, server.port, skewed, True)
-            if not skewed:
-                with EtcdCluster(1) as etcd:
-                    rest["etcd"] = reads_per_s("etcd, linearizable", etcd_worker, etcd.url, skewed)
-            best = max(rest.values())
-            print(f"  = {ours / best:.1f} x the best uncached, {ours / tracking:.2f} x Redis with tracking")
+            contest(served, plain, server, skewed)
+
+
+def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, skewed: bool) -> None:
+    """All of them, one after the other, each alone on the machine."""
+    print(
+        f"  {CLIENTS} client processes, one request in flight each, 99 reads to 1 write over {KEYS} keys, "
+        f"reads {'by popularity (Zipf)' if skewed else 'spread evenly'}"
+    )
+    print(f"  {'CPU: microseconds a read':<38} {'reads/s':>10} {'client':>9} {'server':>9} {'both':>9}")
+    ours = measure("leasehold cache", served.pid, cache_worker, served.address, skewed, True)
+    rest = [
+        measure("the same clients without cache", plain.pid, cache_worker, plain.address, skewed, False),
+        measure("Redis GET, lean client", server.pid, redis_worker, server.port, skewed, False),
+        measure("Redis GET, redis-py", server.pid, redis_py_worker, server.port, skewed),
+    ]
+    tracking = measure("Redis with tracking (may be stale)", server.pid, redis_worker, server.port, skewed, True)
+    if not skewed:
+        with EtcdCluster(1) as etcd:
+            rest.append(measure("etcd, linearizable", etcd.nodes[0].pid, etcd_worker, etcd.url, skewed))
+    best = max(row.reads_per_s for row in rest)
+    least_us = min(row.cpu_us for row in rest)
+    print(
+        f"  = {ours.reads_per_s / best:.1f} x the best uncached ({least_us / ours.cpu_us:.1f} x by CPU), "
+        f"{ours.reads_per_s / tracking.reads_per_s:.2f} x Redis with tracking"
+    )
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ class Parcel(Struct, frozen=True):
 
 TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
 SAY: Final = function_id("leasehold::cache::Say")
-_REFILL_HOLD_S: Final = 0.002
+_REFILL_HOLD_S: Final = 0.005
 encode = msgspec.msgpack.Encoder().encode
 decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode

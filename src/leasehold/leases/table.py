@@ -38,7 +38,10 @@ class LeaseTable:
         holds = self._holds.get(key)
         if holds is None:
             holds = self._holds[key] = {}
-        self._due.setdefault(end_ms // _BUCKET_MS, set()).add(key)
+        due = self._due.get(end_ms // _BUCKET_MS)
+        if due is None:
+            due = self._due[end_ms // _BUCKET_MS] = set()
+        due.add(key)
         hold = holds.get(holder)
         if hold is not None:
             hold.end_ms = max(hold.end_ms, end_ms)
@@ -51,8 +54,10 @@ class LeaseTable:
 
     def latest_end_ms(self, key: bytes) -> int:
         """The latest end ever given out on `key` and not released; 0 if none."""
-        tracked = max((hold.end_ms for hold in self._holds.get(key, {}).values()), default=0)
-        return max(tracked, self._untracked_end_ms.get(key, 0))
+        latest_ms = self._untracked_end_ms.get(key, 0)
+        for hold in self._holds.get(key, {}).values():
+            latest_ms = max(latest_ms, hold.end_ms)
+        return latest_ms
 
     def live_holders(self, key: bytes, now_ms: int) -> list[str]:
         """The tracked holders of `key` whose leases may be valid."""
