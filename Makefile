@@ -46,7 +46,7 @@ chaos: setup ## long fault runs on real processes
 	$(BIN)/python -m pytest -m chaos --timeout 1800
 
 proof: setup ## very long searches: simulation, fuzzing
-	$(BIN)/python -m pytest -m proof --timeout 7200
+	$(BIN)/python -m pytest -m proof --timeout 7200 -n $(JOBS)
 
 docs: setup ## the documentation as a site in ./site
 	$(BIN)/mkdocs build --strict --quiet

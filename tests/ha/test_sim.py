@@ -44,6 +44,10 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
         ("no-right", 0, ("P4",)),
         ("early-miss", 0, ("P1", "P2", "P5")),
         ("no-limbo", 0, ("P2", "P3")),
+        ("no-skip", 0, ("P2",)),
+        ("early-copy", 8, ("P2", "P3")),
+        ("forget-pin", 40, ("P1", "convergence")),
+        ("trust-owners", 0, ("P7",)),
         ("no-fence", 0, ("P1", "P2", "P3", "P4", "P5")),
     ],
 )
