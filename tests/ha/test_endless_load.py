@@ -23,7 +23,8 @@ SNAPSHOT_RECORDS = 100_000
 CLIENT, PLAIN = b"client", PutConfig()
 
 # The floor follows the beginning of the last complete snapshot; the next one is begun `snapshot_records` after its end,
-# and is complete a little later; the floor is looked at once a second, and deletes in small steps. A batch holds what one step decides, unless that is more than a batch may hold.
+# and is complete a little later; the floor is looked at once a second, and deletes in small steps.
+# A batch holds what one step decides, unless that is more than a batch may hold.
 BATCHES_A_STEP = 1 + PAIRS_A_STEP * RECORDS_A_PAIR // limits.journal_batch_records_max
 BATCHES_MAX = BATCHES_A_STEP * (2 * SNAPSHOT_RECORDS // (PAIRS_A_STEP * RECORDS_A_PAIR) + 3 * 1_000 // STEP_MS)
 BYTES_MAX = BATCHES_MAX * 512 * 1024  # a step's records, before compression
