@@ -28,7 +28,7 @@ WAITERS = (16, 1000)
 
 Figures = dict[str, float]
 Act = Callable[[], Awaitable[object]]
-SLICES = 4
+SLICES = 6
 
 
 class Contender:
@@ -72,7 +72,7 @@ Maker = Callable[[str, str], Awaitable[Contender]]
 async def measure(makers: dict[str, Maker], endpoint: str) -> dict[str, Figures]:
     """Lock and unlock alone, then with eight contenders: as `lock_peer.py` does it for the others.
 
-    In turns, a slice each, so that whatever else the machine does meets all of them alike.
+    In turns, a slice each, and another one first each time: whatever else the machine does meets all of them alike.
     """
     alone = {name: await make(endpoint, f"bench-{name}") for name, make in makers.items()}
     together = {
@@ -82,12 +82,13 @@ async def measure(makers: dict[str, Maker], endpoint: str) -> dict[str, Figures]
     alone_s = dict.fromkeys(makers, 0.0)
     records = {name: Record() for name in makers}
     contended_s = dict.fromkeys(makers, 0.0)
-    for _ in range(SLICES):
-        for name in makers:
+    for number in range(SLICES):
+        in_turn = list(makers) if number % 2 else list(reversed(makers))
+        for name in in_turn:
             count, seconds = await _alone(alone[name])
             counts[name] += count
             alone_s[name] += seconds
-        for name in makers:
+        for name in in_turn:
             contended_s[name] += await _together(together[name], records[name])
     for contender in [*alone.values(), *(contender for group in together.values() for contender in group)]:
         await contender.close()
