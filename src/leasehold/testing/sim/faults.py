@@ -240,7 +240,7 @@ class Faults:
 
     def _hold_elections(self) -> None:
         world = self._world
-        if world.store.up:
+        if world.store.up and not world.store.store.quota_bytes:
             world.clock.tell("operator", "pauses failover")
             world.store.store.execute(Put(world.keys.pause, b"{}"))
             world.clock.after_ms(self._while_ms(500, 5_000), self._let_elections)
