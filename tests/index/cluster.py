@@ -49,7 +49,9 @@ class Cluster:
         self.commit()
 
     def empty(self) -> Index:
-        return Index(self.settings, Random(self.random.random()).randrange)
+        index = Index(self.settings, Random(self.random.random()).randrange)
+        index.end_step_objects = 1  # so that many objects of a segment that has ended are met before they are told
+        return index
 
     @property
     def now(self) -> int:

@@ -25,6 +25,7 @@ def test_agrees_with_the_naive_model(seed: int) -> None:
         allocation="random" if seed % 3 == 0 else "free-ratio-first",
     )
     index = Index(ours, Random(seed).randrange)
+    index.end_step_objects = seed % 2  # half of them meet objects whose segment has ended, and nobody has told them
     index.begin(0, 1)
     driver = Driver(index, ours, seed)
     for _ in range(_COMMANDS):

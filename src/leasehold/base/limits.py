@@ -35,6 +35,7 @@ index_hints_max: Final = 100_000  # evictions not yet told to the standbys; olde
 range_record_stays_max: Final = 20_000  # put numbers in one range record: about 180 KB
 range_step_objects: Final = 2_000  # objects that one step of a range removal looks at
 absent_removes_bytes_max: Final = 256 * KIB  # of one caller, not yet durable
+segment_end_step_objects: Final = 256  # that are told of the end of their segment in one step
 inline_evictions_max: Final = 256  # objects that a put may look at, to evict them, before it is answered "no space"
 regex_results_max: Final = 100_000
 # --- the journal ---

@@ -41,6 +41,8 @@ from leasehold.index.records import (
 )
 from leasehold.index.state import NotHere, Unappliable, tables_of
 
+_END_PER_RECORD = 16  # objects of a segment that has ended, gone through with every record that is applied
+
 
 def task_id(epoch: int, n: int) -> bytes:
     """A task is named by the record that made it."""
@@ -61,6 +63,8 @@ class Apply(Doubt):
         if n > self.durable_n:
             self.durable_n = n  # it comes from the journal: nothing has to be remembered until it is durable
         self._see(record)
+        if self.ending:
+            self.end_some(_END_PER_RECORD)
         try:
             handler(self, n, record)
             if type(record) is Begin:
@@ -148,6 +152,8 @@ class Apply(Doubt):
 
     def _apply_put_start(self, n: int, record: PutStart) -> None:
         tenant, key = record.tenant, record.key
+        if self.ending:
+            self.lookup(tenant, key)  # what stands there may have ended with its segment
         shards = self.tables.get(tenant)
         shard = None if shards is None else shards[crc32(key) & 1023]
         if shard is None or key in shard or record.group or record.discards or self.slice_n is not None:

@@ -67,7 +67,7 @@ class Eviction(Placement):
 
         `in_turn`: not yet if it was read since it was put into its bucket, even if that lease has ended, too.
         """
-        if not entry.visible:
+        if not entry.visible or (self.ending and not self.settle(entry)):
             return False  # gone meanwhile
         end = entry.lease_end
         if end < self.older_than or entry.group:

@@ -84,6 +84,8 @@ class Index(Reads, Checking):
         if not 0 <= now - self._housekept < _HOUSEKEEPING_MS:
             self._housekept = now
             self._keep_house(now)
+        if self.ending and self.end_some(budget):
+            return True
         return self._evict_some(now, budget)
 
     def _keep_house(self, now: int) -> None:
@@ -170,6 +172,8 @@ class Index(Reads, Checking):
         self.latest = max(self.latest, now)
         self._free_limbo(now)
         self._prune_graves(now)
+        if self.ending:
+            self.end_some(self.end_step_objects)
 
     def expire_until(self, leader_ms: int) -> int:
         """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""
@@ -181,7 +185,7 @@ class Index(Reads, Checking):
         ripe = self.wheel.ripe
         for _ in range(len(ripe)):
             entry = ripe.popleft()
-            if not entry.visible:
+            if not entry.visible or (self.ending and not self.settle(entry)):
                 continue
             end = self.end_of_life(entry)
             if end > last or self._busy(entry):

@@ -48,7 +48,8 @@ class Segment:
     """A mounted segment: what was said, its incarnation (the number of its mount), and its space."""
 
     __slots__ = (
-        "client", "drain_end", "evicted", "incarnation", "memo", "native", "proven", "space", "spec", "unmounted",
+        "client", "drain_end", "ended_n", "evicted", "incarnation", "memo", "native", "proven", "space", "spec",
+        "unmounted",
     )  # fmt: skip
 
     def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, space: Allocator[Owner]) -> None:
@@ -59,6 +60,7 @@ class Segment:
         self.native = spec.protocol == NATIVE_PROTOCOL
         self.drain_end = 0  # internal time at which a draining segment is unmounted; 0: not draining
         self.unmounted = False
+        self.ended_n = 0  # the record that ended it
         self.evicted = False  # something was evicted from it here: another node may still have that (see `doubt`)
         # False after a restart of everything, until its owner has pinged: until then nobody is sent there (H9).
         self.proven = True

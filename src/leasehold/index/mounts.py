@@ -108,6 +108,7 @@ class Mounts(State):
         if segment is None:
             return
         segment.unmounted = True
+        segment.ended_n = n
         if self.segment_ids.get(segment.spec.id) is segment:
             del self.segment_ids[segment.spec.id]
         self.unproven.discard(incarnation)
@@ -115,21 +116,50 @@ class Mounts(State):
         self.used_bytes -= segment.space.used_bytes
         self.range_n = n  # a miss from here on shows this record
         self._bury(segment, now, cause)
-        for start, owner in list(segment.space.owners.items()):
-            if type(owner) is Object and len(owner.replicas) == 1 and owner.visible and not owner.group:
-                if not self._lose_plainly(owner):
-                    self._lose_replica(owner, segment, start, n)
-            elif not isinstance(owner, Limbo):
-                if isinstance(owner, Object):
-                    owner.changed_n = n
-                self._lose_replica(owner, segment, start, n)
+        # What is being written, and what it is written beside, comes first: how long its space rests counts from here.
+        for owner in self._written_on(segment):
+            self._lose_on(segment, owner)
+        for name in (*self.copies, *self.pending):
+            if (entry := self.lookup(*name)) is not None:
+                self.settle(entry)
+        self.ending.append(segment)
+        self.end_some(self.end_step_objects)
         self._refresh_placeable()
+
+    def _written_on(self, segment: Segment) -> list[Object | CopyJob]:
+        """Puts and copies that are under way on this segment."""
+        busy: list[Object | CopyJob] = [*self.unfinished.values(), *self.copies.values()]
+        return [one for one in busy if any(replica.segment is segment for replica in one.replicas)]
+
+    def _lose_on(self, segment: Segment, owner: Object | CopyJob) -> None:
+        if isinstance(owner, Object):
+            self.settle(owner)
+            return
+        for replica in owner.replicas:
+            if replica.segment is segment:
+                self._lose_replica(owner, segment, replica.offset, segment.ended_n)
+
+    def end_some(self, budget: int) -> bool:
+        """Go through some of the objects of segments that have ended; whether there are more."""
+        while self.ending:
+            segment = self.ending[0]
+            owners = segment.space.owners
+            while owners and budget > 0:
+                budget -= 1
+                _, owner = owners.popitem()
+                if type(owner) is Object and owner.replicas and not self._lose_plainly(owner):
+                    self.settle(owner)
+            if owners:
+                return True
+            self.ending.pop(0)
+        return False
 
     def _lose_plainly(self, entry: Object) -> bool:
         """The usual object of a segment that ends: one replica, finished, alone. There may be a million of them."""
-        name = (entry.tenant, entry.key)
-        if (self.copies and name in self.copies) or (self.pending and name in self.pending):
+        if len(entry.replicas) > 1 or not entry.visible or entry.group or self.copies or self.pending:
             return False
+        if not entry.replicas[0].segment.unmounted:
+            return False  # it was settled before, and lives on elsewhere
         del self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key]
         self.object_count -= 1
         entry.visible = False
@@ -142,9 +172,16 @@ class Mounts(State):
         All of it, where readers may be at work in it: after a death that may be false, and after an owner took it back
         and is alive. Else (its owner is another process now) writers' extents.
         """
-        extents = []
         base = segment.spec.base
-        for start, owner in segment.space.owners.items():
+        owners: list[tuple[int, Owner]] = [
+            (replica.offset, owner)
+            for owner in self._written_on(segment)
+            for replica in owner.replicas
+            if replica.segment is segment
+        ]
+        owners += [(entry.offset, entry) for entry in self._live_limbo(segment)]
+        extents = []
+        for start, owner in sorted(owners, key=lambda one: one[0]):
             end = self._writer_gives_up(owner)
             if end > now:
                 extents.append(RestingExtent(base + start, owner.size, end, end - now))

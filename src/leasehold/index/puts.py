@@ -37,7 +37,7 @@ class Puts(Eviction):
         now = now_ms + self.offset
         shards = self.tables.get(tenant)
         old = None if shards is None else shards[crc32(key) & 1023].get(key)
-        if old is not None and self.expiry:
+        if old is not None and (self.expiry or self.ending):
             old = self._still_there(now, tenant, key)
         if old is None:
             return self._start_fresh(now, client, tenant, key, size, config, request)
@@ -78,6 +78,8 @@ class Puts(Eviction):
         """The bytes are there: readable from here on, once durable."""
         shards, limbo_ms = self.tables.get(tenant), 0
         entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        if entry is not None and self.ending and not self.settle(entry):
+            entry = None
         if self.pending and (beside := self.pending.get((tenant, key))) is not None:
             limbo_ms = max(0, self.lease_end_of(entry) - now_ms - self.offset) if entry is not None else 0
             entry = beside

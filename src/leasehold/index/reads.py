@@ -25,7 +25,7 @@ class Reads(Apply):
         if shards is None:
             return None
         entry = shards[crc32(key) & 1023].get(key)
-        if entry is None or not entry.visible:
+        if entry is None or not entry.visible or (self.ending and not self.settle(entry)):
             return None
         now = now_ms + self.offset
         if self.expiry and self.is_over(entry, now):
@@ -56,12 +56,17 @@ class Reads(Apply):
         append = found.append
         now = now_ms + self.offset
         end = now + self.lease_ttl_ms
-        expiry = self.expiry
+        expiry, ending = self.expiry, bool(self.ending)
         after = self.durable_n
         missed = False
         for key in keys:
             entry = shards[crc32(key) & 1023].get(key)
-            if entry is None or not entry.visible or (expiry and self.is_over(entry, now)):
+            if (
+                entry is None
+                or not entry.visible
+                or (ending and not self.settle(entry))
+                or (expiry and self.is_over(entry, now))
+            ):
                 missed = True
                 append(None)
                 continue
@@ -87,12 +92,17 @@ class Reads(Apply):
         now = now_ms + self.offset
         # Without leases on `exist` no end is ever later than the one that is there.
         end = now + self.lease_ttl_ms if self.settings.exist_leases else _NEVER
-        expiry = self.expiry
+        expiry, ending = self.expiry, bool(self.ending)
         after = self.durable_n
         missed = False
         for key in keys:
             entry = shards[crc32(key) & 1023].get(key)
-            if entry is None or not entry.visible or (expiry and self.is_over(entry, now)):
+            if (
+                entry is None
+                or not entry.visible
+                or (ending and not self.settle(entry))
+                or (expiry and self.is_over(entry, now))
+            ):
                 missed = True
                 append(miss)
                 continue

@@ -35,7 +35,7 @@ class Removes(Puts):
         now = now_ms + self.offset
         shards = self.tables.get(tenant)
         entry = None if shards is None else shards[crc32(key) & 1023].get(key)
-        if entry is not None and self.expiry:
+        if entry is not None and (self.expiry or self.ending):
             entry = self._still_there(now, tenant, key)
         if entry is None:
             return self._remove_absent(now_ms, tenant, key, source)
@@ -136,8 +136,8 @@ class RangeRemoval:
         while self.next_slice < SLICES and looked_at < range_step_objects and len(stays) < range_record_stays_max:
             for shard in shards[self.next_slice :: SLICES] if shards is not None else ():
                 looked_at += len(shard)
-                for key, entry in shard.items():
-                    if search is not None and not search(key):
+                for key, entry in list(shard.items()) if index.ending else shard.items():
+                    if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
                         continue
                     left_ms = self._may_go(entry, now)
                     if left_ms < 0:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from zlib import crc32
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.base.limits import index_hints_max
+from leasehold.base.limits import index_hints_max, segment_end_step_objects
 from leasehold.index.allocator import rounded
 from leasehold.index.model import (
     Client,
@@ -88,6 +88,8 @@ class State:
         self.unheard_n = 0  # this epoch began with owners of segments mounted before this record in doubt
         self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end`
         self.graves: list[Grave] = []
+        self.ending: list[Segment] = []  # ended, but not all of their objects have been looked at since: see `settle`
+        self.end_step_objects = segment_end_step_objects
         self.in_doubt: list[tuple[int, int, int]] = []  # see `doubt`
         self.total_bytes = 0
         self.used_bytes = 0
@@ -127,7 +129,20 @@ class State:
     def lookup(self, tenant: bytes, key: bytes) -> Object | None:
         """The object in the table under this name, readable or not. Changes nothing."""
         shards = self.tables.get(tenant)
-        return None if shards is None else shards[crc32(key) & 1023].get(key)
+        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        return entry if entry is None or not self.ending or self.settle(entry) else None
+
+    def settle(self, entry: Object) -> bool:
+        """Take away what an object had on segments that have ended; whether anything is left of it.
+
+        Only while `ending` is not empty. A segment ends with its record, at once and for everybody; but it may have had
+        a million objects, and they are gone through piece by piece. Whoever meets one of them before has to ask here.
+        """
+        for replica in entry.replicas:
+            if replica.segment.unmounted:
+                entry.changed_n = max(entry.changed_n, replica.segment.ended_n)
+                self._lose_replica(entry, replica.segment, replica.offset, replica.segment.ended_n)
+        return bool(entry.replicas)
 
     def _insert(self, entry: Object) -> None:
         shards = self.tables.get(entry.tenant)
@@ -291,11 +306,13 @@ class State:
             if not segment.unmounted and segment.space.owners.get(entry.offset) is entry:
                 self._release(segment, entry.offset)
 
-    def _live_limbo(self) -> list[Limbo]:
+    def _live_limbo(self, of: Segment | None = None) -> list[Limbo]:
+        """What is in limbo, or what of it is on one segment (also one that is just ending)."""
         return [
             entry
             for *_, entry in self.limbo
-            if not entry.segment.unmounted and entry.segment.space.owners.get(entry.offset) is entry
+            if (entry.segment is of or (of is None and not entry.segment.unmounted))
+            and entry.segment.space.owners.get(entry.offset) is entry
         ]
 
     def resting(self) -> tuple[int, int]:
@@ -321,8 +338,10 @@ class State:
         """An object without any replica is no object: out of the table, or of the unfinished."""
         if entry.draft is not None:
             self.unfinished.pop(entry.put_seq, None)
-        if self.pending:
-            self._forget_beside(entry)
+        pending = self.pending
+        name = (entry.tenant, entry.key) if pending else None
+        if name is not None and pending.get(name) is entry:
+            del pending[name]
         elif (shards := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
             shard, key = shards[crc32(entry.key) & 1023], entry.key
             if shard.get(key) is entry:
@@ -330,17 +349,9 @@ class State:
                 self.object_count -= 1
                 if entry.group:
                     self._leave_group(entry)
+                if name is not None and (beside := pending.pop(name, None)) is not None:
+                    self._insert(beside)  # an upsert whose old version is gone stands alone
         entry.visible = False
-
-    def _forget_beside(self, entry: Object) -> None:
-        """The same while upserts are under way: an upsert whose old version is gone stands alone."""
-        name, pending = (entry.tenant, entry.key), self.pending
-        if pending.get(name) is entry:
-            del pending[name]
-        elif self.lookup(entry.tenant, entry.key) is entry:
-            self._delete(entry)
-            if (beside := pending.pop(name, None)) is not None:
-                self._insert(beside)
 
     def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
         """An object leaves, with its copies in the making; its space rests for `limbo_ms`."""

@@ -1,0 +1,159 @@
+"""A segment ends at once, and its objects are gone through piece by piece: nobody can tell the difference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.index.kit import settings
+
+from leasehold.index import Code, Index, PutConfig, SegmentSpec
+from leasehold.index.records import Record
+
+CLIENT, TENANT, PLAIN = b"writer", b"default", PutConfig()
+COUNT = 600
+
+
+def spec(number: int) -> SegmentSpec:
+    return SegmentSpec(bytes([number]) * 16, f"s{number}", 1 << 40, 1 << 20, f"h{number}:1", "tcp")
+
+
+def pool(step_objects: int) -> Index:
+    """Six hundred objects on two segments, every tenth on both; the first segment has just been taken back."""
+    index = Index(settings(), lambda choices: 0)
+    index.end_step_objects = step_objects
+    index.begin(0, 1)
+    for number in (1, 2):
+        index.mount(0, bytes([number]), spec(number))
+    for number in range(COUNT):
+        config = PutConfig(replicas=2) if number % 10 == 0 else PLAIN
+        assert index.put_start(1, CLIENT, TENANT, key(number), 64, config)[0] == Code.OK
+        index.put_end(1, CLIENT, TENANT, key(number))
+    assert index.unmount(2, bytes([1]), spec(1).id)[0] == Code.OK
+    return index
+
+
+def key(number: int) -> bytes:
+    return b"key-%03d" % number
+
+
+def every_answer(index: Index) -> list[object]:
+    """What callers of every kind are told, each about other objects."""
+    keys = [key(number) for number in range(COUNT)]
+    answers: list[object] = [index.exist_many(3, TENANT, keys[0:100], True, False)]
+    answers.append([found and [r.id for r in found.replicas] for found in index.get_many(3, TENANT, keys[100:200])[0]])
+    answers.append([index.remove(3, TENANT, each, True) for each in keys[200:300]])
+    answers.append([index.put_start(3, CLIENT, TENANT, each, 64, PLAIN)[0] for each in keys[300:350]])
+    answers.append([index.upsert_start(3, CLIENT, TENANT, each, 64, PLAIN)[0] for each in keys[350:400]])
+    answers.append([index.copy_start(3, CLIENT, TENANT, each, "s2", ["s2"])[0] for each in keys[400:420]])
+    answers.append([index.get(3, TENANT, each) is not None for each in keys[420:450]])
+    answers.append(index.remove_by_regex(4, TENANT, b"key-4[5-9]", True))
+    answers.append(index.remove_all(4, TENANT, False))
+    index.check()
+    return answers
+
+
+def test_every_caller_is_answered_as_if_all_objects_had_been_told() -> None:
+    spread, at_once = pool(0), pool(COUNT)
+    assert spread.ending
+    assert not at_once.ending
+    assert every_answer(spread) == every_answer(at_once)
+    assert spread.ending, "the rest is still to come"
+    while spread.work(5):
+        spread.check()
+    assert not spread.ending
+    assert spread.digest() == at_once.digest()
+    assert spread.object_count == at_once.object_count
+    assert spread.used_bytes == at_once.used_bytes
+
+
+def test_what_was_met_before_and_lives_on_elsewhere_is_not_taken_with_the_rest() -> None:
+    index = pool(0)
+    both = [key(number) for number in range(0, COUNT, 10)]
+    assert all(index.get(3, TENANT, each) is not None for each in both)
+    while index.work(4):
+        pass
+    assert [len(found.replicas) for each in both if (found := index.get(5, TENANT, each)) is not None] == [1] * 60
+    index.check()
+
+
+def test_a_standby_that_is_behind_with_it_ends_in_the_same_state() -> None:
+    leader, standby = pool(0), Index(settings(), lambda choices: 0)
+    standby.end_step_objects = 0
+    every_answer(leader)
+    for n, record in leader.take_outbox():
+        standby.apply(n, record)
+        if n % 50 == 0:
+            standby.check()
+    assert standby.digest() == leader.digest()
+
+
+def test_a_snapshot_taken_meanwhile_has_nothing_of_the_segment() -> None:
+    leader, loaded = pool(0), Index(settings(), lambda choices: 0)
+    assert leader.ending
+    slices = [leader.export_slice(number) for number in range(1_024)]
+    loaded.load(leader.export_keyless(), slices)
+    loaded.check()
+    assert loaded.digest() == leader.digest()
+
+
+def test_the_same_memory_lent_again_meanwhile_is_another_segment() -> None:
+    index = pool(0)
+    assert index.mount(3, bytes([1]), spec(1))[0] == Code.OK
+    assert index.ending
+    for number in range(COUNT, COUNT + 50):
+        assert index.put_start(3, CLIENT, TENANT, key(number), 64, PLAIN)[0] == Code.OK
+    while index.work(4):
+        index.check()
+    index.check()
+
+
+def longest_ms(step: Callable[[], bool]) -> float:
+    """The longest of many steps, in time of this thread: what else runs on the machine does not count."""
+    longest_ns, more = 0, True
+    while more:
+        started_ns = time.thread_time_ns()
+        more = step()
+        longest_ns = max(longest_ns, time.thread_time_ns() - started_ns)
+    return longest_ns / 1e6
+
+
+@pytest.mark.alone
+def test_no_step_takes_more_than_five_milliseconds_with_a_million_objects() -> None:
+    """Taking a snapshot slice by slice, then ending a segment with a quarter of a million objects on it."""
+    import gc
+
+    from bench.bench_index import filled
+
+    from leasehold.journal.snapshot import SnapshotTaker
+
+    index = filled(1_000_000)
+    gc.collect()
+    gc.freeze()
+    try:
+        taken = []
+        for _ in range(2):  # the better of two: a neighbour's cache misses are in a thread's own time, too
+            taker = SnapshotTaker(index, "c")
+
+            def take(taker: SnapshotTaker = taker) -> bool:
+                taker.slices(1)
+                return not taker.sliced
+
+            taken.append(longest_ms(take))
+        assert min(taken) < 5, taken
+        segment = index.client_segments(b"storage-client-1")[0]
+        records: list[tuple[int, Record]] = []
+
+        def unmount() -> bool:
+            index.unmount(2_000_000, b"storage-client-1", segment.spec.id)
+            records.extend(index.take_outbox())
+            return False
+
+        assert longest_ms(unmount) < 5
+        assert len(records) == 1
+        assert longest_ms(lambda: index.end_some(256)) < 5
+        assert not index.ending
+        assert 700_000 < index.object_count < 800_000
+    finally:
+        gc.unfreeze()
