@@ -54,6 +54,7 @@ def test_flags_win_over_environment_over_file() -> None:
         ('[node]\nmode = "fast"', "leasehold.toml:2: mode = 'fast': choose one of sync, async"),
         ('[node]\nreplicas = "x"', "leasehold.toml:2: replicas = 'x'"),
         ("[node]\nreplicas = [1]", "a list is not a value for it"),
+        ('[ node ]  # ours\n\nlease_ttl = "2h"', "leasehold.toml:3: lease_ttl"),
         ("[node\n", "leasehold.toml: not valid TOML"),
         ("node = 1", "[node] must be a table"),
     ],

@@ -201,7 +201,7 @@ def _line_of(toml: str, section: str, name: str) -> int:
     for number, line in enumerate(toml.splitlines(), start=1):
         stripped = line.strip()
         if stripped.startswith("["):
-            current = stripped.strip("[] ")
+            current = stripped.partition("]")[0].strip("[ \"'")  # a comment may follow
         elif current == section and stripped.split("=")[0].strip().strip("\"'") == name:
             return number
     return 1
