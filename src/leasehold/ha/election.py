@@ -1,4 +1,4 @@
-"""Win the leader key, or learn who has it. Pure."""
+"""Whose turn it is to campaign; win the leader key, or learn who has it. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,38 @@ from leasehold.mvcc.model import (
 )
 
 RETRY_MS = 100
+PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
+
+
+class Turn:
+    """When this node may campaign: a named successor goes first, and a leader that has just resigned goes last."""
+
+    __slots__ = ("_ctx", "_patience_until_ms")
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._patience_until_ms = -FAR_MS
+
+    def again(self, now_ms: int) -> None:
+        """A campaign was lost: the next one a little later."""
+        self._patience_until_ms = now_ms + RETRY_MS
+
+    def after_all_others(self, now_ms: int) -> None:
+        """This node has led, or could not: whoever else can goes before it."""
+        self._patience_until_ms = now_ms + PREFERENCE_MS
+
+    @property
+    def comes_at_ms(self) -> int:
+        view, me = self._ctx.view, self._ctx.identity.name
+        at_ms = self._patience_until_ms
+        note = view.notes.get(max(view.notes)) if view.notes else None
+        if note is not None and note.successor == me:
+            return min(at_ms, view.no_leader_since_ms)
+        if note is not None and note.successor:
+            chosen = view.nodes.get(note.successor)
+            if chosen is not None and chosen.ready:
+                at_ms = max(at_ms, view.no_leader_since_ms + PREFERENCE_MS)
+        return at_ms
 
 
 class Campaign(Activity):

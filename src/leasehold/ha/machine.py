@@ -21,9 +21,9 @@ from collections.abc import Callable
 from leasehold.base import limits
 from leasehold.base.invariants import ensure
 from leasehold.ha.base import Base
-from leasehold.ha.context import FAR_MS, Context, Identity
-from leasehold.ha.effects import ChangeRole, DropLease, NodeEffect, Role
-from leasehold.ha.election import Campaign
+from leasehold.ha.context import Context, Identity
+from leasehold.ha.effects import DropLease, NodeEffect, Role
+from leasehold.ha.election import Campaign, Turn
 from leasehold.ha.events import (
     BufferDrained,
     BufferFailed,
@@ -47,18 +47,14 @@ from leasehold.ha.leading import Leading, Phase
 from leasehold.ha.promotion import Promotion, Ready
 from leasehold.ha.publisher import Publisher
 from leasehold.ha.registration import Registration
-from leasehold.ha.registry import HistoryEntry, NodeValue
 from leasehold.ha.right import NEVER_MS
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.snapshots import Snapshots
+from leasehold.ha.standing import Standing
 from leasehold.ha.watcher import Watcher
 from leasehold.index.index import Index
-from leasehold.journal.batch import READS
-from leasehold.journal.snapshot import VERSION_NEWEST as SNAPSHOT_VERSION_NEWEST
 
 __all__ = ["Identity", "NodeMachine"]
-
-PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
 
 
 class NodeMachine:
@@ -68,21 +64,19 @@ class NodeMachine:
         self.identity = identity
         self.settings = settings
         self.ctx = ctx = Context(identity, settings, make_index)
-        self.role = Role.FOLLOWER
-        self.sentence = "Just started."
+        self._standing = Standing(ctx)
         self.forced = False
         self._watcher = Watcher(ctx, self._rebuild)
         self._registration = Registration(ctx)
         self._snapshots = Snapshots(ctx)
+        self._turn = Turn(ctx)
         self._campaign: Campaign | None = None
         self._promotion: Promotion | None = None
         self._leading: Leading | None = None
         self._floor: Floor | None = None
         self._publisher: Publisher | None = None
-        self._history_count = 0
         self._counts: dict[str, int] = {}  # of the last promotion
         self._base = Base(ctx)
-        self._patience_until_ms = -FAR_MS  # do not campaign before
         self.wake_at_ms = 0
         self.index = ctx.replica.index
         self.durable_n = 0  # the last record known durable
@@ -107,6 +101,15 @@ class NodeMachine:
             self.right_until_ms = leading.right.until_ms if serves else NEVER_MS
 
     @property
+    def role(self) -> Role:
+        return self._standing.role
+
+    @property
+    def sentence(self) -> str:
+        """Why this node has its role."""
+        return self._standing.sentence
+
+    @property
     def epoch(self) -> int:
         """The epoch that this node leads, or the last one that it has applied."""
         return self._leading.epoch if self._leading is not None else self.ctx.replica.mark.epoch
@@ -126,7 +129,7 @@ class NodeMachine:
     @property
     def ready(self) -> bool:
         """Whether this node may be promoted, or serves."""
-        return self.role in (Role.STANDBY, Role.PRIMARY)
+        return self._standing.ready
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether an answer may leave at this moment: primary, and the right to serve holds."""
@@ -231,8 +234,8 @@ class NodeMachine:
         wakes += [self._watcher.wake_at_ms, self._registration.wake_at_ms, self._base.wake_at_ms]
         if self.ready:
             wakes.append(self._snapshots.wake_at_ms)
-        if self.role is Role.STANDBY and self.ctx.view.leader is None and self._may_campaign_at_ms() > now_ms:
-            wakes.append(self._may_campaign_at_ms())
+        if self.role is Role.STANDBY and self.ctx.view.leader is None and self._turn.comes_at_ms > now_ms:
+            wakes.append(self._turn.comes_at_ms)
         self.wake_at_ms = min(wakes)
 
     # --- one view, one decision, one sentence ---
@@ -257,17 +260,18 @@ class NodeMachine:
             return
         if not self._watcher.caught_up:
             if self.role is not Role.FOLLOWER:
-                self._become(Role.CATCHING_UP, f"Listing the journal after record {replica.mark.n}.")
+                self._standing.become(Role.CATCHING_UP, f"Listing the journal after record {replica.mark.n}.")
         elif replica.set_aside:
             one = replica.set_aside[0]
-            self._become(Role.CATCHING_UP, f"Not ready, record {one.n} is set aside: {one.reason}.", grave=True)
+            sentence = f"Not ready, record {one.n} is set aside: {one.reason}."
+            self._standing.become(Role.CATCHING_UP, sentence, grave=True)
             if not self.forced:
                 self._cure(now_ms, one.n)
                 return
         elif not self._watcher.fresh(now_ms):
-            self._become(Role.CATCHING_UP, "The store has not been heard of for a while: not ready.")
+            self._standing.become(Role.CATCHING_UP, "The store has not been heard of for a while: not ready.")
         else:
-            self._become(Role.STANDBY, f"Applied the durable tail, record {replica.mark.n}.")
+            self._standing.become(Role.STANDBY, f"Applied the durable tail, record {replica.mark.n}.")
         if self._may_campaign(now_ms):
             self._campaign = Campaign(self.ctx, self._won, self._lost)
             self._campaign.start(now_ms)
@@ -277,20 +281,7 @@ class NodeMachine:
         view = self.ctx.view
         if view.leader is not None or view.paused or self._campaign is not None or not self._watcher.caught_up:
             return False
-        return (self.role is Role.STANDBY or self.forced) and now_ms >= self._may_campaign_at_ms()
-
-    def _may_campaign_at_ms(self) -> int:
-        """A named successor goes first, and a leader that has just resigned goes last."""
-        view, me = self.ctx.view, self.identity.name
-        at_ms = self._patience_until_ms
-        note = view.notes.get(max(view.notes)) if view.notes else None
-        if note is not None and note.successor == me:
-            return min(at_ms, view.no_leader_since_ms)
-        if note is not None and note.successor:
-            chosen = view.nodes.get(note.successor)
-            if chosen is not None and chosen.ready:
-                at_ms = max(at_ms, view.no_leader_since_ms + PREFERENCE_MS)
-        return at_ms
+        return (self.role is Role.STANDBY or self.forced) and now_ms >= self._turn.comes_at_ms
 
     def _check_key(self, now_ms: int) -> None:
         """A leader whose key was seen to be another's, or gone, is not the leader any more."""
@@ -300,55 +291,14 @@ class NodeMachine:
         if leading.phase is not Phase.RESIGNING and (view.leader is None or view.leader.epoch != leading.epoch):
             leading.end(now_ms, f"The leader key of epoch {leading.epoch} is gone.", clean=False)
 
-    def _become(self, role: Role, sentence: str, *, grave: bool = False, counts: dict[str, int] | None = None) -> None:
-        if role is self.role:
-            if grave and sentence != self.sentence:
-                self.sentence = sentence
-                self.ctx.desk.say(sentence, grave=True)
-            return
-        self.role, self.sentence = role, sentence
-        self.ctx.desk.do(ChangeRole(role, sentence))
-        self._note(sentence, counts or {})
-
-    def _note(self, sentence: str, counts: dict[str, int]) -> None:
-        """One line of history, which only a leader writes."""
-        if self._publisher is not None:
-            self._history_count += 1
-            entry = HistoryEntry(self.identity.name, self.epoch, self.role.value, sentence, self.ctx.wall_us, counts)
-            self._publisher.note(self._history_count, entry)
-
-    def _journal_mode(self, sentence: str) -> None:
-        """How the journal is kept short has changed: people must see that."""
-        self.ctx.desk.say(sentence, grave=True)
-        self._note(sentence, {})
-
     def _tell(self, now_ms: int) -> None:
-        replica, who = self.ctx.replica, self.identity
-        self._registration.want(
-            now_ms,
-            NodeValue(
-                name=who.name,
-                run=who.run,
-                role=self.role.value,
-                ready=self.ready,
-                mark_n=replica.mark.n,
-                mark_epoch=replica.mark.epoch,
-                reads=READS,
-                reads_snapshots=SNAPSHOT_VERSION_NEWEST,
-                snapshots=self._snapshots.confirmed,
-                pin_n=self._base.pin_n,
-                set_aside=len(replica.set_aside),
-                rpc=who.rpc,
-                door=who.door,
-                admin=who.admin,
-            ),
-        )
+        self._registration.want(now_ms, self._standing.value(self._snapshots.confirmed, self._base.pin_n))
 
     # --- leading ---
 
     def _lost(self, now_ms: int, sentence: str) -> None:
         self._campaign = None
-        self._patience_until_ms = now_ms + 100
+        self._turn.again(now_ms)
         self.ctx.desk.say(sentence)
 
     def _won(self, now_ms: int, epoch: int, lease: int) -> None:
@@ -356,7 +306,7 @@ class NodeMachine:
         self._promotion = Promotion(
             self.ctx, epoch, lease, forced=self.forced, ready=self._promoted, failed=self._not_promoted
         )
-        self._become(Role.PROMOTING, f"Elected: epoch {epoch}.")
+        self._standing.become(Role.PROMOTING, f"Elected: epoch {epoch}.")
         self._promotion.start(now_ms)
 
     def _not_promoted(self, now_ms: int, sentence: str) -> None:
@@ -365,8 +315,8 @@ class NodeMachine:
         assert promotion is not None
         self._promotion = None
         self.ctx.desk.do(DropLease(promotion.lease, revoke=True))
-        self._patience_until_ms = now_ms + PREFERENCE_MS
-        self._become(Role.CATCHING_UP, sentence)
+        self._turn.after_all_others(now_ms)
+        self._standing.become(Role.CATCHING_UP, sentence)
         self._watcher.relist(now_ms)
 
     def _promoted(self, now_ms: int, ready: Ready) -> None:
@@ -375,7 +325,7 @@ class NodeMachine:
         self._promotion = None
         self.forced = False
         self._watcher.lead()
-        self.sentence = ready.sentence
+        self._standing.sentence = ready.sentence
         self._counts = ready.counts
         self._leading = Leading(self.ctx, promotion.epoch, promotion.lease, now_ms, began=self._began, over=self._over)
         self._leading.begin(now_ms, ready.handover_ms, owners_unheard=ready.owners_unheard)
@@ -383,10 +333,9 @@ class NodeMachine:
     def _began(self, now_ms: int) -> None:
         leading = self._leading
         assert leading is not None
-        self._history_count = 0
-        self._publisher = Publisher(self.ctx, leading.epoch, leading.lease)
-        self._floor = Floor(self.ctx, leading.epoch, now_ms, self._journal_mode)
-        self._become(Role.PRIMARY, self.sentence, counts=self._counts)
+        self._publisher = self._standing.history = Publisher(self.ctx, leading.epoch, leading.lease)
+        self._floor = Floor(self.ctx, leading.epoch, now_ms, self._standing.warn)
+        self._standing.become(Role.PRIMARY, self.sentence, counts=self._counts)
         self._publisher.publish()
         self._publisher.trim_history()
 
@@ -401,7 +350,8 @@ class NodeMachine:
                 f"No hand-over: {target} is not ready." if target else "No hand-over: no other node is ready."
             )
             return
-        self._become(Role.STEPPING_DOWN, f"Switchover asked for: handing over to {target or 'whoever is ready'}.")
+        heir = target or "whoever is ready"
+        self._standing.become(Role.STEPPING_DOWN, f"Switchover asked for: handing over to {heir}.")
         leading.hand_over(now_ms, target)
 
     def _over(self, now_ms: int, sentence: str, clean: bool) -> None:
@@ -412,13 +362,13 @@ class NodeMachine:
         for part in (self._floor, self._publisher):
             if part is not None:
                 part.close()
-        self._floor = self._publisher = None
+        self._floor = self._publisher = self._standing.history = None
         self.ctx.desk.do(DropLease(leading.lease, revoke=True))
         self._watcher.journal = True
-        self._patience_until_ms = now_ms + PREFERENCE_MS
+        self._turn.after_all_others(now_ms)
         if clean:
             self.ctx.replica.follow(leading.bulk_written, leading.handover)
-            self._become(Role.CATCHING_UP, sentence)
+            self._standing.become(Role.CATCHING_UP, sentence)
             self._watcher.relist(now_ms)
         else:
             self._rebuild(now_ms, sentence)
@@ -449,7 +399,7 @@ class NodeMachine:
             self._not_promoted(now_ms, reason)
         self._snapshots.abandon()
         self.ctx.replica.reset()
-        self._become(Role.FOLLOWER, f"Rebuilding: {reason.rstrip('.')}.")
+        self._standing.become(Role.FOLLOWER, f"Rebuilding: {reason.rstrip('.')}.")
         self._base.again(now_ms)
 
     def _cure(self, now_ms: int, n: int) -> None:
@@ -464,5 +414,5 @@ class NodeMachine:
         own = self._base.answered(event)
         if own is not None:
             self._snapshots.known(now_ms, own)
-        self._become(Role.CATCHING_UP, f"Listing the journal after record {self.ctx.replica.mark.n}.")
+        self._standing.become(Role.CATCHING_UP, f"Listing the journal after record {self.ctx.replica.mark.n}.")
         self._watcher.relist(now_ms)

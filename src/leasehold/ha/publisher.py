@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.desk import Activity
+from leasehold.ha.effects import Role
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.keys import pack
 from leasehold.ha.registry import HistoryEntry
@@ -25,12 +26,13 @@ class Publisher(Activity):
     It hangs on the leader's lease, so it never outlives the leadership.
     """
 
-    __slots__ = ("_ctx", "_epoch", "_jobs", "_lease", "wake_at_ms")
+    __slots__ = ("_ctx", "_epoch", "_jobs", "_lease", "_notes", "wake_at_ms")
 
     def __init__(self, ctx: Context, epoch: int, lease: int) -> None:
         super().__init__()
         self._ctx, self._epoch, self._lease = ctx, epoch, lease
         self._jobs: list[Txn] = []
+        self._notes = 0
         self.wake_at_ms = FAR_MS
 
     def publish(self) -> None:
@@ -40,9 +42,12 @@ class Publisher(Activity):
             self._add(DeleteRange(key))
             self._add(Put(key, address.encode(), lease=self._lease))
 
-    def note(self, count: int, entry: HistoryEntry) -> None:
+    def note(self, role: Role, sentence: str, counts: dict[str, int]) -> None:
         """One line of history."""
-        key = self._ctx.keys.history + b"%020d-%06d" % (self._epoch, count)
+        ctx = self._ctx
+        self._notes += 1
+        entry = HistoryEntry(ctx.identity.name, self._epoch, role.value, sentence, ctx.wall_us, counts)
+        key = ctx.keys.history + b"%020d-%06d" % (self._epoch, self._notes)
         self._add(Put(key, pack(entry)))
 
     def trim_history(self) -> None:
