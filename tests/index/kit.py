@@ -9,6 +9,7 @@ from leasehold.index import Code, Index, IndexSettings, Object, PutConfig, Segme
 T = b"default"
 STORAGE = b"storage-client-1"
 WRITER = b"writer-client--1"
+OTHER = b"another-client-1"
 KIB = 1024
 
 
@@ -73,3 +74,17 @@ def flush(leader: Index, follower: Index, now_ms: int) -> None:
         follower.apply_hint(*hint)
     follower.observe(now_ms)
     follower.expire_until(now_ms)
+
+
+def pair(eviction_policy: str = "pressure") -> tuple[Index, Index]:
+    """A primary, and a standby that has applied what it began with."""
+    leader, follower = primary(eviction_policy=eviction_policy), standby(eviction_policy=eviction_policy)
+    follow(follower, leader)
+    return leader, follower
+
+
+def places(index: Index, key: bytes) -> list[tuple[int, int]]:
+    """Where its replicas are: (incarnation of the segment, offset)."""
+    entry = index.lookup(T, key)
+    assert entry is not None
+    return [(replica.segment.incarnation, replica.offset) for replica in entry.replicas]
