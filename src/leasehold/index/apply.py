@@ -76,6 +76,7 @@ class Apply(Doubt):
         finally:
             if self.slice_n is not None and n >= self.keyless_n:
                 self.slice_n = None
+                self._end_homeless()
                 self._place_limbo()
 
     def _emit(self, record: Record) -> int:
@@ -359,6 +360,8 @@ class Apply(Doubt):
         moved = [replica for replica in entry.replicas if replica.id == job.moves]
         entry.replicas = tuple(replica for replica in entry.replicas if replica.id != job.moves) + job.replicas
         entry.changed_n = n
+        if not entry.replicas and self.homeless is not None:
+            self.homeless.append(entry)  # somebody in a later slice has the new place already
         self._let_go(moved, entry.size, n, record.at_ms + self.offset, record.limbo_ms)
 
     def _apply_copy_revoke(self, n: int, record: CopyRevoke) -> None:

@@ -131,6 +131,7 @@ class Saving(Copying):
         if self.last_n < keyless.n:
             self.slice_n = [numbers[shard % len(numbers)] for shard in range(SHARDS)]
         if self.slice_n is None:
+            self._end_homeless()
             self._place_limbo()
 
     def _load_keyless(self, keyless: Keyless) -> None:
@@ -167,10 +168,11 @@ class Saving(Copying):
             owner.replicas = (*owner.replicas, Replica(saved.id, segment, saved.offset, saved.status))
 
     def _load_objects(self, objects: list[tuple[Object, bool]]) -> None:
+        self.homeless = homeless = []
         objects.sort(key=lambda pair: pair[0].put_seq)  # the unfinished are kept the oldest first
         for entry, beside in objects:
             if not entry.replicas:
-                continue
+                homeless.append(entry)
             if beside:
                 self.pending[(entry.tenant, entry.key)] = entry
             else:
@@ -178,7 +180,7 @@ class Saving(Copying):
             if entry.draft is not None:
                 self.unfinished[entry.put_seq] = entry
                 continue
-            entry.visible = any(replica.status == COMPLETE for replica in entry.replicas)
+            entry.visible = not entry.replicas or any(replica.status == COMPLETE for replica in entry.replicas)
             if not entry.hard_pin:
                 self.wheel.add(entry, entry.lease_end)
         for name, beside_entry in list(self.pending.items()):

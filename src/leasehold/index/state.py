@@ -116,6 +116,7 @@ class State:
         self.evict_to_bytes = -1  # evict until no more than this is used; -1: no round is on
         # replay over a fuzzy snapshot: what each slice already covers; None when past it
         self.slice_n: list[int] | None = None
+        self.homeless: list[Object] | None = None  # while a snapshot is loaded and replayed (see `_end_homeless`)
         self.keyless_n = 0
         self.limbo_to_come: list[Limbo] = []  # of the last slice: it has its place when replay has come that far
         # counters, for people
@@ -257,8 +258,19 @@ class State:
             return
         if isinstance(owner, CopyJob):
             self.copies.pop((owner.tenant, owner.key), None)
-        else:
+        elif self.last_n:  # else a snapshot is being loaded
             self._drop(owner, n, self.latest, 0)
+
+    def _end_homeless(self) -> None:
+        """Replay has come to the last slice: what has no place by now is gone.
+
+        Not before: of what lost its place to somebody in a later slice, a record between the two may say that it had
+        moved elsewhere first.
+        """
+        for entry in self.homeless or ():
+            if not entry.replicas:
+                self._drop(entry, self.last_n, self.latest, 0)
+        self.homeless = None
 
     def _release(self, segment: Segment, offset: int) -> None:
         self.used_bytes -= segment.space.release(offset)
