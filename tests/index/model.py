@@ -7,60 +7,17 @@ What it cannot predict, it judges: which object was evicted (it must have been a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from random import Random
 
-from tests.index.kit import KIB, STORAGE, T, spec
-from tests.index.ledger import Claim, Ledger
+from tests.index.kit import STORAGE, T, spec
+from tests.index.model_core import CLIENTS, KEYS, Version
+from tests.index.model_puts import Puts
 
 from leasehold.base.codes import ClientStatus
-from leasehold.index import Code, Index, IndexSettings, PutConfig, SegmentSpec
-
-KEYS = [b"key-%d" % number for number in range(40)]
-CLIENTS = [b"writer-client--%d" % number for number in range(3)]
+from leasehold.index import Code, PutConfig
 
 
-@dataclass(slots=True)
-class Version:
-    size: int
-    client: bytes
-    put_seq: int
-    started: int
-    writer: list[Claim]
-    complete: bool = False
-    lease_end: int = 0
-    soft_end: int = 0
-    soft_ttl: int | None = None
-    hard: bool = False
-    group: bytes = b""
-    upserts: bool = False
-
-
-@dataclass
-class Expected:
-    """What should be there."""
-
-    versions: dict[bytes, Version] = field(default_factory=dict)
-    beside: dict[bytes, Version] = field(default_factory=dict)
-    copying: dict[bytes, tuple[bytes, list[Claim]]] = field(default_factory=dict)
-
-
-class Driver:
-    """Random commands against an index and the model at once. Time is leader time of one epoch."""
-
-    def __init__(self, index: Index, settings: IndexSettings, seed: int) -> None:
-        self.index = index
-        self.settings = settings
-        self.random = Random(seed)
-        self.ledger = Ledger()
-        self.expected = Expected()
-        self.now = 0
-        self.counts: dict[str, int] = {}
-        self.specs: dict[int, SegmentSpec] = {n: spec(n, size=32 * KIB) for n in (1, 2, 3)}
-        self.mounted: set[int] = set()
-        self.false_death = False
-        for number in (1, 2):
-            self._mount(number)
+class Driver(Puts):
+    """Random commands against an index and the model at once."""
 
     # --- one step ---
 
@@ -74,203 +31,6 @@ class Driver:
         action()
         self.index.work(self.now, 8)
         self.reconcile()
-
-    def note(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
-
-    def lease_of(self, version: Version) -> int:
-        """A group shares its lease."""
-        if not version.group:
-            return version.lease_end
-        everyone = [v.lease_end for v in self.expected.versions.values() if v.complete and v.group == version.group]
-        return max([version.lease_end, *everyone, self.group_leases.get(version.group, 0)])
-
-    @property
-    def group_leases(self) -> dict[bytes, int]:
-        """The longest lease that anyone of a group was given while the group had members."""
-        return {name[1]: group.lease_end - self.index.offset for name, group in self.index.groups.items()}
-
-    def reconcile(self) -> None:
-        """What has gone without being asked must have been allowed to go."""
-        index, expected = self.index, self.expected
-        for key, version in list(expected.versions.items()):
-            entry = index.lookup(T, key)
-            if entry is not None and entry.put_seq == version.put_seq:
-                continue
-            assert entry is None or entry.put_seq > version.put_seq
-            if not version.complete:
-                timed_out = self.now - version.started >= self.settings.put_release_ms
-                assert timed_out or self.false_death, f"unfinished {key!r} vanished"
-            elif not self.false_death:
-                assert self.lease_of(version) <= self.now, f"{key!r} evicted under a lease"
-                assert not version.hard, f"{key!r} evicted though pinned"
-                assert version.soft_end <= self.now or self.settings.allow_evict_soft_pinned
-                assert key not in expected.beside
-                self.note("evicted")
-            del expected.versions[key]
-            expected.copying.pop(key, None)
-            if key in expected.beside and entry is not None:
-                expected.versions[key] = expected.beside.pop(key)  # its old version is gone: it stands alone
-        for key, version in list(expected.beside.items()):
-            found = index.pending.get((T, key))
-            if found is None or found.put_seq != version.put_seq:
-                # Beside a version that lost its segment an upsert stands alone.
-                assert self.now - version.started >= self.settings.put_release_ms or self.false_death
-                del expected.beside[key]
-        for key in list(expected.copying):
-            if (T, key) not in index.copies:
-                del expected.copying[key]
-        self.false_death = False
-        assert index.object_count == len(expected.versions)
-
-    # --- puts ---
-
-    def config(self) -> tuple[PutConfig, int | None]:
-        random = self.random
-        soft = random.choice((0, 0, 0, 0, 1, 2))
-        ttl = random.choice((None, 500, 5_000)) if soft == 1 else None
-        config = PutConfig(
-            replicas=random.choice((1, 1, 1, 2, 3)),
-            soft_pin=soft,
-            soft_pin_ttl_ms=ttl,
-            hard_pin=random.random() < 0.04,
-            group=random.choice((b"", b"", b"", b"", b"g1", b"g2")),
-            preferred_segments=random.choice(((), (), ("seg2",), ("nowhere",))),
-        )
-        return config, (ttl if ttl is not None else self.settings.soft_pin_ttl_ms) if soft == 1 else None
-
-    def put_start(self) -> None:
-        random = self.random
-        key, client = random.choice(KEYS), random.choice(CLIENTS)
-        size = random.choice((1, 64, 100, 1000, 2048, 4000, 8192))
-        config, soft_ttl = self.config()
-        old = self.expected.versions.get(key)
-        code, entry, after = self.index.put_start(self.now, client, T, key, size, config)
-        if old is not None and self.index.lookup(T, key) is not None and code == Code.EXISTS:
-            assert old.complete or self.now - old.started < self.settings.put_discard_ms
-            self.note("exists")
-            return
-        if code == Code.NO_SPACE:
-            self.note("no space")
-            return
-        assert code == Code.OK, code
-        assert entry is not None
-        assert after == entry.put_seq
-        if old is not None:
-            gone = self.index.lookup(T, key) is entry
-            assert gone
-            if not old.complete:
-                assert self.now - old.started >= self.settings.put_discard_ms
-            del self.expected.versions[key]
-        self._started(key, client, size, config, soft_ttl, entry.put_seq)
-        self.note("put_start")
-
-    def _started(
-        self, key: bytes, client: bytes, size: int, config: PutConfig, soft_ttl: int | None, put_seq: int
-    ) -> Version:
-        entry = self.index.unfinished[put_seq]
-        assert 1 <= len(entry.replicas) <= config.replicas
-        assert len({replica.segment.incarnation for replica in entry.replicas}) == len(entry.replicas)
-        gives_up = self.now + self.settings.put_release_ms
-        writer = self.ledger.handed_out(self.now, entry.replicas, size, f"{key!r} (put {put_seq})", gives_up)
-        version = Version(
-            size, client, put_seq, self.now, writer, soft_ttl=soft_ttl, hard=config.hard_pin, group=config.group
-        )  # fmt: skip
-        self.expected.versions[key] = version
-        return version
-
-    def upsert_start(self) -> None:
-        random = self.random
-        key, client = random.choice(KEYS), random.choice(CLIENTS)
-        old = self.expected.versions.get(key)
-        size = old.size if old is not None and random.random() < 0.6 else random.choice((64, 1000, 4000))
-        config, soft_ttl = self.config()
-        leased = old is not None and old.complete and self.lease_of(old) > self.now
-        places = {(r.segment.incarnation, r.offset) for r in self._replicas(key)}
-        code, entry, _ = self.index.upsert_start(self.now, client, T, key, size, config)
-        if code in (Code.NO_SPACE, Code.NOT_READY):
-            self.note(f"upsert {code.name}")
-            if code == Code.NO_SPACE and old is not None and self.index.lookup(T, key) is None:
-                assert not leased
-            return
-        assert code == Code.OK
-        assert entry is not None
-        new_places = {(r.segment.incarnation, r.offset) for r in entry.replicas}
-        beside = self.index.pending.get((T, key)) is entry
-        if leased:
-            assert beside, "an upsert under a lease is beside"
-        if places & new_places:
-            assert not leased, "P2: written in place under a lease"
-        if old is not None and beside:
-            assert old.complete
-            kept = self.expected.versions[key]
-            version = self._started(key, client, size, config, soft_ttl, entry.put_seq)
-            self.expected.versions[key] = kept
-            self.expected.beside[key] = version
-        else:
-            self.expected.versions.pop(key, None)
-            version = self._started(key, client, size, config, soft_ttl, entry.put_seq)
-            if old is not None and old.complete and config.soft_pin == 0 and places & new_places:
-                version.soft_end = old.soft_end
-        version.upserts = True
-        self.note("upsert beside" if beside else "upsert over")
-
-    def _replicas(self, key: bytes) -> tuple:  # type: ignore[type-arg]  # of replicas
-        entry = self.index.lookup(T, key)
-        return entry.replicas if entry is not None else ()
-
-    def put_end(self) -> None:
-        random, expected = self.random, self.expected
-        unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
-        key = random.choice(unfinished) if unfinished and random.random() < 0.9 else random.choice(KEYS)
-        version = expected.beside.get(key) or expected.versions.get(key)
-        client = version.client if version is not None and random.random() < 0.95 else random.choice(CLIENTS)
-        code, _ = self.index.put_end(self.now, client, T, key)
-        if version is None:
-            assert code == Code.NOT_FOUND
-        elif version.client != client:
-            assert code == Code.ILLEGAL_CLIENT
-        else:
-            assert code == Code.OK
-            if version.complete:
-                return
-            if key in expected.beside:
-                old = expected.versions.get(key)
-                if old is not None and version.soft_ttl is None:
-                    version.soft_end = self._soft_end_in_index(key)
-                expected.versions[key] = expected.beside.pop(key)
-            for claim in version.writer:
-                claim.until = 0  # the writer has said that it is done
-            version.complete = True
-            version.lease_end = self.now
-            if version.soft_ttl is not None:
-                version.soft_end = self.now + version.soft_ttl
-            else:
-                version.soft_end = self._soft_end_in_index(key)
-            self.note("put_end")
-
-    def _soft_end_in_index(self, key: bytes) -> int:
-        entry = self.index.lookup(T, key)
-        return 0 if entry is None or not entry.soft_pin_end else entry.soft_pin_end - self.index.offset
-
-    def put_revoke(self) -> None:
-        random, expected = self.random, self.expected
-        unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
-        key = random.choice(unfinished) if unfinished and random.random() < 0.8 else random.choice(KEYS)
-        version = expected.beside.get(key) or expected.versions.get(key)
-        client = version.client if version is not None and random.random() < 0.9 else random.choice(CLIENTS)
-        code, _ = self.index.put_revoke(self.now, client, T, key)
-        if version is None:
-            assert code == Code.NOT_FOUND
-        elif version.client != client:
-            assert code == Code.ILLEGAL_CLIENT
-        elif version.complete:
-            assert code == Code.INVALID_WRITE
-        else:
-            assert code == Code.OK
-            if expected.beside.pop(key, None) is None:
-                del expected.versions[key]
-            self.note("put_revoke")
 
     # --- reads ---
 
@@ -419,10 +179,6 @@ class Driver:
         self.now += self.random.choice((0, 10, 300))
         assert self.index.remount(self.now, STORAGE, [self.specs[n] for n in self.mounted])[0] == Code.OK
         self.note("false death")
-
-    def _mount(self, number: int) -> None:
-        assert self.index.mount(self.now, STORAGE, self.specs[number])[0] == Code.OK
-        self.mounted.add(number)
 
     def segments(self) -> None:
         number = self.random.choice((2, 3))
