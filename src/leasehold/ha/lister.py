@@ -83,7 +83,8 @@ class Lister(Activity):
         return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._replica.mark.n + 1
 
     def _page_explicit(self, now_ms: int, page: RangeResult) -> None:
-        if page.more and page.kvs:
+        # After a record that is set aside nothing fits: the pages behind it would only look like a gap.
+        if page.more and page.kvs and not self._replica.set_aside:
             op = Range(
                 page.kvs[-1].key + b"\0",
                 prefix_end(self._keys.explicit),
