@@ -79,9 +79,10 @@ class EtcdCoord(CoordFace):
         return codec.delete_result(await self._caller.call("DeleteRange", message, timeout_s, safe=False))
 
     async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        safe = codec.is_read_only(request)
         message = codec.txn_request(request)
-        return codec.txn_result(await self._caller.call("Txn", message, timeout_s, safe=safe, guard=safe))
+        if codec.is_read_only(request):
+            return codec.txn_result(await self._caller.call("ReadTxn", message, timeout_s, safe=True, guard=True))
+        return codec.txn_result(await self._caller.call("Txn", message, timeout_s, safe=False))
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         """Forget history before `revision`; with `physical`, answered when it is gone from the disk."""

@@ -14,12 +14,15 @@ import grpc
 import grpc.aio
 
 from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.unhurried import UnhurriedCall, failed_call
 from leasehold.coord.url import ConnectOptions
 
 # A channel that was replaced may still carry calls of others: they get this long.
 DRAIN_S = 10.0
 # Not more often than this is one endpoint's channel replaced.
 RENEW_INTERVAL_S = 1.0
+# What must not be cut off gets this long when the client is closed.
+LAST_ANSWERS_S = 1.0
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # Each of our channels is one connection of its own, so that a new channel is a new connection.
     ("grpc.use_local_subchannel_pool", 1),
@@ -77,6 +80,7 @@ class Endpoint:
         self._credentials = credentials
         self._renewed_s = 0.0
         self._draining: set[asyncio.Task[None]] = set()
+        self._reading: set[asyncio.Task[Any]] = set()
         self._open()
 
     def _open(self) -> None:
@@ -90,6 +94,7 @@ class Endpoint:
             for name, (path, request, response) in UNARY.items()
         }
         self.unary["LeaseKeepAlive"] = self._keep_alive_once
+        self.unary["ReadTxn"] = UnhurriedCall(self.unary["Txn"], self._reading)
         self.streams: dict[str, Any] = {
             name: channel.stream_stream(path, request.SerializeToString, response.FromString)
             for name, (path, request, response) in STREAMS.items()
@@ -141,6 +146,8 @@ class Endpoint:
         return True
 
     async def close(self) -> None:
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=LAST_ANSWERS_S)
         for task in list(self._draining):
             task.cancel()
         await asyncio.gather(*self._draining, return_exceptions=True)
@@ -148,8 +155,7 @@ class Endpoint:
 
 
 def _ended_unanswered() -> grpc.aio.AioRpcError:
-    nothing = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "ended unanswered")
+    return failed_call(grpc.StatusCode.UNAVAILABLE, "ended unanswered")
 
 
 async def _close_later(channel: grpc.aio.Channel) -> None:
