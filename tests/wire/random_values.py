@@ -22,6 +22,7 @@ from leasehold.wire.schema import (
     Variant,
     Vector,
 )
+from leasehold.wire.text import decode_text
 
 LENGTHS = (0, 1, 1, 3, 3, 8, 20, 23, 300)
 
@@ -32,7 +33,8 @@ def random_value(type_: Type, chance: random.Random) -> Any:
     if isinstance(type_, Scalar):
         return struct.unpack("<" + type_.layout, chance.randbytes(type_.size))[0]
     if isinstance(type_, Text):
-        return "x" * chance.choice(LENGTHS)
+        length = chance.choice(LENGTHS)
+        return "x" * length if chance.random() < 0.7 else decode_text(chance.randbytes(length))
     if isinstance(type_, Bytes):
         return chance.randbytes(chance.choice(LENGTHS))
     if isinstance(type_, Opaque):

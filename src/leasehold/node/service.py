@@ -31,6 +31,7 @@ from leasehold.wire.frame import response
 from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.schema import Failed, counted
 from leasehold.wire.tables.release import Function, Release
+from leasehold.wire.text import decode_text
 
 Result = tuple[Any, int]
 """What to answer (as the function's table says), and the record that must be durable first."""
@@ -332,7 +333,11 @@ class MasterService:
 
     def _assignment(self, task: Task) -> m.TaskAssignment:
         """A task as its executor gets it; the payload is JSON with the names that the C++ client looks for."""
-        payload: dict[str, Any] = {"tenant_id": _text(task.tenant), "key": _text(task.key), "source": task.source}
+        payload: dict[str, Any] = {
+            "tenant_id": decode_text(task.tenant),
+            "key": decode_text(task.key),
+            "source": task.source,
+        }
         if task.kind == m.TaskKind.COPY:
             payload["targets"] = list(task.targets)
             payload.update(_NO_DYNAMIC_REPLICATION)
@@ -359,10 +364,6 @@ def _each(results: Iterable[Result]) -> Result:
         values.append(value)
         last = max(last, after)
     return values, last
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _missing(*_: Any) -> Result:

@@ -16,6 +16,7 @@ from leasehold.base.limits import wire_batch_items_max
 from leasehold.wire.body import head, open_body
 from leasehold.wire.errors import Malformed
 from leasehold.wire.schema import Bytes, Opaque, Optional, Record, Scalar, Text, Tuple, Type, Vector
+from leasehold.wire.text import escaped
 
 Reader = Callable[[bytes], Any]
 """body -> value. `Malformed` if it is not of the type."""
@@ -76,6 +77,7 @@ class _Source:
             "read_strings": read_strings,
             "struct_error": struct.error,
             "Malformed": Malformed,
+            "escaped": escaped,
         }
         self._made = 0
         self._indent = "    "
@@ -145,6 +147,8 @@ class _Source:
         length, name = self.length(), self.fresh("v")
         decoded = ".decode('utf-8', 'surrogateescape')" if isinstance(type_, Text) else ""
         self.emit(f"{name} = b[p:p + {length}]{decoded}; p += {length}")
+        if decoded:  # `decode_text`, in line
+            self.emit(f"if not {name}.isascii(): {name} = escaped({name})")
         return name
 
     def _vector(self, type_: Vector) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from leasehold.wire.errors import Malformed, NotEncodable
+from leasehold.wire.text import decode_text, encode_text
 
 Buffer = bytes | bytearray | memoryview
 
@@ -93,14 +94,18 @@ class Bytes(Type):
 
 
 class Text(Bytes):
-    """A string that people read. Bytes that are no UTF-8 survive the round trip."""
+    """A string that people read. Bytes that are no UTF-8 survive the round trip, and harm nobody on the way."""
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
-        super().write(out, value.encode("utf-8", "surrogateescape"), width)
+        try:
+            raw = encode_text(value)
+        except UnicodeEncodeError as error:
+            raise NotEncodable(f"{value!r} is no text: {error.reason}") from None
+        super().write(out, raw, width)
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
         raw, at = super().read(data, at, width)
-        return raw.decode("utf-8", "surrogateescape"), at
+        return decode_text(raw), at
 
 
 class Vector(Type):
