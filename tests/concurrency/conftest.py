@@ -10,6 +10,7 @@ import pytest
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.sharing import shared
 
 BACK_ENDS = ("memory", "served", "etcd")
 
@@ -47,7 +48,7 @@ async def memory_coord() -> AsyncIterator[Coord]:
 @pytest.fixture(scope="session")
 def etcd3() -> Iterator[EtcdCluster]:
     """Three real nodes, shared: for tests that do them no harm."""
-    with EtcdCluster(3) as cluster:
+    with EtcdCluster(3) as cluster, shared(*cluster.nodes):
         yield cluster
 
 

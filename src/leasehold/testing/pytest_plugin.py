@@ -1,30 +1,32 @@
 """Fixtures for pytest: `pytest_plugins = ["leasehold.testing.pytest_plugin"]` in your conftest.py.
 
 Servers are shared by a whole test session (start them yourself for tests that harm them); use keys of your own.
+A test after which a shared server has ended fails, with the server's last words.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.sharing import revive_ended, shared
 from leasehold.testing.store import StoreProcess
 
 
 @pytest.fixture(scope="session")
 def etcd() -> Iterator[EtcdCluster]:
     """One real etcd node, shared: for tests that do it no harm."""
-    with EtcdCluster(1) as cluster:
+    with EtcdCluster(1) as cluster, shared(*cluster.nodes):
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def served_store() -> Iterator[StoreProcess]:
     """The embedded store as a process, shared: for tests that do it no harm."""
-    with StoreProcess() as store:
+    with StoreProcess() as store, shared(store):
         yield store
 
 
@@ -32,3 +34,13 @@ def served_store() -> Iterator[StoreProcess]:
 def prefix() -> bytes:
     """A key prefix that no other test has."""
     return f"/test/{uuid.uuid4().hex}/".encode()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """After each test: do the shared servers live?"""
+    try:
+        return (yield)
+    finally:
+        if told := revive_ended():
+            pytest.fail("\n".join(told), pytrace=False)
