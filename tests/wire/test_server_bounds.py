@@ -16,7 +16,7 @@ from leasehold.base.clock import ManualClock
 from leasehold.wire.channel import open_channel
 from leasehold.wire.connection import Connection
 from leasehold.wire.errors import CallLost, RpcRefused
-from leasehold.wire.frame import request, response
+from leasehold.wire.frame import Err, Response, ResponseReader, request, response
 from leasehold.wire.gate import OpenGate
 from leasehold.wire.rpc import implement, method
 from leasehold.wire.server import Server, listen
@@ -152,6 +152,65 @@ async def test_answers_that_wait_to_be_durable_are_counted_and_bounded() -> None
             gate.rise()
             await asyncio.sleep(0.01)
         assert server.buffered_bytes == 0
+
+
+async def answers_until_the_end(sock: socket.socket) -> list[Response]:
+    """All that comes until the server says that no more does; a reset raises."""
+    loop, cutter, found = asyncio.get_running_loop(), ResponseReader(1 << 20), list[Response]()
+    async with asyncio.timeout(10):
+        while data := await loop.sock_recv(sock, 1 << 16):
+            found += cutter.feed(data)
+    return found
+
+
+async def chatter(sock: socket.socket) -> None:
+    """Go on sending until it is refused."""
+    async with asyncio.timeout(10):
+        while True:
+            await asyncio.get_running_loop().sock_sendall(sock, b"and on" * 100)
+            await asyncio.sleep(0.01)
+
+
+async def test_what_came_before_a_broken_frame_is_answered() -> None:
+    """With bytes behind it unread the kernel sent a reset, which overtakes answers; those in flight were dropped."""
+    gate = Tide()
+    async with behind(gate) as server:
+        sock, loop = await dial(server), asyncio.get_running_loop()
+        good = b"".join(request(seq, HELD.id, b"") for seq in range(3)) + request(3, 0xBAD, b"")
+        await loop.sock_sendall(sock, good + b"no frame begins so" * 50_000)
+        await until(lambda: len(gate.waiting) == 3)
+        gate.rise()
+        assert sorted(item.seq for item in await answers_until_the_end(sock)) == [0, 1, 2, 3]
+        sock.close()
+        await until(lambda: not server.connections)
+        assert server.buffered_bytes == 0
+
+
+async def test_whoever_sends_too_large_a_request_is_told_so() -> None:
+    async with serving(quick(frame_bytes=64 * 1024)) as (server, _):
+        sock, loop = await dial(server), asyncio.get_running_loop()
+        await loop.sock_sendall(sock, request(5, ECHO.id, b"x" * 4_000_000))
+        (told,) = await answers_until_the_end(sock)
+        assert (told.seq, told.err) == (5, Err.TOO_LARGE)
+        sock.close()
+
+
+async def test_after_a_broken_frame_nobody_is_listened_to_for_long() -> None:
+    """Neither who does not hang up, nor who goes on sending, nor who waits for an answer that does not come."""
+    gate = Tide()
+    async with behind(gate) as server:
+        loop = asyncio.get_running_loop()
+        silent, chatty, waiting = [await dial(server) for _ in range(3)]
+        for sock in (silent, chatty):
+            await loop.sock_sendall(sock, b"no frame begins so...")
+        await loop.sock_sendall(waiting, request(1, HELD.id, b"") + b"no frame begins so...")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            await chatter(chatty)
+        await until(lambda: not server.connections)
+        gate.rise()
+        assert server.buffered_bytes == 0
+        for sock in (silent, chatty, waiting):
+            sock.close()
 
 
 async def test_full_buffers_cost_the_peer_that_fills_them() -> None:

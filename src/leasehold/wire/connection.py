@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.base.errors import InvariantBroken
+from leasehold.base.limits import wire_parting_ms
 from leasehold.wire.body import pack
 from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import Err, response
@@ -67,6 +68,7 @@ class Connection:
         self._late: list[bytes] = []
         self._unsent = bytearray()
         self._reading = True
+        self._parting_ms: int | None = None  # since the stream broke, and since it last took of its answers
         self._tasks: set[asyncio.Future[Any]] = set()
         server.loop.add_reader(self._fd, self._on_readable)
 
@@ -105,7 +107,7 @@ class Connection:
             else:
                 self.abort("the right to serve ended before the answer left")
         if rest < 0:
-            self.close()
+            self._part()
         elif rest < len(data) and not self.closed:
             self._keep(data, rest)
 
@@ -290,6 +292,8 @@ class Connection:
     def flush_late(self) -> None:
         late, self._late = self._late, []
         self.send(late[0] if len(late) == 1 else b"".join(late))
+        if self._parting_ms is not None:
+            self._say_end()
 
     def _on_writable(self) -> None:
         if not self.server.gate.may_serve():  # a slow reader: the right may have ended since the answer was made
@@ -307,6 +311,9 @@ class Connection:
         self.server.buffered_bytes -= sent
         if not self._unsent:
             self.server.loop.remove_writer(self._fd)
+        if self._parting_ms is not None:
+            self._parting_ms = 0
+            self._say_end()
         self._resume()
 
     def _throttle(self) -> None:
@@ -328,9 +335,39 @@ class Connection:
             and self.in_flight <= settings.in_flight_max // 2
         ):
             self._reading = True
-            self.server.loop.add_reader(self._fd, self._on_readable)
+            self.server.loop.add_reader(self._fd, self._on_readable if self._parting_ms is None else self._discard)
 
     # --- the end
+
+    def _part(self) -> None:
+        """The stream is broken: answer what was whole, say that no more comes, and take what is still on its way.
+
+        To close a socket with bytes unread is to reset it, and a reset overtakes the answers that were sent before it.
+        """
+        if self.closed:
+            return
+        self._parting_ms = 0
+        if self._reading:
+            self.server.loop.add_reader(self._fd, self._discard)
+        self._say_end()
+
+    def _say_end(self) -> None:
+        if self.closed or self._unsent or self._late or self.in_flight:
+            return
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:  # it has gone
+            self.close()
+
+    def _discard(self) -> None:
+        try:
+            data = self._recv(_RECV_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
 
     @property
     def buffered_bytes(self) -> int:
@@ -345,7 +382,12 @@ class Connection:
         self.half_ms = self.half_ms + passed_ms if self._partial and self._reading else 0
         self.stuck_ms = self.stuck_ms + passed_ms if self._unsent else 0
         self.heard = False
-        if self.stuck_ms > settings.slow_reader_ms:
+        if self._parting_ms is not None:
+            self._parting_ms += passed_ms
+            self._say_end()  # the last request in flight may have ended without an answer
+            if self._parting_ms > wire_parting_ms:
+                self.close()
+        elif self.stuck_ms > settings.slow_reader_ms:
             self.abort("it takes no answers")
         elif self.half_ms > settings.half_frame_ms:
             self.abort("its request never became whole")
