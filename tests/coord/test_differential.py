@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 
 import pytest
 
+from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.testing.differential import Report, compare
+from leasehold.testing.differential.generate import Step
+from leasehold.testing.differential.run import Run
+from leasehold.testing.differential.side import Side
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.store import StoreProcess
 
@@ -28,6 +33,26 @@ async def test_no_difference_to_a_real_etcd(seed: int) -> None:
     assert report.events > 500
     assert report.errors > 200
     assert report.expiries == 2
+
+
+async def test_a_compaction_that_overtakes_a_watch_in_etcd_is_no_difference() -> None:
+    """A watch from the past with nothing to tell: etcd cancels it if it is compacted before its next round."""
+    with EtcdCluster(1, arguments=["--unsafe-no-fsync"]) as etcd, StoreProcess() as store:
+        script = Run(Side("reference", etcd.endpoints[0]), Side("other", store.endpoint), seed=0)
+        try:
+            await script.clean()
+            for _ in range(5):
+                answer = await script.both(Step("Put", rpc_pb2.PutRequest(key=b"some"), False))
+                assert isinstance(answer.message, rpc_pb2.PutResponse)
+                now = answer.message.header.revision
+                await script.start_watch(rpc_pb2.WatchCreateRequest(key=b"other", start_revision=now - 1))
+                await script.both(Step("Compact", rpc_pb2.CompactionRequest(revision=now), False))
+                await script.check_watches()
+                # The next one is not mistaken for it, and what is told later is compared as before.
+                await script.both(Step("Put", rpc_pb2.PutRequest(key=b"other"), False))
+                await script.check_watches()
+        finally:
+            await asyncio.gather(script.left.close(), script.right.close())
 
 
 @pytest.mark.proof
