@@ -63,6 +63,7 @@ class EndNote(Struct, frozen=True, omit_defaults=True):
     detail: str = ""  # for people
     wall_us: int = 0
     successor: str = ""  # who shall lead next, where an operator has named one
+    drained: int = 0  # batches that were written for it from its buffer after its death (some perhaps twice)
 
 
 def pack(value: Struct) -> bytes:

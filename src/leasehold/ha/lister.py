@@ -103,7 +103,7 @@ class Lister(Activity):
 
     def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> bool:
         for kv in kvs:
-            took = self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, live=False)
+            took = self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=0)
             if took in (Took.GAP, Took.FORK):
                 self.close()
                 self._failed(now_ms, took.value)
@@ -121,7 +121,7 @@ class Lister(Activity):
             self._fail(now_ms, event)
             return
         for kv in event.result.kvs:
-            self._replica.take_bulk(now_ms, kv.value, live=False)
+            self._replica.take_bulk(now_ms, kv.value, leads=0)
         if event.result.more and event.result.kvs:
             self._ask_bulk(event.result.kvs[-1].key + b"\0")
         else:

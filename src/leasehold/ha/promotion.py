@@ -40,8 +40,8 @@ class Promotion(Activity):
     """`ready(now_ms, Ready)` or `failed(now_ms, sentence)`, once."""
 
     __slots__ = (
-        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced", "_lister", "_ready",
-        "_retry_at_ms", "_uses_buffer", "_wait_until_ms", "_writer", "epoch", "lease",
+        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced", "_last_write",
+        "_lister", "_ready", "_retry_at_ms", "_uses_buffer", "_wait_until_ms", "_writer", "epoch", "lease",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class Promotion(Activity):
         self._wait_until_ms = FAR_MS
         self._uses_buffer = ctx.settings.durability == "buffered"
         self._drain_asked = False
+        self._last_write = ctx.replica.last_write  # before anything was drained: that is the dead leader's, and old
         self._batches: list[bytes] = []
         self._drained = 0
         self._writer = FencedWriter(ctx.keys.leader, epoch)
@@ -165,6 +166,7 @@ class Promotion(Activity):
         return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
 
     def _right_ended(self, now_ms: int) -> None:
+        self._last_write = self._ctx.replica.last_write
         if self._uses_buffer:
             self._drain_asked = True
             self._ctx.desk.do(DrainBuffer(self.epoch))
@@ -241,13 +243,19 @@ class Promotion(Activity):
             return
         handover = replica.handover
         holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk) and not replica.unexplained
-        last = replica.last_write
-        aged = not last.live or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms
         counts = self._counts(handed_over=holds)
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
         sentence = _begins(self.epoch, replica.mark.n, counts, handed_over=holds)
-        self._ready(now_ms, Ready(handover_ms, aged and replica.mark.n > 0, counts, sentence))
+        self._ready(now_ms, Ready(handover_ms, self._owners_unheard(now_ms), counts, sentence))
+
+    def _owners_unheard(self, now_ms: int) -> bool:
+        """Whether the owners of memory may have come and gone unseen: no leader is known to have heard them lately."""
+        last, replica = self._last_write, self._ctx.replica
+        note = self._ctx.view.notes.get(last.epoch)
+        late = note is not None and note.drained > 0  # its guardian may have waited for the store for any time
+        aged = not last.live or late or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms
+        return aged and replica.mark.n > 0
 
     def _counts(self, *, handed_over: bool) -> dict[str, int]:
         """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""

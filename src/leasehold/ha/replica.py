@@ -44,7 +44,8 @@ class SetAside(Struct, frozen=True):
 class LastWrite(Struct, frozen=True):
     """The newest write of the newest epoch that this node has seen, on this node's clock.
 
-    `live`: seen as it happened. What was found by listing may be of any age.
+    `live`: seen as it happened, while that epoch's leader held its key. What was found by listing may be of any age,
+    and so may what a successor attaches from a dead leader's buffer.
     """
 
     epoch: int = 0
@@ -117,8 +118,11 @@ class Replica:
         index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
         return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
-    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, live: bool) -> Took:
-        """One value of `journal/explicit/`, whose key says that its first record is `n`."""
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Took:
+        """One value of `journal/explicit/`, whose key says that its first record is `n`.
+
+        `leads`: the epoch whose leader writes it now, as far as this node knows; 0 if it was found, not seen to happen.
+        """
         try:
             batch = decode_explicit(raw)
         except UnreadableBatch as error:
@@ -126,7 +130,7 @@ class Replica:
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
         if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
-            self._saw(now_ms, batch.epoch, batch.right_ms, live)
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         took = self.take_batch(batch)
         if took is Took.APPLIED:
             self.ledger.saw(n, len(raw))
@@ -179,15 +183,15 @@ class Replica:
             self.bulk.gap_closed_ms = 0
             self.index.gap_closed(0)
 
-    def take_bulk(self, now_ms: int, raw: bytes, *, live: bool) -> None:
-        """One value of `journal/bulk/`. A damaged one is as good as lost: its number leaves a gap."""
+    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int) -> None:
+        """One value of `journal/bulk/`; `leads` as above. A damaged one is as good as lost: its number leaves a gap."""
         try:
             batch = decode_bulk(raw)
         except UnreadableBatch:
             return
         if (batch.epoch, batch.number) > self._bulk_seen:
             self._bulk_seen = (batch.epoch, batch.number)
-            self._saw(now_ms, batch.epoch, batch.right_ms, live)
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         self.bulk.offer(batch)
         self._count_bulk()
 
@@ -219,7 +223,7 @@ class Replica:
             self.set_aside.append(SetAside(n, reason))
         return Took.SET_ASIDE
 
-    def _saw(self, now_ms: int, epoch: int, right_ms: int, live: bool) -> None:
+    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int) -> None:
         """Remember when the newest epoch was last seen writing: a successor counts its wait from there."""
         if epoch >= self.last_write.epoch:
-            self.last_write = LastWrite(epoch, now_ms, right_ms, live)
+            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads)

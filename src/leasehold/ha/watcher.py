@@ -95,15 +95,20 @@ class Watcher(Activity):
             if ctx.view.change(now_ms, one) or one.type is EventType.DELETE or not self.journal:
                 continue
             if one.kv.key.startswith(ctx.keys.bulk):
-                ctx.replica.take_bulk(now_ms, one.kv.value, live=True)
+                ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads())
             elif one.kv.key.startswith(ctx.keys.explicit) and not self._take(now_ms, one.kv.key, one.kv.value):
                 return
         if self._behind_since_ms != FAR_MS and not self._behind():
             self._behind_since_ms = FAR_MS
 
+    def _leads(self) -> int:
+        """The epoch whose leader's key stands, as far as this node has seen."""
+        leader = self._ctx.view.leader
+        return leader.epoch if leader is not None else 0
+
     def _take(self, now_ms: int, key: bytes, value: bytes) -> bool:
         """Feed one explicit batch; False if the rest of the delivery no longer counts."""
-        took = self._ctx.replica.take_explicit(now_ms, slot_number(key), value, live=True)
+        took = self._ctx.replica.take_explicit(now_ms, slot_number(key), value, leads=self._leads())
         if took is Took.GAP:
             if not self._ctx.replica.set_aside:
                 self.relist(now_ms)

@@ -58,9 +58,10 @@ async def release(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuff
     became of an answer: what is deleted is the key of exactly that run, at its create revision.
     """
     pause_s = RETRY_PAUSE_S
+    drained: list[int] = []  # over all attempts: the note tells of it
     while True:
         try:
-            return await _release_once(coord, keys, run, how, buffer)
+            return await _release_once(coord, keys, run, how, buffer, drained)
         except Exception as error:  # whatever it is: what was acknowledged depends on this task
             log.warning(
                 "the dead worker's key cannot be given up yet: trying again",
@@ -83,7 +84,7 @@ async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> Non
         try:
             kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
             if kv is not None and kv.create_revision in buffer.epochs():
-                await _drain(coord, keys, buffer, kv.create_revision, kv.lease)
+                await _drain(coord, keys, buffer, kv.create_revision, kv.lease, [])
             return
         except Exception as error:  # as above
             log.warning("what is left in the buffer cannot be written yet", error=str(error), kind=type(error).__name__)
@@ -91,7 +92,9 @@ async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> Non
         pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
 
 
-async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None) -> bool:
+async def _release_once(
+    coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None, drained: list[int]
+) -> bool:
     kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
     if kv is None:
         return False
@@ -99,8 +102,10 @@ async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: Di
     if value.run != run:
         return False
     epoch = kv.create_revision
-    attached = buffer is not None and epoch in buffer.epochs() and await _drain(coord, keys, buffer, epoch, kv.lease)
-    note = EndNote(name=value.name, run=run, cause="reaped", detail=how, wall_us=wall_us())
+    attached = (
+        buffer is not None and epoch in buffer.epochs() and await _drain(coord, keys, buffer, epoch, kv.lease, drained)
+    )
+    note = EndNote(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
     txn = end_epoch(keys, epoch, note)
     await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
     if buffer is not None and attached:
@@ -108,10 +113,10 @@ async def _release_once(coord: Coord, keys: Keys, run: str, how: str, buffer: Di
     return True
 
 
-async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int) -> bool:
+async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int, drained: list[int]) -> bool:
     """Write what the dead worker had acknowledged and not yet sent, under its own fence, byte for byte.
 
-    True if all of it is in the journal now.
+    True if all of it is in the journal now; `drained` gets the number of each batch that was sent to the store.
 
     The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written.
     """
@@ -129,6 +134,7 @@ async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease
                 return False
             writer = FencedWriter(keys.leader, epoch)
             txn = writer.write(coord.now_ms(), slot_key(keys.explicit, batch.first_n), raw)
+            drained.append(batch.first_n)
             result = await coord.txn(txn.compare, txn.success, txn.failure, timeout_s=CALL_TIMEOUT_S)
             if writer.judge(result) is not Fate.WRITTEN:
                 log.error("the dead worker's epoch is over: its buffer cannot be attached any more", n=batch.first_n)
