@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import time
 
+import pytest
+
+from leasehold.coord.etcd.renewing import RenewingConnection
+from leasehold.coord.url import ConnectOptions
 from leasehold.testing.etcd import EtcdCluster
 
 # In a process of its own: other tests may have left event loops behind that gRPC knows.
@@ -40,3 +46,14 @@ def test_answers_are_not_taken_by_the_thread_that_renews(etcd: EtcdCluster) -> N
         [sys.executable, "-c", SCRIPT, etcd.url], capture_output=True, text=True, timeout=30, check=True
     )
     assert run.stdout.split() == ["0"]
+
+
+def test_closing_ends_also_what_is_begun_in_that_moment() -> None:
+    """The thread was about to renew when the client was closed: nobody waits for an endpoint that does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = RenewingConnection([f"127.0.0.1:{silent.getsockname()[1]}"], ConnectOptions(), secure=False)
+        connection.close()
+        started_s = time.monotonic()
+        with pytest.raises(ValueError, match="closed"):
+            list(connection.renew([1], 10.0))
+        assert time.monotonic() - started_s < 5

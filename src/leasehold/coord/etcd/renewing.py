@@ -23,6 +23,7 @@ class RenewingConnection:
         self._channel: grpc.Channel | None = None
         self._call: grpc.Call | None = None
         self._token = ""
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -56,7 +57,8 @@ class RenewingConnection:
         self._token = ""
 
     def close(self) -> None:
-        """End what is under way; from any thread."""
+        """End what is under way, and what is begun later; from any thread."""
+        self._closed = True
         call, channel = self._call, self._channel
         if call is not None:
             call.cancel()
@@ -69,6 +71,8 @@ class RenewingConnection:
                 self._channel = grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
             else:
                 self._channel = grpc.secure_channel(self.address, self._credentials, CHANNEL_OPTIONS)
+            if self._closed:  # while it was made: `close`, which did not see it, would wait for its calls
+                self._channel.close()
         return self._channel
 
     def _metadata(self, timeout_s: float) -> Metadata:
