@@ -55,6 +55,7 @@ class Leading(Activity):
         "_ctx",
         "_over",
         "_pushed",
+        "_refused",
         "_retry_at_ms",
         "_sent",
         "_started_ms",
@@ -97,6 +98,7 @@ class Leading(Activity):
         self.sync = settings.durability == "sync"  # an answer waits for its record, always
         self._buffered = settings.durability == "buffered"
         self.commit_request = 0  # the number of the last request that commits a batch
+        self._refused = False  # the store has said no since it last said yes
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._pushed = 0
@@ -188,7 +190,8 @@ class Leading(Activity):
     def _committed(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
         if not isinstance(event.result, TxnResult):
-            if event.failure is Failure.REFUSED:
+            if event.failure is Failure.REFUSED and not self._refused:
+                self._refused = True
                 self._ctx.desk.say(f"The store refuses the journal ({event.error}): nothing is acknowledged.")
             self._retry_at_ms = now_ms + RETRY_MS
             return
@@ -202,6 +205,7 @@ class Leading(Activity):
         self._durable(now_ms)
 
     def _durable(self, now_ms: int) -> None:
+        self._refused = False
         durable = self.committer.durable
         replica = self._ctx.replica
         replica.mark = durable

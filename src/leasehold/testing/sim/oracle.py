@@ -36,6 +36,7 @@ class Grant(Struct):
     blocks: tuple[Block, ...]
     until_us: int
     reader: str
+    given_us: int = 0  # when the primary decided it
 
 
 class Writing(Struct):
@@ -188,11 +189,11 @@ class Oracle:
         plan = self._plan
         return plan.roomy and plan.index.eviction_policy == "pressure" and not self.truth.disturbed
 
-    def removed(self, key: bytes, n: int, force: bool) -> None:
-        """A remove is acknowledged."""
+    def removed(self, key: bytes, n: int, force: bool, decided_us: int) -> None:
+        """A remove is acknowledged. It may have waited for the store since it was decided."""
         if not force:
             put_seq = self.truth.dropped.get(n, {}).get(key, 0)
-            self._check_unleased(key, put_seq, self.truth.group_of(put_seq), n)
+            self._check_unleased(key, put_seq, self.truth.group_of(put_seq), n, decided_us)
         if n <= self.truth.tail_n or self._plan.ha.durability != "async":
             self.show(key, n)
 
@@ -201,19 +202,20 @@ class Oracle:
         for n in range(first_n, last_n + 1):
             for key, put_seq in self.truth.dropped.get(n, {}).items():
                 # It may have been evicted, before its companions were read: of those nothing can be said here.
-                self._check_unleased(key, put_seq, b"", n)
+                self._check_unleased(key, put_seq, b"", n, 0)
                 self.show(key, n)
 
-    def _check_unleased(self, key: bytes, put_seq: int, group: bytes, n: int) -> None:
+    def _check_unleased(self, key: bytes, put_seq: int, group: bytes, n: int, decided_us: int) -> None:
         """What a remove without force took was not under a lease, its own or its group's.
 
-        (What a forced remove took before is not this one's doing.)
+        (What a forced remove took before is not this one's doing. And who reads a companion after it was decided has a
+        lease on what is left of the group.)
         """
         truth = self.truth
         for grant in self.live():
             own = grant.key == key and grant.put_seq == put_seq
-            shared = group and truth.visible.get(grant.key) == grant.put_seq and truth.group_of(grant.put_seq) == group
-            if own or shared:
+            before = truth.visible.get(grant.key) == grant.put_seq and grant.given_us < decided_us
+            if own or (group and before and truth.group_of(grant.put_seq) == group):
                 raise Violation(
                     "P2",
                     f"{key!r} (put {put_seq}) was removed at {n} while {grant.reader} has a lease on "

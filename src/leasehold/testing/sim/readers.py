@@ -50,7 +50,8 @@ class Reader(Caller):
             usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
             lenders.update(lenders_of(found))
             until_us = sent_us + usable_us
-            grants.append(Grant(key, found.put_seq, blocks_of_object(found), until_us, self.name))
+            blocks = blocks_of_object(found)
+            grants.append(Grant(key, found.put_seq, blocks, until_us, self.name, world.clock.now_us))
             return Answer(Code.OK, found.changed_n)
 
         def leaving(answer: Answer) -> None:

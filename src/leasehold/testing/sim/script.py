@@ -287,7 +287,8 @@ class Script(Misfortunes):
             if index.unproven and index.must_wait(entry):
                 return None
             until_us = sent_us + int(index.lease_ttl_ms * 1000 * (1 - self.world.plan.drift))
-            grants.append(Grant(name, entry.put_seq, blocks_of_object(entry), until_us, reader))
+            blocks = blocks_of_object(entry)
+            grants.append(Grant(name, entry.put_seq, blocks, until_us, reader, self.world.clock.now_us))
             return Answer(Code.OK, entry.changed_n)
 
         def leaving(answer: Answer) -> None:
@@ -309,16 +310,18 @@ class Script(Misfortunes):
         return "the bytes are right"
 
     def do_remove(self, key: str, force: str = "") -> str:
-        name = key.encode()
+        name, decided_us = key.encode(), 0
 
         def execute(index: Index, leader_ms: int) -> Answer:
+            nonlocal decided_us
+            decided_us = self.world.clock.now_us
             code, after = index.remove(leader_ms, TENANT, name, bool(force), b"script")
             return Answer((code, after), after)
 
         def leaving(answer: Answer) -> None:
             code, n = answer.value
             if code is Code.OK:
-                self.world.oracle.removed(name, n, bool(force))
+                self.world.oracle.removed(name, n, bool(force), decided_us)
 
         value = self._ask("remove", execute, leaving)
         return _named(value[0] if value is not None else None)

@@ -163,16 +163,18 @@ class Writer(Caller):
     # --- remove ---
 
     def _remove(self, key: bytes, *, force: bool) -> None:
-        world = self.world
+        world, decided_us = self.world, 0
 
         def execute(index: Index, leader_ms: int) -> Answer:
+            nonlocal decided_us
+            decided_us = world.clock.now_us
             code, after = index.remove(leader_ms, TENANT, key, force, self.name.encode())
             return Answer((code, after), 0 if "early-miss" in world.bugs else after, about=after)
 
         def leaving(answer: Answer) -> None:
             code, n = answer.value
             if code is Code.OK:
-                world.oracle.removed(key, n, force)
+                world.oracle.removed(key, n, force, decided_us)
 
         self.call(f"remove({key!r})", execute, lambda _: self._next(), leaving)
 
