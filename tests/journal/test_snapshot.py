@@ -70,3 +70,13 @@ def test_a_snapshot_of_a_version_to_come_is_refused_by_name() -> None:
 
 def taker_without_its_end(index: Index) -> bytes:
     return SnapshotTaker(index, "c", 2).slices(1_024)
+
+
+@pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 16, 16), (40_000, 70, 90)])
+def test_a_step_is_bounded_by_objects_and_not_by_slices_alone(objects: int, at_least: int, at_most: int) -> None:
+    """Slice by slice a small index took as many steps as a large one: the floor followed seconds late."""
+    taker, steps = SnapshotTaker(index_with(objects), "c", 2), 0
+    while not taker.sliced:
+        taker.slices(64)
+        steps += 1
+    assert at_least <= steps <= at_most

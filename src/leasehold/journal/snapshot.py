@@ -17,6 +17,7 @@ import msgspec
 import zstandard
 from msgspec import Struct
 
+from leasehold.base import limits
 from leasehold.base.errors import PeerError
 from leasehold.index import state as index_state
 from leasehold.index.index import Index
@@ -86,13 +87,17 @@ class SnapshotTaker:
         return self._next == self._slices
 
     def slices(self, count: int) -> bytes:
-        """The frames of the next `count` slices (and of the head, before the first)."""
-        parts = []
+        """The frames of the next `count` slices (and of the head, before the first); fewer if they are large."""
+        parts, objects = [], 0
         if self._next == 0:
             parts.append(_pack(Head(self._version, self._cluster, self.started.epoch, self.started.n)))
         for number in range(self._next, min(self._slices, self._next + count)):
-            parts.append(_pack(self._index.export_slice(number, self._slices)))
+            part = self._index.export_slice(number, self._slices)
+            parts.append(_pack(part))
             self._next = number + 1
+            objects += len(part.objects)
+            if objects >= limits.snapshot_step_objects:
+                break
         return b"".join(parts)
 
     def keyless(self) -> bytes:
