@@ -98,6 +98,24 @@ def test_a_snapshot_taken_meanwhile_has_nothing_of_the_segment() -> None:
     assert loaded.digest() == leader.digest()
 
 
+def test_renewals_do_not_name_what_was_on_the_segment() -> None:
+    """A standby has taken it away already: it would believe itself diverged, and rebuild, again and again."""
+    index = Index(settings(), lambda choices: 0)
+    index.end_step_objects = 0
+    index.begin(0, 1)
+    for number in (1, 2):
+        index.mount(0, bytes([number]), spec(number))
+    for number in range(COUNT):
+        index.put_start(1, CLIENT, TENANT, key(number), 64, PLAIN)
+        index.put_end(1, CLIENT, TENANT, key(number))
+    index.exist_many(2, TENANT, [key(number) for number in range(COUNT)], True, False)
+    assert index.unmount(2, bytes([1]), spec(1).id)[0] == Code.OK
+    assert index.ending
+    named = {renewal[1] for renewal in index.take_renewals(COUNT)[0]}
+    left = {key(number) for number in range(COUNT) if index.lookup(TENANT, key(number)) is not None}
+    assert named == left
+
+
 def test_the_same_memory_lent_again_meanwhile_is_another_segment() -> None:
     index = pool(0)
     assert index.mount(3, bytes([1]), spec(1))[0] == Code.OK

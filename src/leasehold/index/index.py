@@ -124,7 +124,8 @@ class Index(Reads, Checking):
         told = []
         for entry in batch:
             entry.dirty = False
-            if entry.visible:
+            # What was on a segment that has ended is gone for everybody: a standby would take it for divergence.
+            if entry.visible and (not self.ending or self.settle(entry)):
                 soft_ms = max(0, entry.soft_pin_end - offset)
                 told.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
         complete = not self.dirty and not self.slow_dirty
