@@ -101,12 +101,18 @@ class Puts(Core):
         version.upserts = True
         self.note("upsert beside" if beside else "upsert over")
 
-    def put_end(self) -> None:
+    def _draft_to_end(self, *, its_key: float, its_client: float) -> tuple[bytes, Version | None, bytes]:
+        """An unfinished put's key, what is expected of it, and who asks: mostly the right ones, by these chances."""
         random, expected = self.random, self.expected
         unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
-        key = random.choice(unfinished) if unfinished and random.random() < 0.9 else random.choice(KEYS)
+        key = random.choice(unfinished) if unfinished and random.random() < its_key else random.choice(KEYS)
         version = expected.beside.get(key) or expected.versions.get(key)
-        client = version.client if version is not None and random.random() < 0.95 else random.choice(CLIENTS)
+        client = version.client if version is not None and random.random() < its_client else random.choice(CLIENTS)
+        return key, version, client
+
+    def put_end(self) -> None:
+        expected = self.expected
+        key, version, client = self._draft_to_end(its_key=0.9, its_client=0.95)
         code, _ = self.index.put_end(self.now, client, T, key)
         if version is None:
             assert code == Code.NOT_FOUND
@@ -136,11 +142,8 @@ class Puts(Core):
         return 0 if entry is None or not entry.soft_pin_end else entry.soft_pin_end - self.index.offset
 
     def put_revoke(self) -> None:
-        random, expected = self.random, self.expected
-        unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
-        key = random.choice(unfinished) if unfinished and random.random() < 0.8 else random.choice(KEYS)
-        version = expected.beside.get(key) or expected.versions.get(key)
-        client = version.client if version is not None and random.random() < 0.9 else random.choice(CLIENTS)
+        expected = self.expected
+        key, version, client = self._draft_to_end(its_key=0.8, its_client=0.9)
         code, _ = self.index.put_revoke(self.now, client, T, key)
         if version is None:
             assert code == Code.NOT_FOUND

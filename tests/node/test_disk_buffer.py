@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from leasehold.testing.etcd import EtcdCluster, etcd_binary
-from leasehold.testing.node import NodeGroup
+from leasehold.testing.node import NodeGroup, NodeProcess
 from leasehold.testing.process import wait_until
 from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
@@ -42,13 +42,14 @@ def leasehold(*arguments: str) -> str:
     return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> None:
-    """Acknowledged by the buffer alone: etcd is dead."""
+async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> NodeProcess:
+    """Acknowledged by the buffer alone: etcd is dead. The node whose disk has it."""
     await putter.put_batch(3)
     async with Client(nodes.primary().rpc) as client:
         await client.service_ready()
         etcd.nodes[0].kill()
         await client.remove(putter.key(0), force=True)
+    return next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
 
 
 async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
@@ -58,8 +59,7 @@ async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
-        await remove_without_the_store(nodes, own_etcd, putter)
-        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim = await remove_without_the_store(nodes, own_etcd, putter)
         victim.kill_worker()
         await until(lambda: "trying goes on" in victim.log_path.read_text(), "the usual limit has passed", 20)
         await until(lambda: victim.answers() and victim.status().buffer_waiting_bytes > 0, "the status says it", 20)
@@ -79,8 +79,7 @@ async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_wo
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
-        await remove_without_the_store(nodes, own_etcd, putter)
-        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim = await remove_without_the_store(nodes, own_etcd, putter)
         victim.kill_guardian()
         victim.spawn()
         await until(lambda: "cannot be written yet" in victim.log_path.read_text(), "the new guardian tries", 20)
@@ -99,8 +98,7 @@ async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: E
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
-        await remove_without_the_store(nodes, own_etcd, putter)
-        victim = next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
+        victim = await remove_without_the_store(nodes, own_etcd, putter)
         victim.kill_host()
         await asyncio.to_thread(own_etcd.nodes[0].start)
         await recovery_ms(master, putter.key(1))

@@ -9,6 +9,8 @@ import pytest
 
 import leasehold
 from leasehold.coord.api import Coord
+from leasehold.coord.embedded.opening import open_memory
+from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.testing.store import StoreProcess
 
 
@@ -24,3 +26,14 @@ async def client(served_store: StoreProcess) -> AsyncIterator[Coord]:
     """A client of the served store that all tests share."""
     async with await leasehold.connect(served_store.url) as coord:
         yield coord
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StoreServer]:
+    """A store in memory, served in this very process on a port of its own."""
+    engine = open_memory()
+    served = StoreServer(engine, "127.0.0.1:0")
+    await served.start()
+    yield served
+    await served.stop(0.1)
+    engine.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -13,7 +12,6 @@ from hpack import Encoder
 from tests.store.raw_http2 import REQUEST, Raw, message
 
 import leasehold
-from leasehold.coord.embedded.opening import open_memory
 from leasehold.coord.embedded.server.http2.frames import (
     CONTINUATION,
     DATA,
@@ -30,16 +28,6 @@ from leasehold.coord.embedded.server.http2.frames import (
 from leasehold.coord.embedded.server.http2.headers import HeaderReader, ProtocolBroken, trailers
 from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.coord.etcd.pb import rpc_pb2
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[StoreServer]:
-    engine = open_memory()
-    served = StoreServer(engine, "127.0.0.1:0")
-    await served.start()
-    yield served
-    await served.stop(0.1)
-    engine.close()
 
 
 def test_header_blocks_are_read_as_they_were_written() -> None:

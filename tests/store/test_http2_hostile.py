@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hpack import Encoder
 from tests.store.raw_http2 import Raw, asking, message, opening
 
 import leasehold
-from leasehold.coord.embedded.opening import open_folder, open_memory
+from leasehold.coord.embedded.opening import open_folder
 from leasehold.coord.embedded.server.http2 import connection as http2
 from leasehold.coord.embedded.server.http2.frames import (
     CONTINUATION,
@@ -37,16 +36,6 @@ from leasehold.testing.waiting import until
 
 RANGE, PUT, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.Watch/Watch"
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[StoreServer]:
-    engine = open_memory()
-    served = StoreServer(engine, "127.0.0.1:0")
-    await served.start()
-    yield served
-    await served.stop(0.1)
-    engine.close()
 
 
 async def status_of(raw: Raw, stream: int) -> tuple[int, str]:
