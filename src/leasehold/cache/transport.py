@@ -91,7 +91,7 @@ class _Peer:
         self._refills: list[tuple[int, Item]] = []
         self._sink = self._take
         authority.attach(client, self._sink)
-        connection.on_close.append(self.gone)
+        connection.tie(self.gone)
 
     def gone(self) -> None:
         self.authority.detach(self.client, self._sink)
@@ -204,7 +204,7 @@ class CacheServer:
         if not isinstance(hello, Hello) or not 1 <= len(hello.client) <= 200:
             raise InvalidArgument("a connection begins with Hello and the client's identity")
         peer = self._peers[connection] = _Peer(self, authority, connection, hello.client)
-        connection.on_close.append(lambda: self._forget(connection))
+        connection.tie(lambda: self._forget(connection))
         return peer
 
     def _forget(self, connection: Connection) -> None:

@@ -7,6 +7,7 @@ waits to be sent is ours to count and to bound.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.base.limits import wire_parting_ms
+from leasehold.runtime import tcp
 from leasehold.wire.body import pack
 from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import Err, response
+from leasehold.wire.holds import NEVER, UNSEEN, SecondHold
 from leasehold.wire.schema import TEXT
 
 if TYPE_CHECKING:
@@ -44,13 +47,15 @@ def refusal(seq: int, err: Err, message: str) -> bytes:
 class Connection:
     """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
 
-    def __init__(self, server: Server, listener: Listener, sock: socket.socket, peer: str) -> None:
+    def __init__(
+        self, server: Server, listener: Listener, sock: socket.socket, peer: str, hold: SecondHold | None = None
+    ) -> None:
         self.server = server
         self.listener = listener
         self.peer = peer
         self.source = peer.encode()  # who it is, for what the index counts by caller
         self.attachment = b""
-        self.on_close: list[Callable[[], None]] = []
+        self._on_close: list[Callable[[], None]] = []
         self.heard = True  # since the last sweep
         self.quiet_ms = 0
         self.half_ms = 0
@@ -70,6 +75,9 @@ class Connection:
         self._reading = True
         self._parting_ms: int | None = None  # since the stream broke, and since it last took of its answers
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._hold = hold
+        self._marks, self._slot = (UNSEEN, 0) if hold is None else (hold.marks, hold.slot)
+        self._passed_bytes = 0  # read and written, as the kernel counts them too
         server.loop.add_reader(self._fd, self._on_readable)
 
     def fileno(self) -> int:
@@ -89,6 +97,7 @@ class Connection:
             self.close()
             return
         self.heard = True
+        self._passed_bytes += len(data)
         if self._partial or len(data) >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
             if not (whole := self._with_partial(data)):
                 return
@@ -101,6 +110,10 @@ class Connection:
         rest = self._dispatch(data, answers)
         if rest:
             self.half_ms = 0  # a request has become whole: a stream that is never between two is not a half-open one
+        if rest < 0:
+            self._stay()
+        elif rest < len(data) and not self.closed:
+            self._keep(data, rest)
         if answers:
             if gate.may_serve():  # the right may have ended while we worked
                 self.send(answers[0] if len(answers) == 1 else b"".join(answers))
@@ -108,8 +121,6 @@ class Connection:
                 self.abort("the right to serve ended before the answer left")
         if rest < 0:
             self._part()
-        elif rest < len(data) and not self.closed:
-            self._keep(data, rest)
 
     def _with_partial(self, data: bytes) -> bytes:
         """`data` behind what was kept, once that is a whole frame; else keep it and return nothing."""
@@ -197,6 +208,9 @@ class Connection:
             self._unsent += data
             self._kept(len(data))
             return
+        passed_bytes = self._passed_bytes + len(data)
+        if not (self.in_flight or self._partial or self._late):
+            self._marks[self._slot] = passed_bytes  # before it is written: there must be no moment between the two
         try:
             sent = self._sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -204,7 +218,10 @@ class Connection:
         except OSError:
             self.close()
             return
+        self._passed_bytes = passed_bytes
         if sent < len(data):
+            self._passed_bytes -= len(data) - sent
+            self._marks[self._slot] = NEVER  # before anything is read: that must not make up for what is missing
             self._unsent += memoryview(data)[sent:]
             self.server.loop.add_writer(self._fd, self._on_writable)
             self._kept(len(data) - sent)
@@ -307,10 +324,13 @@ class Connection:
             self.close()
             return
         self.stuck_ms = 0
+        self._passed_bytes += sent
         del self._unsent[:sent]
         self.server.buffered_bytes -= sent
         if not self._unsent:
             self.server.loop.remove_writer(self._fd)
+            if not (self.in_flight or self._partial or self._late):
+                self._marks[self._slot] = self._passed_bytes
         if self._parting_ms is not None:
             self._parting_ms = 0
             self._say_end()
@@ -338,6 +358,16 @@ class Connection:
             self.server.loop.add_reader(self._fd, self._on_readable if self._parting_ms is None else self._discard)
 
     # --- the end
+
+    def tie(self, on_close: Callable[[], None]) -> None:
+        """This process keeps something for the connection, until `on_close`: nobody else could go on with it."""
+        self._on_close.append(on_close)
+        self._stay()
+
+    def _stay(self) -> None:
+        """Whoever else holds this connection must end it when we die."""
+        self._marks[self._slot] = NEVER
+        self._marks, self._slot = UNSEEN, 0
 
     def _part(self) -> None:
         """The stream is broken: answer what was whole, say that no more comes, and take what is still on its way.
@@ -398,7 +428,10 @@ class Connection:
         """End it at once, with a reset, so that the peer does not take silence for an answer."""
         if not self.closed:
             self.server.tell_dropped(self, reason)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if self._hold is None:
+                tcp.reset_on_close(self._sock)
+            else:
+                tcp.cut(self._sock)
             self.close()
 
     def close(self) -> None:
@@ -416,9 +449,19 @@ class Connection:
         self._unsent.clear()
         self._partial.clear()
         self._late.clear()
-        self._sock.close()
+        self._end()
         for task in self._tasks:
             task.cancel()
         self.server.forget(self)
-        for callback in self.on_close:
+        for callback in self._on_close:
             callback()
+
+    def _end(self) -> None:
+        """Close the socket. If somebody else holds it too, that alone would not end the connection."""
+        if self._hold is not None:
+            self._stay()
+            with contextlib.suppress(OSError):  # the peer was first
+                self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        if self._hold is not None:
+            self._hold.let_go()

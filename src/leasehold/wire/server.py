@@ -16,9 +16,11 @@ import structlog
 
 from leasehold.base.errors import InvalidArgument, InvariantBroken
 from leasehold.runtime.accepting import Acceptor
+from leasehold.runtime.tcp import keep_alive
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.gate import Gate, OpenGate
+from leasehold.wire.holds import Hold
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import Release, releases_of
 
@@ -52,6 +54,7 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
+        self.hold: Hold | None = None  # asked to hold what is accepted here a second time
         self.acceptor = Acceptor(sock, self._accepted)
 
     @property
@@ -60,7 +63,7 @@ class Listener:
         return str(host), int(port)
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
+        self.server.adopt(self, sock, f"{address[0]}:{address[1]}", self.hold)
 
     def count_refused(self, reason: str) -> None:
         self.refusals[reason] += 1
@@ -163,17 +166,18 @@ class Server:
         for connection in list(self.connections):
             connection.close()
 
-    def adopt(self, listener: Listener, sock: socket.socket, peer: str) -> None:
-        """Serve on a connection that somebody accepted, as if it had come by `listener`."""
+    def adopt(self, listener: Listener, sock: socket.socket, peer: str, hold: Hold | None = None) -> None:
+        """Serve on a connection that somebody accepted, as if it had come by `listener`; `hold` may hold it, too."""
         if len(self.connections) >= self.settings.connections_max:
             self.turned_away += 1
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _keep_alive(sock)
+        keep_alive(sock)
         self.accepted += 1
-        self.connections.add(Connection(self, listener, sock, peer))
+        held = hold(sock) if hold is not None else None
+        self.connections.add(Connection(self, listener, sock, peer, held))
 
     def send_at_end_of_turn(self, connection: Connection) -> None:
         if not self._late and not self._together:
@@ -224,11 +228,3 @@ class Server:
             self.log.info("more of the same about connections was not said", count=self._unsaid)
         self._lines = self._unsaid = 0
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel find peers that vanished: a half-open connection ends within half a minute."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
