@@ -22,6 +22,14 @@ class Listener(Struct, frozen=True):
     cluster: str = ""  # the name under which clients of that release look for their master
 
 
+class HoldsBoot(Struct, frozen=True):
+    """Where the worker gives its guardian a second hold on its connections."""
+
+    marks_fd: int
+    channel_fd: int
+    slots: int
+
+
 class Boot(Struct, frozen=True):
     """Everything a worker needs to begin."""
 
@@ -36,13 +44,15 @@ class Boot(Struct, frozen=True):
     control_fd: int
     reaped: tuple[str, ...] = ()
     metadata: Listener | None = None  # the transfer engine's metadata server, if it is wanted
+    holds: HoldsBoot | None = None  # None: connections end with the worker
 
     def fds(self) -> tuple[int, ...]:
         """Every descriptor that must stay open over the exec."""
         sockets = [*self.rpc, self.door, self.admin]
         if self.metadata is not None:
             sockets.append(self.metadata)
-        return (*(listener.fd for listener in sockets), self.beat_fd, self.life_fd, self.control_fd)
+        holds = () if self.holds is None else (self.holds.marks_fd, self.holds.channel_fd)
+        return (*(listener.fd for listener in sockets), self.beat_fd, self.life_fd, self.control_fd, *holds)
 
 
 def write_boot(boot: Boot) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from leasehold.base.errors import InvariantBroken
@@ -17,6 +18,7 @@ from leasehold.node.boot import Boot
 from leasehold.node.boot import Listener as Inherited
 from leasehold.node.gate import NodeGate
 from leasehold.node.guardian.door import HELLO
+from leasehold.node.holds import WorkerHolds
 from leasehold.node.service import warm
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
@@ -44,10 +46,13 @@ class Entrance:
         self._make_handlers = make_handlers
         self.server = Server(gate, settings, on_broken=on_broken)
         self._by_table: dict[str, Listener] = {}
-        for inherited in boot.rpc:
+        holds = WorkerHolds(boot.holds) if boot.holds is not None else None
+        for port, inherited in enumerate(boot.rpc):
             release = find_release(inherited.table) if inherited.table else NEWEST
             listener = self.server.serve(_socket(inherited), {}, release)
             self.server.pause(listener)
+            if holds is not None:
+                listener.hold = partial(holds.hold, port)
             warm(release)
             self._by_table[inherited.table] = listener
         self._door = _socket(boot.door)

@@ -11,15 +11,24 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from leasehold.node.boot import BeatPage, Boot, write_boot
+from leasehold.node.boot import BeatPage, Boot, HoldsBoot, write_boot
+from leasehold.node.guardian.holding import Holding
 
 
 class Child:
     """A running worker. `on_reaped(how)` is called once, after waitpid; `on_line` for what the worker says."""
 
-    def __init__(self, process: subprocess.Popen[bytes], run: str, beats: BeatPage, control: socket.socket) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        run: str,
+        beats: BeatPage,
+        control: socket.socket,
+        holding: Holding | None,
+    ) -> None:
         self.run = run
         self.beats = beats
+        self.holding = holding
         self._process = process
         self._control = control
         self._pidfd = os.pidfd_open(process.pid)
@@ -67,8 +76,14 @@ class Child:
             on_line(line.decode(errors="replace"))
 
 
-def spawn(make_boot: Callable[[int, int, int], Boot], module: str = "leasehold.node.worker") -> Child:
-    """Start a worker. `make_boot(beat_fd, life_fd, control_fd)` says what it is told.
+def spawn(
+    make_boot: Callable[[int, int, int, HoldsBoot | None], Boot],
+    slots: int = 0,
+    module: str = "leasehold.node.worker",
+) -> Child:
+    """Start a worker. `make_boot(beat_fd, life_fd, control_fd, holds)` says what it is told.
+
+    `slots` of its connections are held here, too.
 
     The life pipe's writing end stays open in the guardian alone: it closes with it, however it ends.
     Raises OSError where the host has no process, memory or descriptor for it; then nothing is left behind.
@@ -82,7 +97,10 @@ def spawn(make_boot: Callable[[int, int, int], Boot], module: str = "leasehold.n
         passing.callback(os.close, beat_fd)
         beats = BeatPage(beat_fd)
         undo.callback(beats.close)
-        boot = make_boot(beat_fd, _life_pipe(), theirs.fileno())
+        holding = Holding(slots) if slots else None
+        if holding is not None:
+            undo.callback(holding.never_started)
+        boot = make_boot(beat_fd, _life_pipe(), theirs.fileno(), holding.boot() if holding is not None else None)
         boot_fd = write_boot(boot)
         passing.callback(os.close, boot_fd)
         process = subprocess.Popen(
@@ -92,8 +110,10 @@ def spawn(make_boot: Callable[[int, int, int], Boot], module: str = "leasehold.n
             start_new_session=False,
         )
         undo.callback(_end, process)  # nobody may watch over it: it must not live
-        child = Child(process, boot.run, beats, ours)
+        child = Child(process, boot.run, beats, ours, holding)
         undo.pop_all()  # from here on all of it is the child's
+        if holding is not None:
+            holding.started()
         return child
 
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 import socket
-import struct
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -24,6 +22,7 @@ import structlog
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tcp import peer_is_gone, reset
 
 log = structlog.get_logger("leasehold.door")
 
@@ -32,21 +31,6 @@ DIAL_TIMEOUT_S: Final = 1.0
 REDIAL_PAUSE_S: Final = 0.02
 COPY_BUFFER_BYTES: Final = 64 * 1024
 FORWARDED_PER_HELD: Final = 16  # so many times the bound of what may wait may be forwarded at once
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-
-
-def reset(sock: socket.socket) -> None:
-    """Close with RST: the peer must not take this for an orderly end."""
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    sock.close()
-
-
-def peer_is_gone(sock: socket.socket) -> bool:
-    """Has the client closed its end? Looked at without reading a byte."""
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-    return bool(poll.poll(0))
 
 
 @dataclass(slots=True)
@@ -54,6 +38,7 @@ class DoorCounts:
     """What went through the door, for the log and the metrics."""
 
     held: int = 0
+    inherited: int = 0  # of them, from a worker that died
     forwarded: int = 0
     reset_full: int = 0
     reset_timeout: int = 0
@@ -92,6 +77,11 @@ class Door:
             self._target = address
             self._moved.set()  # whoever waits for the old one looks again
             self._moved = asyncio.Event()
+
+    def inherit(self, sock: socket.socket, port: int) -> None:
+        """Hold a dead worker's connection on which nothing is open; it came by the `port`th of `listeners`."""
+        self.counts.inherited += 1
+        self._accepted(self.listeners[port][1], sock, None)
 
     async def close(self) -> None:
         self.set_open(False)

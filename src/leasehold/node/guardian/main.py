@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,23 +38,27 @@ from leasehold.ha.guardian import (
     Tick,
     WorkerServes,
 )
+from leasehold.ha.inheritance import Fate
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node import laws, preflight
-from leasehold.node.boot import Boot, Listener
+from leasehold.node.boot import Boot, HoldsBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import door as doors
 from leasehold.node.guardian.child import Child, spawn
+from leasehold.node.guardian.holding import Holding, slots_for
 from leasehold.node.guardian.leadership import drain_left_behind, follow_leader, release
 from leasehold.node.settings import NodeConfig, parse_compat, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tcp import kernel_counts, reset
 
 log = structlog.get_logger("leasehold.guardian")
 
 TICK_S = 0.1
 BACKLOG = 1024
+INHERITED_PER_TURN = 64
 LEFT_ON_DISK = "the buffer on the disk still holds acknowledged records"
 
 
@@ -78,6 +83,7 @@ class Guardian:
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         self._door = doors.Door(doorways, config.guardian.held_max, config.guardian.hold_timeout_ms)
+        self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
         self._child: Child | None = None
         self._tasks = TaskSet()
         self._ended = asyncio.Event()
@@ -169,7 +175,7 @@ class Guardian:
     def _spawn(self, reaped: tuple[str, ...]) -> None:
         run = secrets.token_hex(8)
 
-        def boot(beat_fd: int, life_fd: int, control_fd: int) -> Boot:
+        def boot(beat_fd: int, life_fd: int, control_fd: int, holds: HoldsBoot | None) -> Boot:
             return Boot(
                 run=run,
                 guardian_pid=os.getpid(),
@@ -182,10 +188,11 @@ class Guardian:
                 control_fd=control_fd,
                 reaped=reaped,
                 metadata=self._metadata,
+                holds=holds,
             )
 
         try:
-            child = spawn(boot)
+            child = spawn(boot, self._slots)
         except (OSError, MemoryError) as error:
             self._tell(SpawnFailed(str(error)))
             return
@@ -199,9 +206,30 @@ class Guardian:
         self._turning_away.set_on(refuse)
 
     def _on_reaped(self, run: str, how: str) -> None:
-        self._child = None
+        holding, self._child = self._child.holding if self._child is not None else None, None
         self._refuse_at_door(True)
         self._tell(Reaped(run, how))
+        if holding is not None:
+            self._tasks.start(self._inherit(holding))  # after the key: that is what others wait for
+
+    async def _inherit(self, holding: Holding) -> None:
+        """Go on with the dead worker's connections on which nothing is open, as if nothing had been read of them."""
+        fates: Counter[Fate] = Counter()
+        for sock, port, fate in holding.inherit():
+            fates[fate] += 1
+            if fate is Fate.FORWARD:
+                self._door.inherit(sock, port)
+            else:
+                reset(sock)
+            if fates.total() % INHERITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        if fates:
+            log.info(
+                "the dead worker's connections are held, or reset where a request was open",
+                held=fates[Fate.FORWARD],
+                reset=fates[Fate.RESET],
+                over=fates[Fate.DROP],
+            )
 
     def _on_line(self, run: str, line: str) -> None:
         if line in ("serving", "not serving"):
