@@ -120,7 +120,7 @@ def snapshot_of(index: Index) -> bytes:
     taker = SnapshotTaker(index, CLUSTER)
     parts = []
     while not taker.sliced:
-        parts.append(taker.slices(64))
+        parts.append(taker.slice())
     return b"".join([*parts, taker.keyless()])
 
 

@@ -17,7 +17,7 @@ from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.model import CopyJob, Object
 from leasehold.index.records import Record
 from leasehold.index.snapshot import Slice
-from leasehold.index.state import SHARDS
+from leasehold.index.state import TABLES
 
 KEYS = [b"key-%d" % number for number in range(30)]
 WRITERS = [b"writer-client--%d" % number for number in range(3)]
@@ -233,17 +233,21 @@ class Cluster:
 
     def slice(self) -> None:
         """A fuzzy snapshot is taken slice by slice while the leader goes on."""
-        if len(self.slices) == SHARDS or (self.slices and self.slices[0].epoch != self.epoch):
+        if self.sliced == TABLES or (self.slices and self.slices[0].epoch != self.epoch):
             self.slices = []
-        for _ in range(160):
-            if len(self.slices) < SHARDS:
-                self.slices.append(self.leader.export_slice(len(self.slices)))
+        for _ in range(6):
+            if self.sliced < TABLES:
+                self.slices.append(self.leader.export_slice(self.sliced, self.random.choice((1, 200, 1_000)), 8))
+
+    @property
+    def sliced(self) -> int:
+        return sum(one.table_count for one in self.slices)
 
     def reload_standby(self) -> None:
         """A new standby, from a snapshot of the leader if there is one, and the log from its lowest slice on."""
         self.deliver(everything=False)
         fresh = self.empty()
-        whole = len(self.slices) == SHARDS and self.slices[0].epoch == self.epoch
+        whole = self.sliced == TABLES and self.slices[0].epoch == self.epoch
         if whole:
             keyless = self.leader.export_keyless()
             self.commit()  # a snapshot is valid once the number at its end is durable

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from leasehold.index import Code, Index, IndexSettings, Object, PutConfig, SegmentSpec
+from leasehold.index.snapshot import Slice
+from leasehold.index.state import TABLES
 
 T = b"default"
 STORAGE = b"storage-client-1"
@@ -81,6 +83,14 @@ def pair(eviction_policy: str = "pressure") -> tuple[Index, Index]:
     leader, follower = primary(eviction_policy=eviction_policy), standby(eviction_policy=eviction_policy)
     follow(follower, leader)
     return leader, follower
+
+
+def all_slices(index: Index) -> list[Slice]:
+    """A whole snapshot but for its last slice, as of one moment."""
+    slices: list[Slice] = []
+    while (taken := sum(one.table_count for one in slices)) < TABLES:
+        slices.append(index.export_slice(taken))
+    return slices
 
 
 def places(index: Index, key: bytes) -> list[tuple[int, int]]:

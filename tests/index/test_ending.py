@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 import pytest
-from tests.index.kit import settings
+from tests.index.kit import all_slices, settings
 
 from leasehold.index import Code, Index, PutConfig, SegmentSpec
 
@@ -92,8 +92,7 @@ def test_a_standby_that_is_behind_with_it_ends_in_the_same_state() -> None:
 def test_a_snapshot_taken_meanwhile_has_nothing_of_the_segment() -> None:
     leader, loaded = pool(0), Index(settings(), lambda choices: 0)
     assert leader.ending
-    slices = [leader.export_slice(number) for number in range(1_024)]
-    loaded.load(leader.export_keyless(), slices)
+    loaded.load(leader.export_keyless(), all_slices(leader))
     loaded.check()
     assert loaded.digest() == leader.digest()
 

@@ -6,10 +6,9 @@ that has evicted it, or has heard the hint, or was built from a snapshot without
 
 from __future__ import annotations
 
-from tests.index.kit import KIB, STORAGE, WRITER, T, flush, follow, primary, put, spec, standby
+from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, flush, follow, primary, put, spec, standby
 
 from leasehold.index import Code, Index, PutConfig
-from leasehold.index.state import SHARDS
 
 
 def _evict(index: Index, key: bytes) -> None:
@@ -71,7 +70,7 @@ def test_a_hand_over_leaves_nothing_in_doubt_but_what_is_within_a_grace() -> Non
 
 def _after_a_snapshot(index: Index) -> Index:
     fresh = standby()
-    fresh.load(index.export_keyless(), [index.export_slice(number) for number in range(SHARDS)])
+    fresh.load(index.export_keyless(), all_slices(index))
     return fresh
 
 

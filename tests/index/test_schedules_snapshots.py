@@ -6,11 +6,11 @@ from collections.abc import Callable
 from zlib import crc32
 
 import pytest
-from tests.index.kit import KIB, STORAGE, WRITER, T, places, primary, put, standby
+from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, places, primary, put, standby
 
 from leasehold.index import Code, Index, PutConfig
 from leasehold.index.records import Record
-from leasehold.index.state import SHARDS
+from leasehold.index.state import TABLES
 
 
 def test_h7_limbo_is_in_the_last_slice() -> None:
@@ -18,7 +18,7 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
     assert leader.put_start(0, WRITER, T, b"k", 8 * KIB, PutConfig())[0] == Code.OK
     assert leader.put_revoke(1, WRITER, T, b"k")[0] == Code.OK
     fresh = standby()
-    fresh.load(leader.export_keyless(), [leader.export_slice(number) for number in range(SHARDS)])
+    fresh.load(leader.export_keyless(), all_slices(leader))
     fresh.begin(0, 2)
     assert fresh.put_start(1, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
     fresh.check()
@@ -27,12 +27,12 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
 def test_15_two_owners_of_one_place_the_higher_number_wins() -> None:
     leader = primary((4 * KIB,))
     put(leader, 1, b"K", 4 * KIB)
-    early = {number: leader.export_slice(number) for number in range(SHARDS)}
+    early = {number: leader.export_slice(number, 1) for number in range(TABLES)}
     put(leader, 2, b"L", 4 * KIB)  # K is evicted: no record
-    late = {number: leader.export_slice(number) for number in range(SHARDS)}
+    late = {number: leader.export_slice(number, 1) for number in range(TABLES)}
     holder = {b"K": next(n for n, s in early.items() if s.objects), b"L": next(n for n, s in late.items() if s.objects)}
     assert holder[b"K"] != holder[b"L"]
-    mixed = [late[n] if n == holder[b"L"] else early[n] for n in range(SHARDS)]
+    mixed = [late[n] if n == holder[b"L"] else early[n] for n in range(TABLES)]
     fresh = standby()
     fresh.load(leader.export_keyless(), mixed)
     assert places(fresh, b"K") == []  # it may have moved first: replay will tell
@@ -43,17 +43,17 @@ def test_15_two_owners_of_one_place_the_higher_number_wins() -> None:
     fresh.check()
     assert fresh.lookup(T, b"K") is None
     assert fresh.digest() == leader.digest()
-    assert fresh.slice_n is None
+    assert fresh.covered_n is None
 
 
 def _fuzzy(leader: Index, early: bytes, meanwhile: Callable[[], None]) -> Index:
     """A node built from a snapshot: the slice of the key `early`, then something happens, then all the others."""
     log: list[tuple[int, Record]] = leader.take_outbox()
-    first = crc32(early) % SHARDS
-    slices = [leader.export_slice(first)]
+    first = crc32(early) % TABLES
+    slices = [leader.export_slice(first, 1)]
     meanwhile()
     log += leader.take_outbox()
-    slices += [leader.export_slice(number) for number in range(SHARDS) if number != first]
+    slices += [leader.export_slice(number, 1) for number in range(TABLES) if number != first]
     built = standby()
     built.load(leader.export_keyless(), slices)
     for n, record in log:
@@ -72,7 +72,7 @@ def test_15_a_place_given_away_between_two_slices_is_not_resolved_to_its_old_own
         put(leader, 2, b"new", 8 * KIB)  # evicts `old`: no record of that
         assert leader.remove(3, T, b"new", False)[0] == Code.OK
 
-    assert crc32(b"old") % SHARDS != crc32(b"new") % SHARDS
+    assert crc32(b"old") % TABLES != crc32(b"new") % TABLES
     built = _fuzzy(leader, b"old", meanwhile)
     assert built.lookup(T, b"new") is None
     assert built.lookup(T, b"old") is None, "P3: its bytes are those of `new`"

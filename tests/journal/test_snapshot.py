@@ -1,4 +1,4 @@
-"""Snapshots as files: both versions, on the way over a state that goes on."""
+"""Snapshots as files: slices of a state that goes on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import pytest
 from leasehold.index.index import Index
 from leasehold.index.model import PutConfig, SegmentSpec
 from leasehold.index.records import Record
+from leasehold.index.saving import BadSnapshot
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.snapshot import SLICES, SnapshotTaker, UnreadableSnapshot, load_snapshot
+from leasehold.index.snapshot import Slice
+from leasehold.index.state import TABLES
+from leasehold.journal.snapshot import SnapshotTaker, UnreadableSnapshot, load_snapshot
 
 CLIENT, TENANT = b"writer", b"default"
 
@@ -38,13 +41,11 @@ def replayed(raw: bytes, records: list[tuple[int, Record]]) -> Index:
     return index
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_snapshot_of_either_version_and_the_records_since_give_the_same_state(version: int) -> None:
-    """A neighbouring release writes, and is given, version 1."""
+def test_a_snapshot_and_the_records_since_give_the_same_state() -> None:
     leader = index_with(500)
-    taker, parts, step = SnapshotTaker(leader, "c", version), [], 0
+    taker, parts, step = SnapshotTaker(leader, "c"), [], 0
     while not taker.sliced:
-        parts.append(taker.slices(SLICES[version] // 16))
+        parts.append(taker.slice(TABLES // 16))
         leader.remove(2, TENANT, b"key-%d" % (step * 7), True)
         put(leader, range(1_000 + step, 1_001 + step))
         step += 1
@@ -56,27 +57,61 @@ def test_a_snapshot_of_either_version_and_the_records_since_give_the_same_state(
     assert follower.object_count == leader.object_count
 
 
-def test_a_snapshot_of_a_version_to_come_is_refused_by_name() -> None:
+def test_another_clusters_another_versions_and_half_a_snapshot_are_refused_by_name() -> None:
     leader = index_with(3)
-    taker = SnapshotTaker(leader, "c", 1)
-    raw = taker.slices(256) + taker.keyless()
     with pytest.raises(UnreadableSnapshot, match="cluster 'c', version 1"):
-        load_snapshot(raw, "another")
+        load_snapshot(whole(SnapshotTaker(leader, "c")), "another")
+    with pytest.raises(UnreadableSnapshot, match="cluster 'c', version 2"):
+        load_snapshot(whole(SnapshotTaker(leader, "c", 2)), "c")
+    taker = SnapshotTaker(leader, "c")
+    first = taker.slice(TABLES // 2)
     with pytest.raises(UnreadableSnapshot, match="not complete"):
-        load_snapshot(taker_without_its_end(leader), "c")
+        load_snapshot(first + taker.slice(), "c")
+    with pytest.raises(UnreadableSnapshot, match="not complete"):
+        load_snapshot(first + taker.keyless(), "c")
     with pytest.raises(UnreadableSnapshot):
         load_snapshot(b"", "c")
 
 
-def taker_without_its_end(index: Index) -> bytes:
-    return SnapshotTaker(index, "c", 2).slices(1_024)
-
-
-@pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 16, 16), (40_000, 70, 90)])
-def test_a_step_is_bounded_by_objects_and_not_by_slices_alone(objects: int, at_least: int, at_most: int) -> None:
-    """Slice by slice a small index took as many steps as a large one: the floor followed seconds late."""
-    taker, steps = SnapshotTaker(index_with(objects), "c", 2), 0
+def whole(taker: SnapshotTaker) -> bytes:
+    parts = []
     while not taker.sliced:
-        taker.slices(64)
+        parts.append(taker.slice())
+    return b"".join([*parts, taker.keyless()])
+
+
+@pytest.mark.parametrize(
+    ("spans", "why"),
+    [
+        ([(0, TABLES - 1)], "table 4095 is in no slice"),
+        ([(0, 10), (9, TABLES - 9)], "in two slices"),
+        ([(0, TABLES), (0, TABLES)], "in two slices"),
+        ([(1, TABLES)], "begins at 1"),
+        ([(-1, TABLES)], "begins at -1"),
+        ([(0, 0)], "begins at 0"),
+    ],
+)
+def test_slices_that_do_not_cover_every_table_once_are_no_snapshot(spans: list[tuple[int, int]], why: str) -> None:
+    leader = index_with(3)
+    slices = [Slice(first, count, leader.epoch, leader.last_n, ()) for first, count in spans]
+    with pytest.raises(BadSnapshot, match=why):
+        Index(IndexSettings(), lambda choices: 0).load(leader.export_keyless(), slices)
+
+
+@pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 1, 1), (40_000, 190, 240)])
+def test_a_slice_has_as_many_tables_as_make_a_short_step(objects: int, at_least: int, at_most: int) -> None:
+    """Table by table a small index would take as many steps as a large one: the floor would follow seconds late."""
+    taker, steps = SnapshotTaker(index_with(objects), "c"), 0
+    while not taker.sliced:
+        taker.slice()
         steps += 1
     assert at_least <= steps <= at_most
+
+
+def test_many_tenants_do_not_make_a_step_longer() -> None:
+    """Each has tables of its own, and an empty one is looked into as well."""
+    index = index_with(1)
+    for number in range(320):
+        index.put_start(1, CLIENT, b"tenant-%d" % number, b"key", 64, PutConfig())
+    assert index.export_slice(0).table_count <= 20
+    assert index.export_slice(0, 5).table_count == 5

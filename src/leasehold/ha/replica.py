@@ -205,7 +205,7 @@ class Replica:
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
             if known:
                 continue
-            if batch.as_of_n == self.mark.n and index.slice_n is None:
+            if batch.as_of_n == self.mark.n and index.covered_n is None:
                 # The primary has, as of this very record, an object that this node lacks: nothing explains that.
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
             else:

@@ -13,7 +13,7 @@ KEPT = 2
 
 
 class Snapshots:
-    """Takes one at a time, a few slices a step, so that no request waits long."""
+    """Takes one at a time, a slice a step, so that no request waits long."""
 
     __slots__ = (
         "_ctx",
@@ -95,7 +95,7 @@ class Snapshots:
             return
         if not taker.sliced:
             first = taker.untouched
-            part = taker.slices(self._ctx.settings.snapshot_slices)
+            part = taker.slice(self._ctx.settings.snapshot_tables)
             self._ctx.desk.do(WriteSnapshot(self._number, part, first=first, last=False))
             return
         if not self._held:

@@ -39,7 +39,7 @@ from leasehold.index.records import (
     TaskDone,
     UnmountSegment,
 )
-from leasehold.index.state import NotHere, Unappliable, tables_of
+from leasehold.index.state import NO_OBJECTS, NotHere, Unappliable
 
 _END_PER_RECORD = 16  # objects of a segment that has ended, gone through with every record that is applied
 
@@ -74,8 +74,8 @@ class Apply(Doubt):
             self.durable_n = min(self.durable_n, n - 1)
             raise
         finally:
-            if self.slice_n is not None and n >= self.keyless_n:
-                self.slice_n = None
+            if self.covered_n is not None and n >= self.keyless_n:
+                self.covered_n = None
                 self._end_homeless()
                 self._place_limbo()
 
@@ -134,8 +134,8 @@ class Apply(Doubt):
         if by_ms <= 0:
             return
         self.offset += by_ms
-        for shards in self.tables.values():
-            for entry in (entry for shard in shards for entry in shard.values()):
+        for tables in self.tables.values():
+            for entry in (entry for table in tables for entry in table.values()):
                 entry.soft_pin_end += by_ms if entry.soft_pin_end else 0
         for entry in self.pending.values():
             entry.soft_pin_end += by_ms if entry.soft_pin_end else 0
@@ -155,9 +155,14 @@ class Apply(Doubt):
         tenant, key = record.tenant, record.key
         if self.ending:
             self.lookup(tenant, key)  # what stands there may have ended with its segment
-        shards = self.tables.get(tenant)
-        shard = None if shards is None else shards[crc32(key) & 1023]
-        if shard is None or key in shard or record.group or record.discards or self.slice_n is not None:
+        tables = self.tables.get(tenant)
+        if (
+            tables is None
+            or key in (table := tables[crc32(key) & 4095])
+            or record.group
+            or record.discards
+            or self.covered_n is not None
+        ):
             self._apply_put_start_over(n, record)
             return
         # Nothing of this name is there, and nothing else is asked for: nearly every put.
@@ -169,7 +174,9 @@ class Apply(Doubt):
         )  # fmt: skip
         entry.replicas = self._take(n, entry, record.extents)
         if entry.replicas:
-            self.unfinished[n] = shard[key] = entry
+            if not table:
+                table = self._table_of(tables, key)
+            self.unfinished[n] = table[key] = entry
             self.object_count += 1
 
     def _apply_put_start_over(self, n: int, record: PutStart) -> None:
@@ -217,7 +224,7 @@ class Apply(Doubt):
         for place, extent in enumerate(extents):
             segment = segments.get(extent.incarnation)
             if segment is None:
-                if self.slice_n is None:
+                if self.covered_n is None:
                     raise Unappliable(f"record {n} names a mount, {extent.incarnation}, that is not there")
                 continue
             if self._claim(segment, extent.offset, owner, n):
@@ -237,7 +244,7 @@ class Apply(Doubt):
             self._drop(entry, n, now, limbo_ms)
 
     def _apply_put_end(self, n: int, record: PutEnd) -> None:
-        if self.slice_n is not None and self._covers(n, record.key):
+        if self.covered_n is not None and self._covers(n, record.key):
             return
         entry = self.unfinished.get(record.put_seq)
         if entry is None or entry.draft is None:
@@ -280,33 +287,36 @@ class Apply(Doubt):
 
     def _apply_remove(self, n: int, record: Remove) -> None:
         tenant, key = record.tenant, record.key
-        if self.slice_n is not None and self._covers(n, key):
+        if self.covered_n is not None and self._covers(n, key):
             return
-        shards = self.tables.get(tenant)
-        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        tables = self.tables.get(tenant)
+        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
         if entry is not None:
             self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
         if n > self.durable_n:
             self._remember_removed((tenant, key), n)
 
     def _apply_remove_range(self, n: int, record: RemoveRange) -> None:
-        shards = self.tables.get(record.tenant)
+        tables = self.tables.get(record.tenant)
         self.range_n = n
-        if shards is None:
+        if tables is None:
             return
         now = record.at_ms + self.offset
         stays = frozenset(record.stays)
         search = compile_pattern(record.pattern).search if record.pattern else None
-        for number in tables_of(record.first_slice, record.last_slice):
-            if self.slice_n is not None and n <= self.slice_n[number]:
+        for number in range(record.first_table, record.last_table + 1):
+            if self.covered_n is not None and n <= self.covered_n[number]:
                 continue
-            for key, entry in list(shards[number].items()):
+            table = tables[number]
+            for key, entry in list(table.items()):
                 # Only what is older: in replay a slice may hold what was put after this record. The unfinished always
                 # stay, also one that in replay stands alone because its old version was void (H12).
                 if entry.put_seq >= n or entry.draft is not None or entry.put_seq in stays:
                     continue
                 if search is None or search(key):
                     self._drop(entry, n, now, record.limbo_ms)
+            if not table:
+                tables[number] = NO_OBJECTS  # a dict does not shrink by itself
 
     def _apply_replica_clear(self, n: int, record: ReplicaClear) -> None:
         entry = self._version(n, record.tenant, record.key, record.put_seq, "replica_clear")
@@ -399,10 +409,10 @@ class Apply(Doubt):
     # --- what a snapshot already covers ---
 
     def _covers(self, n: int, key: bytes) -> bool:
-        return self.slice_n is not None and n <= self.slice_n[crc32(key) & 1023]
+        return self.covered_n is not None and n <= self.covered_n[crc32(key) & 4095]
 
     def _missing(self, n: int, what: str) -> None:
-        if self.slice_n is None:
+        if self.covered_n is None:
             raise NotHere(f"record {n} ({what}) names an object that is not there: this node has diverged")
 
     def _version(self, n: int, tenant: bytes, key: bytes, put_seq: int, what: str) -> Object | None:

@@ -9,6 +9,7 @@ from zlib import crc32
 from leasehold.base.invariants import ensure
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Limbo, Object
 from leasehold.index.saving import Saving
+from leasehold.index.state import NO_OBJECTS
 
 
 class Checking(Saving):
@@ -16,9 +17,9 @@ class Checking(Saving):
 
     def objects(self) -> Iterator[Object]:
         """Every object in the tables."""
-        for shards in self.tables.values():
-            for shard in shards:
-                yield from shard.values()
+        for tables in self.tables.values():
+            for table in tables:
+                yield from table.values()
 
     def check(self) -> None:
         """Raise `InvariantBroken` unless every invariant holds: extents, accounting, counts."""
@@ -35,6 +36,7 @@ class Checking(Saving):
         for name, job in self.copies.items():
             there = self.lookup(*name)
             ensure(there is not None and there.put_seq == job.put_seq, "a copy has its object", name)
+        ensure(not NO_OBJECTS, "what stands for all tables without objects has none")
         ensure(self.object_count == sum(1 for _ in self.objects()), "objects are counted", self.object_count)
         self._check_space(holders)
 
@@ -50,7 +52,7 @@ class Checking(Saving):
             holders[place] = entry
 
     def _check_object(self, entry: Object) -> None:
-        ensure(self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key] is entry, "found under its name")
+        ensure(self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key] is entry, "found under its name")
         ensure(entry.visible == (entry.draft is None), "readable when finished", entry.key)
         wanted = COMPLETE if entry.visible else PROCESSING
         ensure(all(replica.status == wanted for replica in entry.replicas), "replicas say so too", entry.key)

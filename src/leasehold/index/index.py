@@ -49,7 +49,7 @@ class Index(Reads, Checking):
         The maximum term never shrinks here: leases of the old length may be out (schedule 9).
         `owners_unheard`: everything was down, or nobody knows for how long: owners of memory are waited for (H9).
         """
-        ensure(self.slice_n is None, "P1 an epoch begins only on a complete replay")
+        ensure(self.covered_n is None, "P1 an epoch begins only on a complete replay")
         ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
         max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
         self._housekept = -_HOUSEKEEPING_MS

@@ -24,7 +24,7 @@ class Mounts(State):
     """Applying the records that have no key."""
 
     def _covers_keyless(self, n: int) -> bool:
-        return self.slice_n is not None and n <= self.keyless_n
+        return self.covered_n is not None and n <= self.keyless_n
 
     def _apply_mount(self, n: int, record: MountSegment) -> None:
         if self._covers_keyless(n):
@@ -160,7 +160,7 @@ class Mounts(State):
             return False
         if not entry.replicas[0].segment.unmounted:
             return False  # it was settled before, and lives on elsewhere
-        del self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key]
         self.object_count -= 1
         entry.visible = False
         entry.replicas = ()

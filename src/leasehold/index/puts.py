@@ -35,8 +35,8 @@ class Puts(Eviction):
         if bad is not None:
             return bad, None, 0
         now = now_ms + self.offset
-        shards = self.tables.get(tenant)
-        old = None if shards is None else shards[crc32(key) & 1023].get(key)
+        tables = self.tables.get(tenant)
+        old = None if tables is None else tables[crc32(key) & 4095].get(key)
         if old is not None and (self.expiry or self.ending):
             old = self._still_there(now, tenant, key)
         if old is None:
@@ -76,8 +76,8 @@ class Puts(Eviction):
         checksum: int | None = None,
     ) -> tuple[Code, int]:
         """The bytes are there: readable from here on, once durable."""
-        shards, limbo_ms = self.tables.get(tenant), 0
-        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        tables, limbo_ms = self.tables.get(tenant), 0
+        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
         if entry is not None and self.ending and not self.settle(entry):
             entry = None
         if self.pending and (beside := self.pending.get((tenant, key))) is not None:

@@ -21,10 +21,10 @@ class Reads(Apply):
 
     def get(self, now_ms: int, tenant: bytes, key: bytes) -> Object | None:
         """The readable object, its lease extended. None: ask `miss` for code and `after`."""
-        shards = self.tables.get(tenant)
-        if shards is None:
+        tables = self.tables.get(tenant)
+        if tables is None:
             return None
-        entry = shards[crc32(key) & 1023].get(key)
+        entry = tables[crc32(key) & 4095].get(key)
         if entry is None or not entry.visible or (self.ending and not self.settle(entry)):
             return None
         now = now_ms + self.offset
@@ -49,8 +49,8 @@ class Reads(Apply):
 
     def get_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> tuple[list[Object | None], int]:
         """`get` for each, and one `after` for all."""
-        shards = self.tables.get(tenant)
-        if shards is None:
+        tables = self.tables.get(tenant)
+        if tables is None:
             return [None] * len(keys), self._after_misses(tenant, keys)
         found: list[Object | None] = []
         append = found.append
@@ -60,7 +60,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = shards[crc32(key) & 1023].get(key)
+            entry = tables[crc32(key) & 4095].get(key)
             if (
                 entry is None
                 or not entry.visible
@@ -84,8 +84,8 @@ class Reads(Apply):
 
     def exist_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes], hit: T, miss: T) -> tuple[list[T], int]:
         """For each key `hit` or `miss` as given (bytes of the wire, say), and one `after` for all."""
-        shards = self.tables.get(tenant)
-        if shards is None:
+        tables = self.tables.get(tenant)
+        if tables is None:
             return [miss] * len(keys), self._after_misses(tenant, keys)
         found: list[T] = []
         append = found.append
@@ -96,7 +96,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = shards[crc32(key) & 1023].get(key)
+            entry = tables[crc32(key) & 4095].get(key)
             if (
                 entry is None
                 or not entry.visible
@@ -140,7 +140,7 @@ class Reads(Apply):
         except BadPattern:
             self.refuse("bad pattern")
             return Code.BAD_PARAMS, [], 0
-        keys = [key for shard in self.tables.get(tenant, ()) for key in shard if search(key)]
+        keys = [key for table in self.tables.get(tenant, ()) for key in table if search(key)]
         if len(keys) > regex_results_max:
             self.refuse("too many results")
             return Code.BAD_PARAMS, [], 0

@@ -177,7 +177,7 @@ class Remove(Struct, tag=10, array_like=True, frozen=True, gc=False):
 
 
 class RemoveRange(Struct, tag=11, array_like=True, frozen=True, gc=False):
-    """Everything of a tenant, in a span of slices of key hashes, that is older than this record and matches.
+    """Everything of a tenant, in a span of tables (of key hashes), that is older than this record and matches.
 
     `stays` lists by put number what is left (leased, unfinished). An empty pattern matches all.
     """
@@ -185,8 +185,8 @@ class RemoveRange(Struct, tag=11, array_like=True, frozen=True, gc=False):
     at_ms: int
     tenant: bytes
     pattern: bytes
-    first_slice: int
-    last_slice: int
+    first_table: int
+    last_table: int
     stays: tuple[int, ...]
     limbo_ms: int
     cause: Cause

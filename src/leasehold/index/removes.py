@@ -10,6 +10,7 @@ from leasehold.base.limits import (
     absent_removes_bytes_max,
     key_bytes_max,
     range_record_stays_max,
+    range_step_hits,
     range_step_objects,
     tenant_bytes_max,
 )
@@ -17,7 +18,7 @@ from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, compile_pattern
 from leasehold.index.puts import Puts
 from leasehold.index.records import Cause, Remove, RemoveRange, ReplicaClear
-from leasehold.index.state import SLICES
+from leasehold.index.state import TABLES
 
 
 class Removes(Puts):
@@ -33,8 +34,8 @@ class Removes(Puts):
             self.refuse("bad key")
             return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
         now = now_ms + self.offset
-        shards = self.tables.get(tenant)
-        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        tables = self.tables.get(tenant)
+        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
         if entry is not None and (self.expiry or self.ending):
             entry = self._still_there(now, tenant, key)
         if entry is None:
@@ -107,49 +108,53 @@ class Removes(Puts):
 
 
 class RangeRemoval:
-    """`remove_all` or `remove_by_regex` on its way: a span of slices at each step, each one record.
+    """`remove_all` or `remove_by_regex` on its way: a span of tables at each step, each one record.
 
     The record says "everything older that matches, except these": on a standby it also takes what the primary evicted.
     What stays is named by put number, so a record stays small however long the keys are (H12).
     """
 
-    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_slice")
+    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_table")
 
     def __init__(self, index: Removes, tenant: bytes, pattern: bytes, force: bool) -> None:
         self._index = index
         self._tenant = tenant
         self._pattern = pattern
         self._force = force
-        self.next_slice = 0
+        self.next_table = 0
         self.count = 0
         self.after = 0
 
     def step(self, now_ms: int) -> bool:
-        """Do the next span of slices; True when all is done. `after` is then the number to wait for."""
+        """Do the next span of tables; True when all is done. `after` is then the number to wait for."""
         index = self._index
         now = now_ms + index.offset
-        shards = index.tables.get(self._tenant)
+        tables = index.tables.get(self._tenant)
         search = compile_pattern(self._pattern).search if self._pattern else None
-        first = self.next_slice
+        first = self.next_table
         stays: list[int] = []
-        looked_at = limbo_ms = 0
-        while self.next_slice < SLICES and looked_at < range_step_objects and len(stays) < range_record_stays_max:
-            for shard in shards[self.next_slice :: SLICES] if shards is not None else ():
-                looked_at += len(shard)
-                for key, entry in list(shard.items()) if index.ending else shard.items():
-                    if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
-                        continue
-                    left_ms = self._may_go(entry, now)
-                    if left_ms < 0:
-                        stays.append(entry.put_seq)
-                    else:
-                        self.count += not (index.expiry and index.is_over(entry, now))
-                        limbo_ms = max(limbo_ms, left_ms)
-            self.next_slice += 1
+        looked_at = going = limbo_ms = 0
+        for table in tables[first:] if tables is not None else ():
+            self.next_table += 1
+            looked_at += len(table)
+            for key, entry in list(table.items()) if index.ending else table.items():
+                if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
+                    continue
+                left_ms = self._may_go(entry, now)
+                if left_ms < 0:
+                    stays.append(entry.put_seq)
+                else:
+                    going += 1
+                    self.count += not (index.expiry and index.is_over(entry, now))
+                    limbo_ms = max(limbo_ms, left_ms)
+            if looked_at >= range_step_objects or going >= range_step_hits or len(stays) >= range_record_stays_max:
+                break
+        else:
+            self.next_table = TABLES
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
-        span = (first, self.next_slice - 1)
+        span = (first, self.next_table - 1)
         self.after = index._emit(RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), limbo_ms, cause))
-        return self.next_slice == SLICES
+        return self.next_table == TABLES
 
     def _may_go(self, entry: Object, now: int) -> int:
         """-1: it stays (leased, unfinished). Else how long its space must rest."""

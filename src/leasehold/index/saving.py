@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from zlib import crc32
 
 from leasehold.base.errors import LeaseholdError
 from leasehold.base.invariants import ensure
+from leasehold.base.limits import snapshot_step_objects
 from leasehold.index.copying import Copying
 from leasehold.index.model import COMPLETE, CopyJob, Draft, Grave, Limbo, Object, Replica, RestingExtent, Task
 from leasehold.index.snapshot import (
@@ -21,7 +21,9 @@ from leasehold.index.snapshot import (
     SavedTask,
     Slice,
 )
-from leasehold.index.state import SHARDS, SLICES
+from leasehold.index.state import TABLES
+
+_TABLES_PER_OBJECT = 32  # looking into so many tables takes as long as saving one object
 
 
 class BadSnapshot(LeaseholdError):
@@ -31,24 +33,38 @@ class BadSnapshot(LeaseholdError):
 class Saving(Copying):
     """Fuzzy snapshots (see the design, "Snapshots and the floor")."""
 
-    def export_slice(self, number: int, slices: int = SHARDS) -> Slice:
-        """All objects of one slice, of `slices` in all (a power of two), as of `last_n`."""
-        objects = [
-            self._save(entry)
-            for shards in self.tables.values()
-            for shard in shards[number::slices]
-            for entry in shard.values()
-        ]
-        objects += [self._save(entry, True) for entry in self.pending.values() if crc32(entry.key) % slices == number]
-        copies = [
-            SavedCopy(
-                job.tenant, job.key, job.put_seq, job.size, job.client, job.started_n, job.started - self.offset,
-                job.source, job.moves, _save_replicas(job.replicas),
-            )
-            for job in self.copies.values()
-            if crc32(job.key) % slices == number
-        ]  # fmt: skip
-        return Slice(number, self.epoch, self.last_n, tuple(objects), tuple(copies))
+    def export_slice(
+        self, first_table: int, tables_max: int = TABLES, objects_max: int = snapshot_step_objects
+    ) -> Slice:
+        """All objects of the tables from `first_table` on, as of `last_n`: at least one table, until a bound is met."""
+        objects: list[SavedObject] = []
+        copies: list[SavedCopy] = []
+        beyond = first_table
+        looked_into = 0
+        while beyond < min(TABLES, first_table + tables_max):
+            for tables in self.tables.values():
+                if table := tables[beyond]:
+                    self._save_table(table, objects, copies)
+            beyond += 1
+            looked_into += len(self.tables)
+            if len(objects) + looked_into // _TABLES_PER_OBJECT >= objects_max:
+                break
+        return Slice(first_table, beyond - first_table, self.epoch, self.last_n, tuple(objects), tuple(copies))
+
+    def _save_table(self, table: dict[bytes, Object], objects: list[SavedObject], copies: list[SavedCopy]) -> None:
+        objects += map(self._save, table.values())
+        if not self.pending and not self.copies:
+            return
+        for entry in table.values():  # what is beside an object, or copied from it, is saved with it
+            name = (entry.tenant, entry.key)
+            beside, job = self.pending.get(name), self.copies.get(name)
+            if beside is not None:
+                objects.append(self._save(beside, True))
+            if job is not None:
+                copies.append(SavedCopy(
+                    job.tenant, job.key, job.put_seq, job.size, job.client, job.started_n, job.started - self.offset,
+                    job.source, job.moves, _save_replicas(job.replicas),
+                ))  # fmt: skip
 
     def _save(self, entry: Object, beside: bool = False) -> SavedObject:
         offset = self.offset
@@ -103,13 +119,13 @@ class Saving(Copying):
         """
         ensure(not self.last_n and not self.segments, "only an empty index is loaded")
         self._load_keyless(keyless)
-        numbers: dict[int, int] = {}
+        covered_n = [-1] * TABLES
         claims: list[tuple[int, Object | CopyJob, SavedReplica]] = []
         objects: list[tuple[Object, bool]] = []
         for one in slices:
             if one.epoch != keyless.epoch or one.n > keyless.n:
-                raise BadSnapshot(f"slice {one.number} is of epoch {one.epoch}, the snapshot of {keyless.epoch}")
-            numbers[one.number] = one.n
+                raise BadSnapshot(f"slice {one.first_table} is of epoch {one.epoch}, the snapshot of {keyless.epoch}")
+            _cover(covered_n, one)
             for saved in one.objects:
                 entry = _load_object(saved)
                 objects.append((entry, saved.draft is not None and saved.draft.beside))
@@ -121,16 +137,16 @@ class Saving(Copying):
                 )  # fmt: skip
                 self.copies[(copy.tenant, copy.key)] = job
                 claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
-        if len(numbers) not in (SLICES, SHARDS) or max(numbers) >= len(numbers):
-            raise BadSnapshot("a slice is missing")
+        if -1 in covered_n:
+            raise BadSnapshot(f"table {covered_n.index(-1)} is in no slice")
         self.limbo_to_come = [_load_limbo(self, saved) for saved in keyless.limbo]
         self._load_claims(claims)
         self._load_objects(objects)
-        self.last_n = min(numbers.values())
+        self.last_n = min(covered_n)
         self.keyless_n = keyless.n
         if self.last_n < keyless.n:
-            self.slice_n = [numbers[shard % len(numbers)] for shard in range(SHARDS)]
-        if self.slice_n is None:
+            self.covered_n = covered_n
+        if self.covered_n is None:
             self._end_homeless()
             self._place_limbo()
 
@@ -187,6 +203,16 @@ class Saving(Copying):
             if self.lookup(*name) is None:
                 del self.pending[name]
                 self._insert(beside_entry)
+
+
+def _cover(covered_n: list[int], one: Slice) -> None:
+    """Every table is in exactly one slice: in two, one of them would be older than the other says."""
+    first, beyond = one.first_table, one.first_table + one.table_count
+    if not 0 <= first < beyond <= TABLES:
+        raise BadSnapshot(f"a slice of {one.table_count} tables begins at {first}, of {TABLES}")
+    if covered_n[first:beyond].count(-1) != one.table_count:
+        raise BadSnapshot(f"a table from {first} to {beyond - 1} is in two slices")
+    covered_n[first:beyond] = [one.n] * one.table_count
 
 
 def _save_replicas(replicas: tuple[Replica, ...]) -> tuple[SavedReplica, ...]:

@@ -1,5 +1,7 @@
 """A fuzzy snapshot: slices of key hashes, written one after the other while the state goes on, and a last one.
 
+A slice is a run of tables: how many depends on how many objects they hold, so that every slice is a short step.
+
 All times are leader time of the snapshot's epoch; they may be negative, being older than the epoch.
 """
 
@@ -59,9 +61,10 @@ class SavedCopy(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Slice(Struct, array_like=True, frozen=True, gc=False):
-    """All objects whose key hash is `number`, as of record `n` of `epoch`."""
+    """All objects of consecutive tables, as of record `n` of `epoch`."""
 
-    number: int
+    first_table: int
+    table_count: int
     epoch: int
     n: int
     objects: tuple[SavedObject, ...]

@@ -10,7 +10,7 @@ outside sees this axis.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from zlib import crc32
 
@@ -33,11 +33,11 @@ from leasehold.index.records import Record
 from leasehold.index.settings import IndexSettings
 from leasehold.index.wheel import Wheel
 
-# Objects are in tables by the hash of their keys, so that no step over one of them takes long: a snapshot is written
-# table by table, and a dict grows in one go. Range records and old snapshots know 256 slices: four tables each.
-SHARDS = 1024  # the hot paths say `& 1023`
-SLICES = 256
-Shards = list[dict[bytes, Object]]
+# Objects are in tables by the hash of their keys, so that no step over one of them takes long: snapshots and range
+# records go by whole tables, and a dict grows in one go. A part of the records' meaning: never to be changed.
+TABLES = 4096  # the hot paths say `& 4095`
+Tables = list[dict[bytes, Object]]
+NO_OBJECTS: dict[bytes, Object] = {}  # stands for every table that nothing was put into yet. Read only: see `_table_of`
 Name = tuple[bytes, bytes]
 
 
@@ -74,7 +74,7 @@ class State:
         )
         self.epoch_start = 0  # heartbeats and unfinished puts count from here at the earliest
         # objects
-        self.tables: dict[bytes, Shards] = {}
+        self.tables: dict[bytes, Tables] = {}
         self.pending: dict[Name, Object] = {}  # unfinished upserts beside a readable version
         self.unfinished: dict[int, Object] = {}  # by put number, the oldest first
         self.copies: dict[Name, CopyJob] = {}
@@ -114,8 +114,8 @@ class State:
         self.wheel = Wheel()
         self.soft: deque[Object] = deque()  # soft-pinned objects whose lease has ended
         self.evict_to_bytes = -1  # evict until no more than this is used; -1: no round is on
-        # replay over a fuzzy snapshot: what each slice already covers; None when past it
-        self.slice_n: list[int] | None = None
+        # replay over a fuzzy snapshot: up to which record each table already is; None when past it
+        self.covered_n: list[int] | None = None
         self.homeless: list[Object] | None = None  # while a snapshot is loaded and replayed (see `_end_homeless`)
         self.keyless_n = 0
         self.limbo_to_come: list[Limbo] = []  # of the last slice: it has its place when replay has come that far
@@ -129,8 +129,8 @@ class State:
 
     def lookup(self, tenant: bytes, key: bytes) -> Object | None:
         """The object in the table under this name, readable or not. Changes nothing."""
-        shards = self.tables.get(tenant)
-        entry = None if shards is None else shards[crc32(key) & 1023].get(key)
+        tables = self.tables.get(tenant)
+        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
         return entry if entry is None or not self.ending or self.settle(entry) else None
 
     def settle(self, entry: Object) -> bool:
@@ -146,22 +146,31 @@ class State:
         return bool(entry.replicas)
 
     def _insert(self, entry: Object) -> None:
-        shards = self.tables.get(entry.tenant)
-        if shards is None:
-            shards = self.tables[entry.tenant] = [{} for _ in range(SHARDS)]
-        shard = shards[crc32(entry.key) & 1023]
-        if entry.key not in shard:
+        tables = self.tables.get(entry.tenant)
+        if tables is None:
+            tables = self.tables[entry.tenant] = [NO_OBJECTS] * TABLES
+        table = self._table_of(tables, entry.key)
+        if entry.key not in table:
             self.object_count += 1
-        shard[entry.key] = entry
+        table[entry.key] = entry
         if entry.group:
             # Its lease is at least its members': also after a snapshot, which has no leases of groups.
             group = self.groups.setdefault((entry.tenant, entry.group), Group(entry.lease_end, {}))
             group.lease_end = max(self._shared_end(group), entry.lease_end)
             group.members[entry.key] = None
 
+    @staticmethod
+    def _table_of(tables: Tables, key: bytes) -> dict[bytes, Object]:
+        """The table of this key, to put something into it. A tenant with few objects does not cost all of them."""
+        number = crc32(key) & 4095
+        table = tables[number]
+        if table is NO_OBJECTS:
+            table = tables[number] = {}
+        return table
+
     def _delete(self, entry: Object) -> None:
         """Take an object out of its table (not its space)."""
-        del self.tables[entry.tenant][crc32(entry.key) & 1023][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key]
         self.object_count -= 1
         entry.visible = False
         if entry.group:
@@ -354,10 +363,10 @@ class State:
         name = (entry.tenant, entry.key) if pending else None
         if name is not None and pending.get(name) is entry:
             del pending[name]
-        elif (shards := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
-            shard, key = shards[crc32(entry.key) & 1023], entry.key
-            if shard.get(key) is entry:
-                del shard[key]
+        elif (tables := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
+            table, key = tables[crc32(entry.key) & 4095], entry.key
+            if table.get(key) is entry:
+                del table[key]
                 self.object_count -= 1
                 if entry.group:
                     self._leave_group(entry)
@@ -411,12 +420,6 @@ class State:
     def refuse(self, reason: str) -> None:
         """Count bad input by reason."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
-
-
-def tables_of(first_slice: int, last_slice: int) -> Iterator[int]:
-    """The numbers of the tables that hold the keys of these slices."""
-    for number in range(first_slice, last_slice + 1):
-        yield from range(number, SHARDS, SLICES)
 
 
 def by_end(entry: Limbo) -> tuple[int, int, int, int, Limbo]:

@@ -1,9 +1,9 @@
 """A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
 
-A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, every slice, and the keyless slice last.
-Version 1 has 256 slices, version 2 has 1,024, so that one is a short step also with a million objects. Each slice
-carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer than that key's
-slice. Without its last frame a file is nothing.
+A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, and the keyless slice last. A
+slice is a run of tables, as many as make a short step: a small index has one or two, one with a million objects
+thousands. Each carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer
+than that key's slice. Without its last frame a file is nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ import msgspec
 import zstandard
 from msgspec import Struct
 
-from leasehold.base import limits
 from leasehold.base.errors import PeerError
-from leasehold.index import state as index_state
 from leasehold.index.index import Index
 from leasehold.index.snapshot import Keyless, Slice
+from leasehold.index.state import TABLES
 from leasehold.journal.chain import Mark
 
-SLICES: Final = {1: index_state.SLICES, 2: index_state.SHARDS}  # by version
-VERSION_NEWEST: Final = 2
+VERSION_NEWEST: Final = 1  # of those that are written and read here
 T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
 _FRAME_BYTES_MAX: Final = 1 << 30
@@ -62,17 +60,16 @@ class Loaded(Struct, frozen=True):
 
 
 class SnapshotTaker:
-    """Takes one snapshot of an index that goes on changing: call `step` until it returns `last` as true."""
+    """Takes one snapshot of an index that goes on changing: `slice` until all are taken (`sliced`), then `keyless`."""
 
-    __slots__ = ("_cluster", "_index", "_next", "_slices", "_version", "end", "low_n", "started")
+    __slots__ = ("_cluster", "_index", "_next", "_version", "end", "low_n", "started")
 
     def __init__(self, index: Index, cluster: str, version: int = VERSION_NEWEST) -> None:
         """`version`: one that everybody reads who may be given it."""
         self._index = index
         self._cluster = cluster
         self._version = version
-        self._slices = SLICES[version]
-        self._next = 0
+        self._next = 0  # table
         self.started = Mark(index.epoch, index.last_n)
         self.low_n = index.last_n  # replay begins after this record
         self.end = Mark()  # known after the last step
@@ -84,21 +81,16 @@ class SnapshotTaker:
     @property
     def sliced(self) -> bool:
         """All slices are taken; only the keyless one is missing."""
-        return self._next == self._slices
+        return self._next == TABLES
 
-    def slices(self, count: int) -> bytes:
-        """The frames of the next `count` slices (and of the head, before the first); fewer if they are large."""
-        parts, objects = [], 0
+    def slice(self, tables_max: int = TABLES) -> bytes:
+        """The frame of the next slice (after that of the head, before the first): one short step."""
+        head = b""
         if self._next == 0:
-            parts.append(_pack(Head(self._version, self._cluster, self.started.epoch, self.started.n)))
-        for number in range(self._next, min(self._slices, self._next + count)):
-            part = self._index.export_slice(number, self._slices)
-            parts.append(_pack(part))
-            self._next = number + 1
-            objects += len(part.objects)
-            if objects >= limits.snapshot_step_objects:
-                break
-        return b"".join(parts)
+            head = _pack(Head(self._version, self._cluster, self.started.epoch, self.started.n))
+        part = self._index.export_slice(self._next, tables_max)
+        self._next += part.table_count
+        return head + _pack(part)
 
     def keyless(self) -> bytes:
         """The last frame. Law: written only once `end` is durable, or the file would show what never happened."""
@@ -112,12 +104,12 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
     frames = list(_frames(raw))
     try:
         head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
-        wanted = SLICES.get(head.version, 0) + 2
-        if head.version not in SLICES or head.cluster != cluster:
+        if head.version != VERSION_NEWEST or head.cluster != cluster:
             raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
-        if len(frames) != wanted:
-            raise UnreadableSnapshot(f"a snapshot of {len(frames)} frames is not complete ({wanted} are)")
         slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in stepping(frames[1:-1], step))
+        tables = sum(one.table_count for one in slices)
+        if tables != TABLES:
+            raise UnreadableSnapshot(f"a snapshot of {tables} tables is not complete ({TABLES} are)")
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
         raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None

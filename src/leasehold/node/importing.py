@@ -32,7 +32,7 @@ def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
     taker = SnapshotTaker(index, cluster)
     parts = []
     while not taker.sliced:
-        parts.append(taker.slices(1))
+        parts.append(taker.slice())
         beat()
     parts.append(taker.keyless())
     raw = b"".join(parts)

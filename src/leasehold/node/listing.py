@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final
 
 from leasehold.base.codes import Code
-from leasehold.base.limits import range_step_objects, regex_answer_bytes_max, regex_results_max
+from leasehold.base.limits import range_step_hits, range_step_objects, regex_answer_bytes_max, regex_results_max
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, compile_pattern
-from leasehold.index.state import SHARDS
+from leasehold.index.state import TABLES
 from leasehold.node.descriptors import DescriptorWriter, message_of, readable
 from leasehold.node.leaving import Leaving, go_on_later, wait_for_owner
 from leasehold.wire import messages as m
@@ -96,20 +96,21 @@ class _Found:
         return self._count > regex_results_max or len(self._written) > regex_answer_bytes_max
 
     def step(self, now_ms: int) -> bool:
-        """Look through some slices of keys; whether there are more."""
-        index, looked_at = self._index, 0
-        shards = index.tables.get(self._tenant)
-        while shards is not None and self._table < SHARDS and looked_at < range_step_objects:
-            shard = shards[self._table]
-            looked_at += len(shard)
-            for key in [key for key in shard if self._search(key)]:
+        """Look through some tables; whether there are more."""
+        index, looked_at, counted_before = self._index, 0, self._count
+        tables = index.tables.get(self._tenant)
+        for table in tables[self._table :] if tables is not None else ():
+            self._table += 1
+            looked_at += len(table)
+            for key in [key for key in table if self._search(key)] if table else ():
                 entry = index.get(now_ms, self._tenant, key)
                 if entry is not None:
                     self._add(entry)
-            self._table += 1
             if self.unproven or self.too_many:
                 return False
-        return shards is not None and self._table < SHARDS
+            if looked_at >= range_step_objects or self._count - counted_before >= range_step_hits:
+                break
+        return tables is not None and self._table < TABLES
 
     def _add(self, entry: Object) -> None:
         if self._index.unproven and self._index.must_wait(entry):

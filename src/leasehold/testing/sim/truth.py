@@ -32,6 +32,7 @@ from leasehold.index.records import (
     TaskDone,
     UnmountSegment,
 )
+from leasehold.index.state import TABLES
 
 Places = dict[int, int]
 """Replica id -> the incarnation of the segment that it is in."""
@@ -116,7 +117,7 @@ class Truth:
     def _remove_range(self, n: int, record: RemoveRange) -> None:
         matches = re.compile(record.pattern).search
         for key, put_seq in list(self.visible.items()):
-            in_span = record.first_slice <= crc32(key) & 255 <= record.last_slice
+            in_span = record.first_table <= crc32(key) % TABLES <= record.last_table
             if in_span and put_seq not in record.stays and matches(key):
                 self._drop(key, n)
 
