@@ -38,7 +38,7 @@ async def test_no_difference_to_a_real_etcd(seed: int) -> None:
 async def test_a_compaction_that_overtakes_a_watch_in_etcd_is_no_difference() -> None:
     """A watch from the past with nothing to tell: etcd cancels it if it is compacted before its next round."""
     with EtcdCluster(1, arguments=["--unsafe-no-fsync"]) as etcd, StoreProcess() as store:
-        script = Run(Side("reference", etcd.endpoints[0]), Side("other", store.endpoint), seed=0)
+        script = Run(await Side.open("reference", etcd.endpoints[0]), await Side.open("other", store.endpoint), seed=0)
         try:
             await script.clean()
             for _ in range(5):

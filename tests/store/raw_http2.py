@@ -8,7 +8,8 @@ from typing import Any
 
 from hpack import Encoder
 
-from leasehold.coord.embedded.server.http2.frames import (
+from leasehold.coord.embedded.server.serve import StoreServer
+from leasehold.coord.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -17,8 +18,7 @@ from leasehold.coord.embedded.server.http2.frames import (
     SETTINGS,
     frame,
 )
-from leasehold.coord.embedded.server.http2.headers import HeaderReader
-from leasehold.coord.embedded.server.serve import StoreServer
+from leasehold.coord.http2.headers import HeaderReader
 
 REQUEST = [
     (":method", "POST"),

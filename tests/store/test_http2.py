@@ -12,7 +12,9 @@ from hpack import Encoder
 from tests.store.raw_http2 import REQUEST, Raw, message
 
 import leasehold
-from leasehold.coord.embedded.server.http2.frames import (
+from leasehold.coord.embedded.server.serve import StoreServer
+from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -25,9 +27,7 @@ from leasehold.coord.embedded.server.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from leasehold.coord.embedded.server.http2.headers import HeaderReader, ProtocolBroken, trailers
-from leasehold.coord.embedded.server.serve import StoreServer
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.http2.headers import HeaderReader, ProtocolBroken, trailers
 
 
 def test_header_blocks_are_read_as_they_were_written() -> None:

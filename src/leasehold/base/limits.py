@@ -12,6 +12,7 @@ GIB: Final = 1024 * MIB
 store_request_bytes_max: Final = 1536 * KIB
 store_txn_ops_max: Final = 128
 store_lease_ttl_s_max: Final = 9_000_000_000
+rpc_answer_bytes_max: Final = 1 * GIB  # the largest answer that a client takes
 watch_queue_bytes_max: Final = 256 * MIB  # that a client holds of one watch for a slow reader, beside one batch
 
 # --- the wire ---

@@ -6,9 +6,9 @@ import asyncio
 
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.transport.channel import Metadata
 from leasehold.coord.url import ConnectOptions
 
-Metadata = tuple[tuple[str, str], ...]
 # Streams ask to be ended when their member has lost the leader: else they would hang there in silence.
 REQUIRE_LEADER: Metadata = (("hasleader", "true"),)
 

@@ -10,20 +10,19 @@ import asyncio
 from os import getpid
 from typing import Any
 
-import grpc.aio
-
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.coord.errors import AuthenticationFailed, ClientClosed, ForkedClient, MemberBehind
-from leasehold.coord.etcd.auth import Authenticator, Metadata
-from leasehold.coord.etcd.endpoints import READY, Endpoint, Endpoints
-from leasehold.coord.etcd.errors import Failure, Verdict, classify
+from leasehold.coord.etcd.auth import Authenticator
+from leasehold.coord.etcd.endpoints import Endpoint, Endpoints
+from leasehold.coord.etcd.errors import Failure, Verdict, meaning
 from leasehold.coord.etcd.search import PAUSE_S, Search
+from leasehold.coord.etcd.transport.channel import Metadata
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.url import ConnectOptions
 from leasehold.mvcc.errors import Code
 
 TOKENS_PER_CALL_MAX = 3
 _NO_CONNECTION = Failure(Verdict.NOT_DONE, Code.UNAVAILABLE, "no connection")
-_CLOSED_UNDER_US = Failure(Verdict.UNKNOWN, Code.CANCELLED, "the connection was closed")
 
 
 class Caller:
@@ -73,7 +72,7 @@ class Caller:
         failure: Failure | None = None
         response = None
         # Nearly every call: connected, no doubts, answered. It costs a tenth of a call to do this through a task.
-        if endpoint.proven and self._plain and endpoint.channel.get_state() is READY:
+        if endpoint.proven and self._plain and endpoint.channel.connection is not None:
             limit_s = timeout_s if timeout_s < self._first_attempt_s else self._first_attempt_s
             try:
                 response = await endpoint.unary[name](request, timeout=limit_s)
@@ -84,8 +83,8 @@ class Caller:
                     return response
                 if revision == floor or not guard:
                     return response
-            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                failure = _failure_of(error)
+            except RpcFailed as error:
+                failure = meaning(error)
         task = _Task(self, name, safe, local, started_s + timeout_s)
         if failure is not None:
             task.failed(endpoint, failure)
@@ -114,16 +113,6 @@ class Caller:
         """Forget the token that was refused; False if there is no user to get another one for."""
         self._authenticator.forget(stale)
         return self._authenticator.enabled
-
-
-def _failure_of(error: grpc.aio.AioRpcError | asyncio.CancelledError) -> Failure:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return classify(error.code(), error.details())
-    # gRPC raises this also where a channel is closed under its calls; then nobody has cancelled *us*.
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise error
-    return _CLOSED_UNDER_US
 
 
 class _Task:
@@ -173,10 +162,8 @@ class _Task:
                 return self.failed(endpoint, _NO_CONNECTION)
             metadata = await caller.metadata(endpoint, limit_s)
             response = await endpoint.unary[self._name](request, timeout=limit_s, metadata=metadata)
-        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-            return self.failed(endpoint, _failure_of(error), metadata)
-        except grpc.aio.UsageError:  # the channel was closed before anything was sent on it
-            return self.failed(endpoint, _NO_CONNECTION)
+        except RpcFailed as error:
+            return self.failed(endpoint, meaning(error), metadata)
         endpoint.heard_s = self._loop.time()
         if not self._local:
             endpoint.proven = True

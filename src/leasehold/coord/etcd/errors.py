@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-import grpc
 from msgspec import Struct
 
 from leasehold.coord.errors import AuthenticationFailed, PermissionDenied
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.mvcc.errors import (
     BadRequest,
     Code,
@@ -88,7 +88,6 @@ _ANSWERS = {
     Code.DATA_LOSS,
     Code.UNAUTHENTICATED,
 }
-_CODES = {status: Code(status.value[0]) for status in grpc.StatusCode}
 
 
 def store_error(code: Code, message: str) -> StoreError:
@@ -101,9 +100,15 @@ def store_error(code: Code, message: str) -> StoreError:
     return StoreError(message, code)
 
 
-def classify(status: grpc.StatusCode, details: str | None) -> Failure:
+def meaning(error: RpcFailed) -> Failure:
     """What a failed call means for the one who made it."""
-    code, message = _CODES[status], details or ""
+    if not error.sent:
+        return Failure(Verdict.NOT_DONE, error.code, error.message)
+    return classify(error.code, error.message)
+
+
+def classify(code: Code, message: str) -> Failure:
+    """What a code and a text mean, of a call that was sent."""
     if message.startswith(_TOKEN):
         return Failure(Verdict.TOKEN, code, message)
     if message.startswith(_NOT_DONE):

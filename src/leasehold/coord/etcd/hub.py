@@ -10,21 +10,21 @@ import asyncio
 import re
 from collections import deque
 
-import grpc
-import grpc.aio
 import structlog
 
 from leasehold.coord.errors import ClientClosed, PermissionDenied
 from leasehold.coord.etcd import codec
-from leasehold.coord.etcd.auth import REQUIRE_LEADER, Authenticator, Metadata
+from leasehold.coord.etcd.auth import REQUIRE_LEADER, Authenticator
 from leasehold.coord.etcd.calls import Caller
 from leasehold.coord.etcd.endpoints import Endpoint, Endpoints
-from leasehold.coord.etcd.errors import Verdict, classify
+from leasehold.coord.etcd.errors import Verdict, classify, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.coord.etcd.search import PAUSE_S
+from leasehold.coord.etcd.transport.channel import MessageStream, Metadata
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.watch import EtcdWatch
 from leasehold.coord.url import ConnectOptions
-from leasehold.mvcc.errors import StoreError
+from leasehold.mvcc.errors import Code, StoreError
 from leasehold.mvcc.model import Watch
 
 # After this long without a sign of life one is asked for.
@@ -33,10 +33,9 @@ SILENCE_S = 0.4
 ALONE_PATIENCE_S = 5.0
 BROADCAST = -1
 _STATUS_TEXT = re.compile(r"rpc error: code = (\w+) desc = (.*)", re.DOTALL)
-_STATUS_NAMES = {status.name.replace("_", "").lower(): status for status in grpc.StatusCode}
+_STATUS_NAMES = {code.name.replace("_", "").lower(): code for code in Code}
+_LIFELESS = "its endpoint gave no sign of life"
 log = structlog.get_logger("leasehold.coord.etcd.watch")
-
-_Stream = grpc.aio.StreamStreamCall[rpc_pb2.WatchRequest, rpc_pb2.WatchResponse]
 
 
 class Hub:
@@ -53,9 +52,8 @@ class Hub:
         self._live: set[int] = set()  # taken by the store on the stream of now
         self._asked: deque[int] = deque()  # asked for on the stream of now, not yet answered
         self._next_id = 1
-        self._outbox: asyncio.Queue[rpc_pb2.WatchRequest] = asyncio.Queue()
+        self._stream: MessageStream | None = None
         self._task: asyncio.Task[None] | None = None
-        self._streaming = False
 
     def add(self, request: Watch) -> EtcdWatch:
         """Start a watch; it is asked for at once, and again wherever the stream is opened anew."""
@@ -88,8 +86,10 @@ class Hub:
 
     def _send(self, request: rpc_pb2.WatchRequest) -> None:
         # Without a stream there is nobody to tell: a new one starts with asking for all watches.
-        if self._streaming:
-            self._outbox.put_nowait(request)
+        if self._stream is not None:
+            if request.HasField("create_request"):
+                self._asked.append(request.create_request.watch_id)
+            self._stream.send(request)
 
     async def _run(self) -> None:
         failures = 0
@@ -106,8 +106,10 @@ class Hub:
                     metadata = await self._authenticator.metadata(endpoint, self._options.attempt_timeout_s)
                     reason = await self._stream_at(endpoint, metadata)
                     failures = 0
-            except grpc.aio.AioRpcError as error:
-                failure = classify(error.code(), error.details())
+            except RpcFailed as error:
+                failure = meaning(error)
+                if failure.message == _LIFELESS:
+                    endpoint.renew()
                 if failure.verdict is Verdict.TOKEN:
                     self._authenticator.forget(metadata)
                     if not self._authenticator.enabled:
@@ -117,12 +119,6 @@ class Hub:
                     self._end_all(failure.to_error())
                     return
                 reason = failure.message
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                reason = "its endpoint gave no sign of life"
-                endpoint.renew()
             except Exception as error:  # nobody may be left to wait for events that will never come
                 log.exception("watching failed unexpectedly: this is a bug; watches are resumed")
                 reason = repr(error)
@@ -141,44 +137,29 @@ class Hub:
 
     async def _stream_at(self, endpoint: Endpoint, metadata: Metadata) -> str:
         """Feed all watches from `endpoint` until its stream ends; the reason why it did."""
-        stream: _Stream = endpoint.streams["Watch"](metadata=metadata + REQUIRE_LEADER)
-        self._outbox = asyncio.Queue()
+        stream = endpoint.streams["Watch"](metadata + REQUIRE_LEADER)
         self._live.clear()
         self._asked.clear()
-        self._streaming = True
-        for watch in self._watches.values():
-            self._send(codec.watch_request(watch.request, watch.watch_id, watch.next_revision))
+        self._stream = stream
         loop = asyncio.get_running_loop()
-        helpers = [
-            loop.create_task(self._write(stream)),
-            loop.create_task(self._listen_for_life(stream, endpoint, metadata)),
-        ]
+        listening = loop.create_task(self._listen_for_life(stream, endpoint, metadata))
         try:
+            for watch in self._watches.values():
+                self._send(codec.watch_request(watch.request, watch.watch_id, watch.next_revision))
             while True:
-                message = await stream.read()
-                if not isinstance(message, rpc_pb2.WatchResponse):
+                message: rpc_pb2.WatchResponse | None = await stream.read()
+                if message is None:
                     return "the stream was ended"
                 endpoint.heard_s = loop.time()
                 if not self._dispatch(message, endpoint, metadata):
                     return "the token went stale"
         finally:
-            self._streaming = False
-            for task in helpers:
-                task.cancel()
+            self._stream = None
+            listening.cancel()
             stream.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await asyncio.gather(listening, return_exceptions=True)
 
-    async def _write(self, stream: _Stream) -> None:
-        while True:
-            request = await self._outbox.get()
-            try:
-                if request.HasField("create_request"):
-                    self._asked.append(request.create_request.watch_id)
-                await stream.write(request)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                return  # the reader has seen the end of the stream too, and with its reason
-
-    async def _listen_for_life(self, stream: _Stream, endpoint: Endpoint, metadata: Metadata) -> None:
+    async def _listen_for_life(self, stream: MessageStream, endpoint: Endpoint, metadata: Metadata) -> None:
         """Ask a silent endpoint for a sign of life; cancel the stream if there is none."""
         loop = asyncio.get_running_loop()
         alone = len(self._endpoints) == 1
@@ -191,9 +172,9 @@ class Hub:
                         rpc_pb2.StatusRequest(), timeout=patience_s, metadata=metadata
                     )
                     endpoint.version = answer.version
-                except grpc.aio.AioRpcError as error:
-                    if classify(error.code(), error.details()).verdict is Verdict.UNKNOWN:
-                        stream.cancel()
+                except RpcFailed as error:
+                    if meaning(error).verdict is Verdict.UNKNOWN:
+                        stream.cancel(_LIFELESS)
                         return
                 endpoint.heard_s = loop.time()
             await asyncio.sleep(SILENCE_S)
@@ -234,7 +215,7 @@ class Hub:
         else:
             match = _STATUS_TEXT.fullmatch(message.cancel_reason)
             name, text = (match[1], match[2]) if match else ("unknown", message.cancel_reason)
-            failure = classify(_STATUS_NAMES.get(name.lower(), grpc.StatusCode.UNKNOWN), text)
+            failure = classify(_STATUS_NAMES.get(name.lower(), Code.UNKNOWN), text)
             error = failure.to_error()
             stale = failure.verdict is Verdict.TOKEN
             if isinstance(error, PermissionDenied) and not watch.denied:

@@ -21,6 +21,7 @@ from leasehold.coord.etcd.errors import Failure, Verdict, classify
 from leasehold.coord.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
 from leasehold.coord.etcd.renewing import RenewingConnection
 from leasehold.coord.url import ConnectOptions
+from leasehold.mvcc.errors import Code
 
 PAUSE_S = 0.1
 # So many renewals go out together: they share one deadline.
@@ -206,5 +207,5 @@ class KeepAliveEngine:
 
 def _failure_of(error: grpc.RpcError) -> Failure:
     if isinstance(error, grpc.Call):  # a failed call raises itself
-        return classify(error.code(), error.details())
-    return classify(grpc.StatusCode.UNKNOWN, str(error))
+        return classify(Code(error.code().value[0]), error.details() or "")
+    return classify(Code.UNKNOWN, str(error))

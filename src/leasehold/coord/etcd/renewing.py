@@ -6,10 +6,26 @@ from collections.abc import Iterator, Sequence
 
 import grpc
 
-from leasehold.coord.etcd.auth import REQUIRE_LEADER, Metadata
-from leasehold.coord.etcd.endpoints import CHANNEL_OPTIONS, STREAMS, UNARY, channel_credentials
+from leasehold.coord.etcd.auth import REQUIRE_LEADER
+from leasehold.coord.etcd.endpoints import STREAMS, UNARY
 from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.transport.channel import Metadata
+from leasehold.coord.etcd.transport.tls import pem
 from leasehold.coord.url import ConnectOptions
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Each of our channels is one connection of its own, so that a new channel is a new connection.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # etcd resets connections that ping more often than every 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),
+)
 
 
 class RenewingConnection:
@@ -84,3 +100,8 @@ class RenewingConnection:
             answer = ask(request(name=self._options.user, password=self._options.password), timeout=timeout_s)
             self._token = answer.token
         return (("token", self._token),)
+
+
+def channel_credentials(options: ConnectOptions) -> grpc.ChannelCredentials:
+    """TLS from PEM bytes or files; without a `ca` the authorities that gRPC brings count."""
+    return grpc.ssl_channel_credentials(pem(options.ca), pem(options.key), pem(options.cert))

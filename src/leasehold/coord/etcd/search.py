@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc.aio
-
 from leasehold.coord.etcd.auth import Authenticator
 from leasehold.coord.etcd.endpoints import Endpoint, Endpoints
-from leasehold.coord.etcd.errors import Verdict, classify
+from leasehold.coord.etcd.errors import Verdict, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.url import ConnectOptions
 
 # A read that only a member in touch with its leader can answer, of no key in particular.
@@ -73,7 +72,7 @@ class Search:
         try:
             metadata = await self._authenticator.metadata(endpoint, limit_s)
             await endpoint.unary["Range"](PROBE, timeout=limit_s, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
+        except RpcFailed as error:
             # A refusal is an answer too: the leader was asked before the permission was looked at.
-            return classify(error.code(), error.details()).verdict in (Verdict.ANSWERED, Verdict.TOKEN)
+            return meaning(error).verdict in (Verdict.ANSWERED, Verdict.TOKEN)
         return True

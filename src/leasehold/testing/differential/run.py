@@ -40,7 +40,7 @@ class Difference(LeaseholdError, AssertionError):
 
 async def compare(reference: str, other: str, *, seed: int, operations: int) -> Report:
     """Send the same `operations` random operations to both (`host:port`); raises `Difference` at the first one."""
-    run = Run(Side("reference", reference), Side("other", other), seed)
+    run = Run(await Side.open("reference", reference), await Side.open("other", other), seed)
     try:
         return await run.all(operations)
     finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
-import grpc.aio
 from google.protobuf.message import Message
 from msgspec import Struct
 
+from leasehold.base.invariants import ensure
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.testing.differential.exempt import exempt, settle_ties
 from leasehold.testing.differential.generate import Step
 
@@ -42,10 +42,16 @@ class WatchLog:
 class Side:
     """A server of the etcd API."""
 
-    def __init__(self, name: str, address: str) -> None:
+    @classmethod
+    async def open(cls, name: str, address: str) -> Side:
+        endpoint = Endpoint(address, None)
+        ensure(await endpoint.ready(CALL_TIMEOUT_S, insist=True), f"{name} at {address} takes connections")
+        return cls(name, endpoint)
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name = name
-        self._endpoint = Endpoint(address, None)
-        self._stream = self._endpoint.streams["Watch"]()
+        self._endpoint = endpoint
+        self._stream = endpoint.streams["Watch"]()
         self._reader = asyncio.get_running_loop().create_task(self._read())
         self.watches: dict[int, WatchLog] = {}
         self._changed = asyncio.Event()
@@ -56,11 +62,11 @@ class Side:
             answer: Message = await method(step.request, timeout=CALL_TIMEOUT_S, metadata=())
             settle_ties(step.request, answer)
             return Answer(exempt(answer))
-        except grpc.aio.AioRpcError as error:
-            return Answer(code=error.code().name, details=error.details() or "")
+        except RpcFailed as error:
+            return Answer(code=error.code.name, details=error.message)
 
     async def send(self, request: rpc_pb2.WatchRequest) -> None:
-        await self._stream.write(request)
+        self._stream.send(request)
 
     def log(self, watch_id: int) -> WatchLog:
         return self.watches.setdefault(watch_id, WatchLog())
@@ -78,8 +84,8 @@ class Side:
 
     async def _read(self) -> None:
         while True:
-            message = await self._stream.read()
-            if not isinstance(message, rpc_pb2.WatchResponse):
+            message: rpc_pb2.WatchResponse | None = await self._stream.read()
+            if message is None:
                 return
             log = self.log(message.watch_id)
             if message.events:

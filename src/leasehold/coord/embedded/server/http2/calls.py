@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
-from leasehold.coord.embedded.server.http2.headers import ProtocolBroken
+from leasehold.coord.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code, StoreError
 
 if TYPE_CHECKING:

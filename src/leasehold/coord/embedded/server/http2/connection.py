@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from leasehold.coord.embedded.server.http2.calls import WINDOW_BYTES, Call, Handler
-from leasehold.coord.embedded.server.http2.frames import (
+from leasehold.coord.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -29,7 +29,7 @@ from leasehold.coord.embedded.server.http2.frames import (
     frame,
     unpadded,
 )
-from leasehold.coord.embedded.server.http2.headers import (
+from leasehold.coord.http2.headers import (
     BLOCK_BYTES_MAX,
     OK_TRAILERS,
     RESPONSE,

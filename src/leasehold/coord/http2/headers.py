@@ -128,9 +128,14 @@ def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
             raise ProtocolBroken("a header's number is too large")
 
 
-def _literal(name: bytes, value: bytes) -> bytes:
+def literal(name: bytes, value: bytes) -> bytes:
     """A header that no table keeps."""
     return b"\x00" + _length(len(name)) + name + _length(len(value)) + value
+
+
+def secret(name: bytes, value: bytes) -> bytes:
+    """A header that no table may ever keep, also not one of somebody who passes it on."""
+    return b"\x10" + literal(name, value)[1:]
 
 
 def _length(number: int) -> bytes:
@@ -146,8 +151,8 @@ def _length(number: int) -> bytes:
 
 
 # `:status: 200` is number 8 of the static table.
-RESPONSE = b"\x88" + _literal(b"content-type", b"application/grpc")
-OK_TRAILERS = _literal(b"grpc-status", b"0")
+RESPONSE = b"\x88" + literal(b"content-type", b"application/grpc")
+OK_TRAILERS = literal(b"grpc-status", b"0")
 
 
 _TIMEOUT_UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -162,4 +167,4 @@ def timeout_s(text: bytes) -> float | None:
 def trailers(code: int, message: str) -> bytes:
     """How a call ended. What is not printable ASCII is written as %XX, as gRPC wants it."""
     text = "".join(chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in message.encode())
-    return _literal(b"grpc-status", b"%d" % code) + _literal(b"grpc-message", text.encode())
+    return literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", text.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from leasehold.coord.embedded.server.http2.headers import ProtocolBroken
+from leasehold.coord.http2.headers import ProtocolBroken
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9

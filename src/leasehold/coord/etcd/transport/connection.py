@@ -1,0 +1,424 @@
+"""One connection to one server: requests in, frames out, within the windows that the server grants; answers back.
+
+It is open when the server has sent its settings: a frozen server accepts connections, and one that does not like our
+certificate lets the handshake end well. What is begun before that was never sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
+from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.coord.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    NO_ERROR,
+    PING,
+    PREFACE,
+    PRIORITY,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    check,
+    frame,
+    unpadded,
+)
+from leasehold.coord.http2.headers import BLOCK_BYTES_MAX, HeaderReader, ProtocolBroken
+from leasehold.mvcc.errors import Code
+
+CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
+FRAME_BYTES_MAX = 1 << 20  # that we take, and the most that we send
+WINDOW_BYTES_MAX = (1 << 31) - 1
+STREAMS_MAX = (1 << 31) - 1
+PUSH_PROMISE, CANCEL = 5, 8
+# etcd ends connections that ping more often than every 5 s, and those that ping without a call.
+PING_AFTER_S, PING_ANSWER_S = 10.0, 3.0
+LAST_LOOK_S = 0.05
+# With fewer calls under way (one of them may be a stream of watches) there is nothing to be written together with.
+TOGETHER_MIN = 3
+
+_HELLO = (
+    PREFACE
+    + frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 2, 0, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX))
+    + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_BYTES - 65_535))
+)
+
+
+class Connection(asyncio.Protocol):
+    """The HTTP/2 half of the client. `on_closed` is called once, when it takes no more calls."""
+
+    def __init__(self, on_closed: Callable[[Connection], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self.loop.create_future()
+        self.calls: dict[int, Call] = {}
+        self.usable = False
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._headers = HeaderReader()
+        self._block: tuple[int, int, bytes] | None = None  # a header block under way: stream, flags, bytes so far
+        self._next_stream = 1
+        self._streams_max = STREAMS_MAX
+        self._waiting: deque[tuple[Call, bytes, bytes]] = deque()  # calls that the server does not take yet
+        self._window = 65_535  # what the server takes, of all calls together
+        self._stream_window = 65_535  # what it takes of a new call
+        self._frame_bytes_max = 16_384
+        self._blocked: dict[Call, None] = {}  # calls with requests that did not fit, in order
+        self._unacknowledged = 0  # bytes received for which the window was not opened again
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._leaving = False  # no new calls; closed with the last one
+        self._heard_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._transport.write(_HELLO)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"the connection was lost: {exc}" if exc is not None else "the server closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self.loop.time()
+        try:
+            self._take_frames(self._buffer + data if self._buffer else data)
+        except ProtocolBroken as error:
+            self._buffer = b""
+            self._write(frame(GOAWAY, 0, 0, struct.pack(">II", 0, error.code)))
+            self.abort(f"the server does not speak HTTP/2 as it should: {error}")
+
+    def send(self, data: bytes) -> None:
+        """Write at the end of this turn, together with what else comes in it; at once if nothing else can."""
+        if len(self.calls) < TOGETHER_MIN and not self._flushing:
+            self._write(data)
+            return
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, self._out = self._out, []
+        if out:
+            self._write(b"".join(out))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    # --- its life ---
+
+    def leave(self) -> None:
+        """Take no new calls, and close when those under way have ended."""
+        if not self._leaving:
+            self._leaving = True
+            self._unusable()
+            self._fail_waiting("the connection is being closed")
+            self._close_if_idle()
+
+    def abort(self, reason: str) -> None:
+        """End at once, and with it all calls."""
+        transport = self._transport
+        self._end(reason)
+        if transport is not None:
+            transport.abort()
+
+    @property
+    def unhurried(self) -> list[UnaryCall]:
+        """The calls under way that must not be cut off."""
+        return [call for call in self.calls.values() if isinstance(call, UnaryCall) and call.unhurried]
+
+    @property
+    def ended(self) -> bool:
+        return self._transport is None and not self.calls
+
+    def _end(self, reason: str) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.opened.done():
+            self.opened.set_exception(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
+            self.opened.exception()  # looked at: whoever connects may have stopped waiting
+        self._unusable()
+        self._fail_waiting(reason)
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            call.ended(RpcFailed(Code.UNAVAILABLE, reason))
+
+    def _fail_waiting(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for call, _, _ in waiting:
+            if not call.over:
+                call.ended(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
+
+    def _unusable(self) -> None:
+        if self.usable:
+            self.usable = False
+            self._on_closed(self)
+
+    def _close_if_idle(self) -> None:
+        if self._leaving and not self.calls and self._transport is not None:
+            self._flush()
+            transport, self._transport = self._transport, None
+            transport.close()
+
+    def _look_for_life(self) -> None:
+        """While there are calls, a silent server is asked for a sign of life."""
+        silent_s = self.loop.time() - self._heard_s
+        if silent_s < PING_AFTER_S or not self.calls:
+            self._timer = self.loop.call_later(max(PING_AFTER_S - silent_s, 1.0), self._look_for_life)
+            return
+        self.send(frame(PING, 0, 0, bytes(8)))
+        self._timer = self.loop.call_later(PING_ANSWER_S, self._look_once_more, self._heard_s)
+
+    def _look_once_more(self, heard_s: float) -> None:
+        # Where this process stood still, the sign is there and was not read yet.
+        self._timer = self.loop.call_later(LAST_LOOK_S, self._judge, heard_s)
+
+    def _judge(self, heard_s: float) -> None:
+        if self._heard_s == heard_s:
+            self.abort("the server gave no sign of life")
+        else:
+            self._look_for_life()
+
+    # --- requests ---
+
+    def begin(self, call: Call, block: bytes, body: bytes) -> None:
+        """Send the head of a request and what there is of its body; or later, when the server takes more calls."""
+        if len(self.calls) >= self._streams_max:
+            self._waiting.append((call, block, body))
+            return
+        stream = call.stream = self._next_stream
+        self._next_stream += 2
+        call.window = self._stream_window
+        self.calls[stream] = call
+        size = len(body)
+        if size <= self._window and size <= call.window and size <= self._frame_bytes_max >= len(block):
+            self._window -= size
+            call.window -= size
+            head = struct.pack(">IBI", len(block) << 8 | HEADERS, END_HEADERS, stream) + block
+            if call.ends or size:
+                head += struct.pack(">IBI", size << 8 | DATA, END_STREAM if call.ends else 0, stream) + body
+            self.send(head)
+        else:
+            self._send_head(stream, block)
+            self.write(call, body)
+        if self._next_stream > WINDOW_BYTES_MAX:
+            self.leave()  # numbers have run out
+
+    def _send_head(self, stream: int, block: bytes) -> None:
+        parts = [block[place : place + self._frame_bytes_max] for place in range(0, len(block), self._frame_bytes_max)]
+        for number, part in enumerate(parts):
+            flags = END_HEADERS if number == len(parts) - 1 else 0
+            self.send(frame(HEADERS if number == 0 else CONTINUATION, flags, stream, part))
+
+    def write(self, call: Call, data: bytes) -> None:
+        """More of a request's body; what does not fit into the windows is held."""
+        call.held += data
+        if call.stream and call not in self._blocked:
+            self._write_held(call)
+
+    def _write_held(self, call: Call) -> None:
+        held, place = call.held, 0
+        while place < len(held):
+            room = min(call.window, self._window, self._frame_bytes_max)
+            if room <= 0:
+                self._blocked[call] = None
+                break
+            part = held[place : place + room]
+            place += len(part)
+            call.window -= len(part)
+            self._window -= len(part)
+            last = call.ends and place == len(held)
+            self.send(frame(DATA, END_STREAM if last else 0, call.stream, part))
+        call.held = held[place:]
+
+    def _unblock(self) -> None:
+        for call in list(self._blocked):
+            if self._window <= 0:
+                return
+            del self._blocked[call]
+            self._write_held(call)
+
+    def reset(self, call: Call) -> None:
+        """Nobody wants the answer any more: tell the server."""
+        if call.stream and self._forget(call.stream) is not None:
+            self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", CANCEL)))
+            self._next_call()
+
+    def open_window(self, call: Call, count: int) -> None:
+        """Let the server send `count` bytes more on a call."""
+        self.send(frame(WINDOW_UPDATE, 0, call.stream, struct.pack(">I", count)))
+
+    def _forget(self, stream: int) -> Call | None:
+        call = self.calls.pop(stream, None)
+        if call is not None and self._blocked:
+            self._blocked.pop(call, None)
+        return call
+
+    def _next_call(self) -> None:
+        """A call has ended: another may begin, or the last one has."""
+        while self._waiting and len(self.calls) < self._streams_max:
+            call, block, body = self._waiting.popleft()
+            if not call.over:
+                body += call.held  # of a stream that wrote more meanwhile
+                call.held = b""
+                self.begin(call, block, body)
+        if self._leaving:
+            self._close_if_idle()
+
+    # --- answers ---
+
+    def _take_frames(self, buffer: bytes) -> None:
+        place, end = 0, len(buffer)
+        while end - place >= 9:
+            length_kind, flags, stream = struct.unpack_from(">IBI", buffer, place)
+            length = length_kind >> 8
+            check(length <= FRAME_BYTES_MAX, "a frame is too long")
+            if end - place - 9 < length:
+                break
+            payload = buffer[place + 9 : place + 9 + length]
+            place += 9 + length
+            self._take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
+        self._buffer = buffer[place:]
+
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        check(self._block is None or kind == CONTINUATION, "a header block was interrupted")
+        check(self.opened.done() or kind == SETTINGS, "it does not begin with its settings")
+        if kind == DATA:
+            self._take_data(flags, stream, payload)
+        elif kind == HEADERS:
+            payload = unpadded(flags, payload)
+            self._take_block(flags, stream, payload[5:] if flags & PRIORITY else payload)
+        elif kind == CONTINUATION:
+            check(self._block is not None and self._block[0] == stream, "a continuation of nothing")
+            assert self._block is not None
+            self._take_block(flags | self._block[1], stream, self._block[2] + payload)
+        elif kind == WINDOW_UPDATE:
+            self._take_window(stream, payload)
+        elif kind == PING:
+            check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
+            if not flags & ACK:
+                self.send(frame(PING, ACK, 0, payload))
+        elif kind == SETTINGS:
+            check(len(payload) % 6 == 0 and not stream, "settings of odd length, or of a stream")
+            if not flags & ACK:
+                self._take_settings(payload)
+        elif kind == RST_STREAM:
+            check(len(payload) == 4, "a reset of odd length")
+            self._take_reset(stream, struct.unpack(">I", payload)[0])
+        elif kind == GOAWAY:
+            self._take_go_away(payload)
+        check(kind != PUSH_PROMISE, "it pushes, which we told it not to do")
+
+    def _take_block(self, flags: int, stream: int, block: bytes) -> None:
+        check(len(block) <= BLOCK_BYTES_MAX, "a header block is too long")
+        if not flags & END_HEADERS:
+            self._block = (stream, flags, block)
+            return
+        self._block = None
+        headers = dict(self._headers.read(block))  # its table is state: also of a call that nobody waits for
+        if flags & END_STREAM:
+            call = self._forget(stream)
+            if call is not None:
+                if call.held:  # it was answered before it was sent: the rest of it is of no interest
+                    self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
+                call.took_trailers(headers)
+                if self._waiting or self._leaving:
+                    self._next_call()
+        elif headers.get(b":status") != b"200":
+            self._fail(stream, f"the server does not speak gRPC (HTTP status {headers.get(b':status')!r})")
+
+    def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
+        self._unacknowledged += len(payload)
+        if self._unacknowledged > CONNECTION_WINDOW_BYTES // 4:
+            self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
+            self._unacknowledged = 0
+        call = self.calls.get(stream)
+        if call is None:
+            return  # nobody waits for it any more
+        data = unpadded(flags, payload)
+        if len(data) < len(payload):
+            call.reopen(len(payload) - len(data))
+        call.took_data(data)
+        if flags & END_STREAM:
+            self._fail(stream, "the answer ended without a status")
+
+    def _fail(self, stream: int, reason: str) -> None:
+        call = self.calls.get(stream)
+        if call is not None:
+            self.reset(call)
+            call.ended(RpcFailed(Code.UNAVAILABLE, reason))
+
+    def _take_reset(self, stream: int, code: int) -> None:
+        call = self._forget(stream)
+        if call is None:
+            return
+        if code == REFUSED_STREAM:
+            call.ended(RpcFailed(Code.UNAVAILABLE, "the server refused the call", sent=False))
+        else:
+            call.ended(RpcFailed(Code.UNAVAILABLE, f"the server ended the call (HTTP/2 code {code})"))
+        self._next_call()
+
+    def _take_go_away(self, payload: bytes) -> None:
+        check(len(payload) >= 8, "a farewell of odd length")
+        last, code = struct.unpack_from(">II", payload)
+        text = payload[8:].decode(errors="replace")
+        why = "the server is going away" + (f" (HTTP/2 code {code} {text})" if code != NO_ERROR else "")
+        self.leave()
+        for stream in [number for number in self.calls if number > last & 0x7FFFFFFF]:
+            call = self._forget(stream)
+            assert call is not None
+            call.ended(RpcFailed(Code.UNAVAILABLE, why, sent=False))
+        self._close_if_idle()
+
+    def _take_settings(self, payload: bytes) -> None:
+        for place in range(0, len(payload), 6):
+            name, value = struct.unpack_from(">HI", payload, place)
+            if name == 3:
+                self._streams_max = value
+            elif name == 4:
+                check(value <= WINDOW_BYTES_MAX, "a window is too large")
+                change = value - self._stream_window
+                self._stream_window = value
+                for call in self.calls.values():
+                    call.window += change
+            elif name == 5:
+                self._frame_bytes_max = min(max(value, 16_384), FRAME_BYTES_MAX)
+        self.send(frame(SETTINGS, ACK, 0))
+        if not self.opened.done():
+            self.usable = True
+            self.opened.set_result(None)
+            self._look_for_life()
+        self._unblock()
+        self._next_call()
+
+    def _take_window(self, stream: int, payload: bytes) -> None:
+        check(len(payload) == 4, "a window update of odd length")
+        more = struct.unpack(">I", payload)[0] & 0x7FFFFFFF
+        if stream == 0:
+            self._window += more
+            check(self._window <= WINDOW_BYTES_MAX, "a window is too large")
+            self._unblock()
+            return
+        call = self.calls.get(stream)
+        if call is not None:
+            call.window += more
+            check(call.window <= WINDOW_BYTES_MAX, "a window is too large")
+            if call in self._blocked:
+                del self._blocked[call]
+                self._write_held(call)
