@@ -15,7 +15,7 @@ import grpc.aio
 from rich.console import Console
 from rich.table import Table
 
-from bench.lock_peer import CONTENDED_S, CONTENDERS, UNCONTENDED_S, Record
+from bench.lock_peer import CONTENDED_S, CONTENDERS, SLICES, UNCONTENDED_S, Record
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
 from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
@@ -28,7 +28,6 @@ WAITERS = (16, 1000)
 
 Figures = dict[str, float]
 Act = Callable[[], Awaitable[object]]
-SLICES = 6
 
 
 class Contender:
@@ -69,58 +68,108 @@ async def go_mutex(endpoint: str, name: str) -> Contender:
 Maker = Callable[[str, str], Awaitable[Contender]]
 
 
-async def measure(makers: dict[str, Maker], endpoint: str) -> dict[str, Figures]:
-    """Lock and unlock alone, then with eight contenders: as `lock_peer.py` does it for the others.
+class Here:
+    """A lock measured in this process."""
+
+    def __init__(self, alone: Contender, together: list[Contender]) -> None:
+        self._alone, self._together = alone, together
+        self._record = Record()
+
+    @classmethod
+    async def open(cls, make: Maker, endpoint: str, name: str) -> Here:
+        alone = await make(endpoint, f"bench-{name}")
+        return cls(alone, [await make(endpoint, f"bench-{name}-8") for _ in range(CONTENDERS)])
+
+    async def alone(self) -> None:
+        record, start = self._record, time.perf_counter()
+        while time.perf_counter() < start + UNCONTENDED_S / SLICES:
+            await self._alone.lock()
+            await self._alone.unlock()
+            record.alone_count += 1
+        record.alone_seconds += time.perf_counter() - start
+
+    async def together(self) -> None:
+        record, start = self._record, time.perf_counter()
+        stop = start + CONTENDED_S / SLICES
+        record.released_at = 0.0
+
+        async def work(contender: Contender) -> None:
+            while time.perf_counter() < stop:
+                await contender.lock()
+                record.entered()
+                record.leaving()
+                await contender.unlock()
+
+        await asyncio.gather(*map(work, self._together))
+        record.seconds += time.perf_counter() - start
+
+    async def figures(self) -> Figures:
+        return self._record.summary()
+
+    async def close(self) -> None:
+        for contender in (self._alone, *self._together):
+            await contender.close()
+
+
+class Elsewhere:
+    """A peer in its own virtual environment in `.cache`, made when it is not there: see `lock_peer.py`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def open(cls, name: str, endpoint: str) -> Elsewhere:
+        python = CACHE / f"peer-{name}" / "bin" / "python"
+        if not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+        host, _, port = endpoint.partition(":")
+        command = [str(python), str(Path(__file__).parent / "lock_peer.py"), name, host, port]
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+
+    async def alone(self) -> None:
+        await self._tell("alone")
+
+    async def together(self) -> None:
+        await self._tell("together")
+
+    async def figures(self) -> Figures:
+        return await self._tell("figures")
+
+    async def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+    async def _tell(self, what: str) -> Figures:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what}\n".encode())
+        figures: Figures = json.loads(await self._process.stdout.readline())
+        return figures
+
+
+async def measure(endpoint: str) -> dict[str, Figures]:
+    """Lock and unlock alone, then with eight contenders.
 
     In turns, a slice each, and another one first each time: whatever else the machine does meets all of them alike.
     """
-    alone = {name: await make(endpoint, f"bench-{name}") for name, make in makers.items()}
-    together = {
-        name: [await make(endpoint, f"bench-{name}-8") for _ in range(CONTENDERS)] for name, make in makers.items()
+    locks: dict[str, Here | Elsewhere] = {
+        name: await Here.open(make, endpoint, name)
+        for name, make in (("leasehold", ours), ("Go mutex (v3lock)", go_mutex))
     }
-    counts = dict.fromkeys(makers, 0)
-    alone_s = dict.fromkeys(makers, 0.0)
-    records = {name: Record() for name in makers}
-    contended_s = dict.fromkeys(makers, 0.0)
+    locks |= {name: await Elsewhere.open(name, endpoint) for name in PEERS}
     for number in range(SLICES):
-        in_turn = list(makers) if number % 2 else list(reversed(makers))
-        for name in in_turn:
-            count, seconds = await _alone(alone[name])
-            counts[name] += count
-            alone_s[name] += seconds
-        for name in in_turn:
-            contended_s[name] += await _together(together[name], records[name])
-    for contender in [*alone.values(), *(contender for group in together.values() for contender in group)]:
-        await contender.close()
-    return {
-        name: {"alone_per_s": counts[name] / alone_s[name], **records[name].summary(contended_s[name])}
-        for name in makers
-    }
-
-
-async def _alone(contender: Contender) -> tuple[int, float]:
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() < start + UNCONTENDED_S / SLICES:
-        await contender.lock()
-        await contender.unlock()
-        count += 1
-    return count, time.perf_counter() - start
-
-
-async def _together(contenders: list[Contender], record: Record) -> float:
-    start = time.perf_counter()
-    stop = start + CONTENDED_S / SLICES
-    record.released_at = 0.0
-
-    async def work(contender: Contender) -> None:
-        while time.perf_counter() < stop:
-            await contender.lock()
-            record.entered()
-            record.leaving()
-            await contender.unlock()
-
-    await asyncio.gather(*map(work, contenders))
-    return time.perf_counter() - start
+        in_turn = list(locks.values()) if number % 2 else list(reversed(locks.values()))
+        for lock in in_turn:
+            await lock.alone()
+        for lock in in_turn:
+            await lock.together()
+    figures = {name: await lock.figures() for name, lock in locks.items()}
+    for lock in locks.values():
+        await lock.close()
+    return figures
 
 
 async def many_waiters(endpoint: str, count: int, hand_overs: int = 100) -> float:
@@ -155,27 +204,11 @@ async def many_waiters(endpoint: str, count: int, hand_overs: int = 100) -> floa
     return ordered[len(ordered) // 2] * 1000
 
 
-def peer(name: str, endpoint: str) -> Figures:
-    """A peer's figures, from its own virtual environment in `.cache`, made when it is not there."""
-    python = CACHE / f"peer-{name}" / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
-    host, _, port = endpoint.partition(":")
-    script = Path(__file__).parent / "lock_peer.py"
-    done = subprocess.run([str(python), str(script), name, host, port], capture_output=True, text=True, check=True)
-    figures: Figures = json.loads(done.stdout)
-    return figures
-
-
 def main() -> None:
     """Print the table, and the ratios that are promised."""
     with EtcdCluster(1) as cluster:
         endpoint = cluster.endpoints[0]
-        rows = {
-            **asyncio.run(measure({"leasehold": ours, "Go mutex (v3lock)": go_mutex}, endpoint)),
-            **{name: peer(name, endpoint) for name in PEERS},
-        }
+        rows = asyncio.run(measure(endpoint))
         waiting = {count: asyncio.run(many_waiters(endpoint, count)) for count in WAITERS}
     report(rows, waiting)
 

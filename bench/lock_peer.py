@@ -1,6 +1,7 @@
-"""One peer's lock, measured in its own virtual environment: `python lock_peer.py PEER HOST PORT`. Prints JSON.
+"""One peer's lock, measured in its own virtual environment: `python lock_peer.py PEER HOST PORT`.
 
-Stands alone: it imports nothing of ours. `measure` in `bench_lock.py` does the same for the async clients.
+Stands alone: it imports nothing of ours. It does a slice whenever a line tells it to (`alone`, `together`), so that
+all that are compared take turns, and answers each with a line of JSON; at the end of input it prints its figures.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import json
 import sys
 import threading
 import time
+from typing import Any
 
-UNCONTENDED_S = 1.5
-CONTENDED_S = 3.0
+UNCONTENDED_S = 3.0
+CONTENDED_S = 6.0
 CONTENDERS = 8
+SLICES = 12
 
 
 class Record:
@@ -25,6 +28,9 @@ class Record:
         self.count = 0
         self.inside = 0
         self.overlaps = 0
+        self.seconds = 0.0
+        self.alone_count = 0
+        self.alone_seconds = 0.0
 
     def entered(self) -> None:
         now = time.perf_counter()
@@ -38,77 +44,101 @@ class Record:
         self.inside -= 1
         self.released_at = time.perf_counter()
 
-    def summary(self, seconds: float) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         ordered = sorted(self.hand_overs) or [0.0]
         return {
-            "per_s": self.count / seconds,
+            "alone_per_s": self.alone_count / self.alone_seconds,
+            "per_s": self.count / self.seconds,
             "p50_ms": ordered[len(ordered) // 2] * 1000,
             "p99_ms": ordered[int(len(ordered) * 0.99)] * 1000,
             "overlaps": self.overlaps,
         }
 
 
-def measure_etcd3(host: str, port: int) -> dict[str, float]:
-    import etcd3  # type: ignore[import-not-found]  # it lives in this peer's own environment
+class Etcd3:
+    """python etcd3: threads."""
 
-    client = etcd3.client(host=host, port=port)
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() < start + UNCONTENDED_S:
-        lock = client.lock("bench-etcd3", ttl=60)
-        lock.acquire(timeout=10)
-        lock.release()
-        count += 1
-    alone = count / (time.perf_counter() - start)
-    record = Record()
-    stop = time.perf_counter() + CONTENDED_S
+    def __init__(self, host: str, port: int) -> None:
+        import etcd3  # type: ignore[import-not-found]  # it lives in this peer's own environment
 
-    def work() -> None:
-        mine = etcd3.client(host=host, port=port)
+        self._clients = [etcd3.client(host=host, port=port) for _ in range(CONTENDERS)]
+
+    def alone(self, stop: float, record: Record) -> None:
         while time.perf_counter() < stop:
-            lock = mine.lock("bench-etcd3-8", ttl=60)
+            lock = self._clients[0].lock("bench-etcd3", ttl=60)
+            lock.acquire(timeout=10)
+            lock.release()
+            record.alone_count += 1
+
+    def together(self, stop: float, record: Record) -> None:
+        threads = [threading.Thread(target=self._work, args=(client, stop, record)) for client in self._clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self, client: Any, stop: float, record: Record) -> None:
+        while time.perf_counter() < stop:
+            lock = client.lock("bench-etcd3-8", ttl=60)
             if lock.acquire(timeout=10):
                 record.entered()
                 record.leaving()
                 lock.release()
 
-    threads = [threading.Thread(target=work) for _ in range(CONTENDERS)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {"alone_per_s": alone, **record.summary(time.perf_counter() - start)}
 
+class Aetcd:
+    """aetcd: tasks on one loop."""
 
-async def measure_aetcd(host: str, port: int) -> dict[str, float]:
-    import aetcd  # type: ignore[import-not-found]  # it lives in this peer's own environment
+    def __init__(self, host: str, port: int) -> None:
+        import aetcd  # type: ignore[import-not-found]  # it lives in this peer's own environment
 
-    client = aetcd.Client(host=host, port=port)
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() < start + UNCONTENDED_S:
-        lock = client.lock(b"bench-aetcd", ttl=60)
-        await lock.acquire(timeout=10)
-        await lock.release()
-        count += 1
-    alone = count / (time.perf_counter() - start)
-    record = Record()
-    stop = time.perf_counter() + CONTENDED_S
+        self._runner = asyncio.Runner()
+        self._clients = self._runner.run(self._open(aetcd, host, port))
 
-    async def work() -> None:
-        mine = aetcd.Client(host=host, port=port)
+    @staticmethod
+    async def _open(aetcd: Any, host: str, port: int) -> list[Any]:
+        return [aetcd.Client(host=host, port=port) for _ in range(CONTENDERS)]
+
+    def alone(self, stop: float, record: Record) -> None:
+        self._runner.run(self._alone(stop, record))
+
+    async def _alone(self, stop: float, record: Record) -> None:
         while time.perf_counter() < stop:
-            lock = mine.lock(b"bench-aetcd-8", ttl=60)
+            lock = self._clients[0].lock(b"bench-aetcd", ttl=60)
+            await lock.acquire(timeout=10)
+            await lock.release()
+            record.alone_count += 1
+
+    def together(self, stop: float, record: Record) -> None:
+        self._runner.run(self._together(stop, record))
+
+    async def _together(self, stop: float, record: Record) -> None:
+        await asyncio.gather(*(self._work(client, stop, record) for client in self._clients))
+
+    async def _work(self, client: Any, stop: float, record: Record) -> None:
+        while time.perf_counter() < stop:
+            lock = client.lock(b"bench-aetcd-8", ttl=60)
             if await lock.acquire(timeout=10):
                 record.entered()
                 record.leaving()
                 await lock.release()
 
-    start = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(CONTENDERS)))
-    return {"alone_per_s": alone, **record.summary(time.perf_counter() - start)}
+
+def main() -> None:
+    peer, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    locks = Etcd3(host, port) if peer == "etcd3" else Aetcd(host, port)
+    record = Record()
+    for line in sys.stdin:
+        start = time.perf_counter()
+        if line.strip() == "alone":
+            locks.alone(start + UNCONTENDED_S / SLICES, record)
+            record.alone_seconds += time.perf_counter() - start
+        elif line.strip() == "together":
+            record.released_at = 0.0
+            locks.together(start + CONTENDED_S / SLICES, record)
+            record.seconds += time.perf_counter() - start
+        print(json.dumps(record.summary() if line.strip() == "figures" else {}), flush=True)
 
 
 if __name__ == "__main__":
-    peer, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    figures = measure_etcd3(host, port) if peer == "etcd3" else asyncio.run(measure_aetcd(host, port))
-    print(json.dumps(figures))
+    main()

@@ -13,7 +13,7 @@ from leasehold.coord.etcd.renewing import RenewingConnection
 from leasehold.coord.url import ConnectOptions
 from leasehold.testing.etcd import EtcdCluster
 
-# In a process of its own: other tests may have left event loops behind that gRPC knows.
+# In a process of its own: other tests may have left event loops behind.
 SCRIPT = """
 import asyncio, sys
 import leasehold
@@ -41,7 +41,7 @@ asyncio.run(main())
 
 
 def test_answers_are_not_taken_by_the_thread_that_renews(etcd: EtcdCluster) -> None:
-    """With a second event loop that uses grpc.aio, half of all answers came in there and were passed on."""
+    """Answers come in on the loop of whoever asked; with grpc.aio on two loops, half of them came in on the other."""
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, etcd.url], capture_output=True, text=True, timeout=30, check=True
     )

@@ -240,7 +240,7 @@ async def test_who_does_not_read_a_stream_is_not_sent_more() -> None:
         assert granted < UNREAD_BYTES_MAX
         for _ in range(count):
             assert len((await stream.read()).cancel_reason) == 10_000
-        flags, of_stream, payload = await peer.until(WINDOW_UPDATE)
+        _, of_stream, payload = await peer.until(WINDOW_UPDATE)
         assert of_stream == number
         assert struct.unpack(">I", payload)[0] > len(data)
         stream.cancel()
@@ -274,7 +274,7 @@ async def test_a_message_larger_than_the_window(etcd: EtcdCluster) -> None:
 
 
 async def test_a_farewell_tells_what_was_not_done() -> None:
-    """What is under way is answered on the old connection, what was not begun is safe to repeat, new calls go elsewhere."""
+    """What is under way is answered on the old connection, what was not begun is not done, new calls go elsewhere."""
     async with connected() as (server, peer, endpoint):
         begun, not_begun = asking(endpoint), asking(endpoint)
         first, _ = await peer.request()
@@ -355,7 +355,8 @@ async def test_who_does_not_speak_http2_is_left(garbage: bytes) -> None:
 async def test_a_server_that_accepts_and_says_nothing_is_no_connection() -> None:
     """A frozen one does that: what was never sent is no doubt."""
     async with RawServer.run() as server:
-        async with await leasehold.connect(f"etcd://{server.address}", timeout_s=0.3) as client:
+        url = f"etcd://{server.address}"
+        async with await leasehold.connect(url, timeout_s=0.3) as client:
             with pytest.raises(Unavailable):
                 await client.put(b"k", b"v")
 
