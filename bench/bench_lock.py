@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,8 +23,8 @@ from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_gr
 from leasehold.testing.etcd import EtcdCluster
 
 CACHE = Path(__file__).parent.parent / ".cache"
-# python etcd3 does not import with a protobuf of today.
-PEERS = {"etcd3": ["etcd3==0.12.0", "protobuf<3.21", "tenacity"], "aetcd": ["aetcd==1.0.0"]}
+# python etcd3 does not import with a protobuf of today, and with a tenacity of today whoever has to wait dies.
+PEERS = {"etcd3": ["etcd3==0.12.0", "protobuf<3.21", "tenacity<7"], "aetcd": ["aetcd==1.0.0"]}
 WAITERS = (16, 1000)
 
 Figures = dict[str, float]
@@ -119,7 +120,8 @@ class Elsewhere:
 
     @classmethod
     async def open(cls, name: str, endpoint: str) -> Elsewhere:
-        python = CACHE / f"peer-{name}" / "bin" / "python"
+        wanted = zlib.crc32(" ".join(PEERS[name]).encode())
+        python = CACHE / f"peer-{name}-{wanted:08x}" / "bin" / "python"
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
             subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
