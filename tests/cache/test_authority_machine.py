@@ -337,7 +337,7 @@ def items(desk: Desk, client: str) -> list[tuple[int, bytes | None, int]]:
     return [(seq, item.value, item.term_ms) for refill in refills for seq, item in refill.items]
 
 
-def called_back(desk: Desk, now_ms: int, client: str, seq: int, hits: int = 3) -> None:
+def called_back(desk: Desk, now_ms: int, client: str, seq: int, hits: int | None = 3) -> None:
     drops = desk.drops(client)
     desk.tell(now_ms, client, Ack(drops, seq, (hits,) * len(drops)))
 
@@ -350,7 +350,7 @@ def test_an_acknowledgement_that_asks_is_answered_when_the_write_has_taken_effec
     desk.tell(1, "w", put(2, b"v2"))
     called_back(desk, 2, "h", seq=5)
     assert items(desk, "h") == []
-    called_back(desk, 3, "g", seq=6, hits=0)  # it never used the value: it gets none
+    called_back(desk, 3, "g", seq=6, hits=None)  # it has no use for the value: it gets none
     assert items(desk, "h") == [(5, b"v2", TERM_MS)]
     assert items(desk, "g") == []
     desk.tell(4, "w", put(3, b"v3"))

@@ -226,11 +226,29 @@ def test_a_callback_on_a_used_value_asks_for_the_new_one_and_counts_from_there()
     assert not seat.valid(1_099)
 
 
-def test_a_callback_on_an_unused_value_asks_for_nothing() -> None:
+def asked_in_acknowledgements(seat: Seat, times: int) -> list[tuple[int | None, ...]]:
+    """Call it back so often, each time with what an acknowledgement asks for; what they asked."""
+    asked = []
+    for now_ms in range(100, 100 + 10 * times, 10):
+        seat.hear(now_ms, Drop(((b"k", V2),)))
+        ack = seat.out[-1]
+        assert isinstance(ack, Ack)
+        asked.append(ack.hits)
+        seat.hear(now_ms + 1, Refill(((ack.seq, Item(b"k", b"v2", V2, 1_000)),)))
+    return asked
+
+
+def test_a_value_in_use_may_go_unused_twice_before_it_is_no_longer_asked_for() -> None:
+    seat = Seat()
+    holding(seat)
+    assert asked_in_acknowledgements(seat, 4) == [(1,), (0,), (0,), ()]
+    assert not seat.valid(140)
+
+
+def test_what_was_read_but_once_is_asked_for_once_more() -> None:
     seat = Seat()
     holding(seat, used=False)
-    seat.hear(100, Drop(((b"k", V2),)))
-    assert seat.out[-1] == Ack(((b"k", V2),))
+    assert asked_in_acknowledgements(seat, 2) == [(0,), ()]
 
 
 def test_no_reader_joins_a_refill_because_it_waits_for_the_writer() -> None:
@@ -329,7 +347,7 @@ def test_a_writer_that_never_read_does_not_keep_what_it_wrote() -> None:
     seat = Seat()
     seat.put(100)
     assert isinstance(seat.out[-1], Write)
-    assert seat.out[-1].hits == 0
+    assert seat.out[-1].hits is None
     outcome(seat, 101, seat.seq(), term_ms=0)
     assert not seat.valid(102)
 

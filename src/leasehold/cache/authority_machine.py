@@ -113,7 +113,7 @@ class AuthorityMachine(AuthorityWrites):
 
     def _on_acks(self, now_ms: int, client: str, ack: Ack) -> None:
         for index, (key, ticket) in enumerate(ack.dropped):
-            self._on_ack(now_ms, client, key, ticket, ack.seq, ack.hits[index] if index < len(ack.hits) else 0)
+            self._on_ack(now_ms, client, key, ticket, ack.seq, ack.hits[index] if index < len(ack.hits) else None)
 
     def _on_subscribe(self, now_ms: int, client: str, message: Subscribe) -> None:
         refusal = self._subscriptions.add(client, message.prefix)

@@ -72,7 +72,7 @@ class AuthorityWrites(AuthorityReads):
         cell.pending = Pending(request, ends_ms, self._next_version(), holders, unproven)
         self._busy[cell.key] = cell
         if self.settings.adaptive:
-            cell.rates.count(now_ms, reads=request.write.hits, writes=1)
+            cell.rates.count(now_ms, reads=request.write.hits or 0, writes=1)
         if request.write.mode == "callback":
             drop = Drop(((cell.key, cell.pending.ticket),))
             for holder in sorted(holders):
@@ -97,21 +97,21 @@ class AuthorityWrites(AuthorityReads):
             pending.token = self._next_version()
             self._effects.append(Store(cell.key, pending.request.write.value, pending.token))
 
-    def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int) -> None:
+    def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int | None) -> None:
         cell = self._busy.get(key)
         if cell is None or cell.pending is None or cell.pending.ticket != ticket or client not in cell.pending.unacked:
             self.acks_ignored += 1  # late, repeated, or from a stranger: it proves nothing about the present
             return
         cell.pending.unacked.discard(client)
         self.table.release(key, client)
-        if hits > 0:
+        if hits is not None:
             if self.settings.adaptive:
                 cell.rates.count(now_ms, reads=hits)
             self._want_refill(now_ms, cell, client, seq)
         self._proceed(now_ms, cell)
 
     def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
-        """It used what it has dropped, so it will soon ask: answer when the write has taken effect, not before."""
+        """It has use for the value, so it will soon ask: answer when the write has taken effect, not before."""
         cell.refills[client] = seq
 
     def _refill(self, now_ms: int, cell: Cell) -> None:

@@ -21,7 +21,7 @@ class Request:
         self.client = client
         self.write = write
         self.deadline_ms = deadline_ms
-        self.keeps = write.hits > 0
+        self.keeps = write.hits is not None
 
 
 class Pending:

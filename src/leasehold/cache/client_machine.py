@@ -37,7 +37,7 @@ from leasehold.cache.client_events import (
     Tick,
     Transmit,
 )
-from leasehold.cache.entries import Entries
+from leasehold.cache.entries import Entries, Entry
 from leasehold.cache.model import (
     ABSENT,
     Ack,
@@ -58,6 +58,7 @@ from leasehold.cache.settings import ClientSettings
 from leasehold.leases.arithmetic import holder_deadline_ms
 
 _SILENCES_MAX: Final = 2
+_NOT_ASKED: Final = (-1, 0, 0)
 
 
 class Flight:
@@ -77,15 +78,21 @@ class Flight:
 class Writing:
     """A write in flight; `void`: what it wrote may not be kept."""
 
-    __slots__ = ("deadline_ms", "key", "sent_ms", "value", "void", "waiter")
+    __slots__ = ("deadline_ms", "key", "sent_ms", "unused", "value", "void", "waiter")
 
-    def __init__(self, put: Put, sent_ms: int, void: bool) -> None:
+    def __init__(self, put: Put, sent_ms: int, void: bool, copy: Entry | None) -> None:
         self.key = put.key
         self.value = put.value
         self.waiter = put.waiter
         self.sent_ms = sent_ms
         self.deadline_ms = sent_ms + put.timeout_ms
         self.void = void
+        self.unused = copy.unused_with_this() if copy is not None else 0
+
+
+def _hits_if_wanted(copy: Entry | None) -> int | None:
+    """How often the copy was used that is given up for a write; None if what is written is not wanted in its place."""
+    return copy.hits if copy is not None and copy.wanted_back() else None
 
 
 class ClientMachine:
@@ -102,7 +109,7 @@ class ClientMachine:
         self._flights: dict[tuple[int, bytes], Flight] = {}
         self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
         self._joinable: dict[bytes, Flight] = {}
-        self._refilling: dict[bytes, tuple[int, int]] = {}  # asked for with an acknowledgement: request, send time
+        self._refilling: dict[bytes, tuple[int, int, int]] = {}  # asked for with an acknowledgement: see `_on_refill`
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
         self._follows: dict[int, int] = {}
@@ -170,7 +177,8 @@ class ClientMachine:
         hits = []
         for flight in flights:
             flight.void = flight.key in self._writing_keys
-            hits.append(self.entries.drop(flight.key))
+            dropped = self.entries.drop(flight.key)
+            hits.append(dropped.hits if dropped is not None else 0)
             self._launch(now_ms, flight)
             self._joinable[flight.key] = flight
         keys = tuple(flight.key for flight in flights)
@@ -187,13 +195,13 @@ class ClientMachine:
 
     def _on_refill(self, now_ms: int, refill: Refill) -> None:
         for seq, item in refill.items:
-            asked = self._refilling.get(item.key)
-            if asked is None or asked[0] != seq:
+            asked_seq, sent_ms, unused = self._refilling.get(item.key, _NOT_ASKED)
+            if asked_seq != seq:
                 continue  # void: it was called back again, or written
             del self._refilling[item.key]
-            deadline_ms = self._deadline_ms(now_ms, asked[1], item.term_ms)
+            deadline_ms = self._deadline_ms(now_ms, sent_ms, item.term_ms)
             if item.term_ms > 0 and now_ms < deadline_ms:
-                self.entries.keep(item.key, item.value, item.version, deadline_ms)
+                self.entries.keep(item.key, item.value, item.version, deadline_ms, unused)
 
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
@@ -246,18 +254,19 @@ class ClientMachine:
             self._drop_everything()
             return
         seq = self._seq + 1
-        hits = []
+        hits: list[int | None] = []
         for key, _ in keys:
-            used = self.entries.drop(key)
+            entry = self.entries.drop(key)
             self._void_called_back(key)
-            if used and key not in self._writing_keys:
-                self._refilling[key] = (seq, now_ms)
-                hits.append(used)
+            if entry is not None and entry.wanted_back() and key not in self._writing_keys:
+                self._refilling[key] = (seq, now_ms, entry.unused_with_this())
+                hits.append(entry.hits)
             else:
-                hits.append(0)
-        if any(hits):
+                hits.append(None)
+        wanted = len(hits) - hits.count(None)
+        if wanted:
             self._seq = seq
-            self.refills += len(hits) - hits.count(0)
+            self.refills += wanted
             self._effects.append(Transmit(Ack(keys, seq, tuple(hits))))
             while len(self._refilling) > self.settings.entries_max:  # some are never answered: it did not pay
                 del self._refilling[next(iter(self._refilling))]
@@ -290,16 +299,16 @@ class ClientMachine:
     # --- writes ---
 
     def _on_put(self, now_ms: int, put: Put) -> None:
-        hits = self._drop_own(put.key)
+        entry = self._drop_own(put.key)
         self._void_writings(put.key)  # the authority counts as dropped whatever it gave before this write
         self._seq += 1
-        self._writings[self._seq] = Writing(put, now_ms, put.key in self._writing_keys)
+        self._writings[self._seq] = Writing(put, now_ms, put.key in self._writing_keys, entry)
         self._note_writing(put.key, 1)
-        message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, hits)
+        message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, _hits_if_wanted(entry))
         self._effects.append(Transmit(message))
 
-    def _drop_own(self, key: bytes) -> int:
-        """The authority counts a writer's own lease as dropped. How often the copy was used."""
+    def _drop_own(self, key: bytes) -> Entry | None:
+        """The authority counts a writer's own lease as dropped. What the copy was."""
         self._void_in_flight(key)
         return self.entries.drop(key)
 
@@ -324,7 +333,7 @@ class ClientMachine:
         deadline_ms = self._deadline_ms(now_ms, writing.sent_ms, outcome.term_ms)
         if outcome.code is Code.OK and outcome.term_ms > 0 and not writing.void and now_ms < deadline_ms:
             version = ABSENT if writing.value is None else outcome.version
-            self.entries.keep(writing.key, writing.value, version, deadline_ms)
+            self.entries.keep(writing.key, writing.value, version, deadline_ms, writing.unused)
 
     def _conclude(self, waiter: int, outcome: Outcome) -> None:
         if outcome.code is Code.OK:

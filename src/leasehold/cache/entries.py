@@ -9,6 +9,7 @@ from leasehold.cache.model import Version
 
 _NS_PER_MS: Final = 1_000_000
 _TOUCH_NS: Final = 1_000_000_000  # with room to spare, what is used twice within so short a time is moved once
+_UNUSED_MAX: Final = 2  # refills in a row that may go unused: one costs a tenth of the miss that it may save
 _OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key and value, about
 
 
@@ -18,15 +19,23 @@ class Entry:
     The deadline is in nanoseconds because it is compared at every hit, with what the clock gives.
     """
 
-    __slots__ = ("cost_bytes", "deadline_ns", "hits", "touch_ns", "value", "version")
+    __slots__ = ("cost_bytes", "deadline_ns", "hits", "touch_ns", "unused", "value", "version")
 
-    def __init__(self, value: bytes | None, version: Version, deadline_ms: int, cost_bytes: int) -> None:
+    def __init__(self, value: bytes | None, version: Version, deadline_ms: int, cost_bytes: int, unused: int) -> None:
         self.value = value
         self.version = version
         self.deadline_ns = deadline_ms * _NS_PER_MS
         self.cost_bytes = cost_bytes
         self.hits = 0
         self.touch_ns = 0  # when a use counts for the order again
+        self.unused = unused  # how many copies before this one were replaced and never used
+
+    def wanted_back(self) -> bool:
+        """Whether the new value is worth asking for when this one is called back."""
+        return self.hits > 0 or self.unused < _UNUSED_MAX
+
+    def unused_with_this(self) -> int:
+        return 0 if self.hits else self.unused + 1
 
 
 class Entries:
@@ -58,12 +67,15 @@ class Entries:
             entry.touch_ns = now_ns + self.touch_every_ns
             self.by_key.move_to_end(key)
 
-    def keep(self, key: bytes, value: bytes | None, version: Version, deadline_ms: int) -> None:
+    def keep(
+        self, key: bytes, value: bytes | None, version: Version, deadline_ms: int, unused: int = _UNUSED_MAX - 1
+    ) -> None:
+        """`unused` as for `Entry`. What was asked for is refilled once on credit: many read a key but once."""
         self.drop(key)
         cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
         if cost_bytes > self._bytes_max:
             return
-        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes)
+        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes, unused)
         self.bytes += cost_bytes
         half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
         self.touch_every_ns = 0 if half_full else _TOUCH_NS
@@ -71,14 +83,13 @@ class Entries:
             self.drop(next(iter(self.by_key)))
             self.dropped_for_space += 1
 
-    def drop(self, key: bytes) -> int:
-        """Forget `key`; how often it was answered from memory."""
+    def drop(self, key: bytes) -> Entry | None:
+        """Forget `key`; what it was."""
         entry = self.by_key.pop(key, None)
-        if entry is None:
-            return 0
-        self.bytes -= entry.cost_bytes
-        self.hits_gone += entry.hits
-        return entry.hits
+        if entry is not None:
+            self.bytes -= entry.cost_bytes
+            self.hits_gone += entry.hits
+        return entry
 
     def clear(self) -> None:
         for key in list(self.by_key):

@@ -60,7 +60,7 @@ class Ask(Struct, frozen=True, array_like=True, tag=2):
 class Write(Struct, frozen=True, array_like=True, tag=3):
     """Put a value, or delete (None). With `expect` only if the key's version is that (`ABSENT`: only if absent).
 
-    `hits` are the answers given from the copy that the writer has dropped for this. Where there were any, this is also
+    `hits` are the answers given from the copy that the writer has dropped for this. Unless it is None, this is also
     the request for a lease on what is written, which comes with the outcome.
     """
 
@@ -70,19 +70,19 @@ class Write(Struct, frozen=True, array_like=True, tag=3):
     mode: str = "callback"
     expect: Version | None = None
     timeout_ms: int = 10_000
-    hits: int = 0
+    hits: int | None = None
 
 
 class Ack(Struct, frozen=True, array_like=True, tag=4):
     """These keys are dropped, and so is every request for them that was in flight.
 
-    `hits` are the answers given from memory, for each of the keys. Where there were any, this is also the request
+    `hits` are the answers given from memory, for each of the keys. Unless it is None, this is also the request
     `seq` for the new value: a *refill*, answered when the write has taken effect.
     """
 
     dropped: tuple[tuple[bytes, Version], ...]
     seq: int = 0
-    hits: tuple[int, ...] = ()
+    hits: tuple[int | None, ...] = ()
 
 
 class Release(Struct, frozen=True, array_like=True, tag=5):

@@ -20,6 +20,7 @@ from leasehold.base.errors import InvalidArgument
 from leasehold.cache.authority import Authority
 from leasehold.cache.model import (
     ABSENT,
+    Ack,
     Answer,
     Ask,
     Changed,
@@ -33,8 +34,11 @@ from leasehold.cache.model import (
     Refill,
     Subscribe,
     Unsubscribe,
+    Version,
     Write,
 )
+from leasehold.cache.rounds import Rounds
+from leasehold.runtime.clock import BootClock
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import PUSH, function_id, response
 from leasehold.wire.rpc import implement, method
@@ -52,6 +56,7 @@ class Parcel(Struct, frozen=True):
 TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
 SAY: Final = function_id("leasehold::cache::Say")
 _REFILL_HOLD_S: Final = 0.005
+_ROUND_HOLD_MS: Final = 10
 encode = msgspec.msgpack.Encoder().encode
 decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
@@ -88,6 +93,7 @@ class _Peer:
         self._server = server
         self._connection = connection
         self._outgoing: list[FromAuthority] = []
+        self._drops: list[tuple[bytes, Version]] = []
         self._refills: list[tuple[int, Item]] = []
         self._sink = self._take
         authority.attach(client, self._sink)
@@ -97,6 +103,10 @@ class _Peer:
         self.authority.detach(self.client, self._sink)
 
     def _take(self, message: FromAuthority) -> None:
+        if type(message) is Drop and message.keys:
+            self._drops += message.keys
+            self._server.push_round(self, message)
+            return
         if type(message) is Refill:
             if not self._refills:
                 self._server.push_soon(self)
@@ -117,12 +127,22 @@ class _Peer:
         if (self._outgoing or self._refills) and not self._connection.closed:
             self._connection.send(response(SAY, encode(self.take_outgoing()), kind=PUSH))
 
+    def call_back(self) -> None:
+        """Its part in a round."""
+        self._outgoing.append(Drop(tuple(self._drops)))
+        self._drops = []
+        self.push()
+
 
 class CacheServer:
     """Serves one authority after the other on one address; between two of them clients are refused and retry."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._clock = BootClock()
+        self._rounds: Rounds[_Peer] = Rounds(_ROUND_HOLD_MS)
+        self._round_timer: asyncio.Handle | None = None
+        self._round_ms = 0
         self._due: list[_Peer] = []
         self._held: list[_Peer] = []
         self._server = Server()
@@ -161,6 +181,33 @@ class CacheServer:
             self._loop.call_later(_REFILL_HOLD_S, self._push_held)
         self._held.append(peer)
 
+    def push_round(self, peer: _Peer, drop: Drop) -> None:
+        """With the callbacks of other writes that are under way: see `rounds`."""
+        now_ms = self._clock.now_ms()
+        self._rounds.hold(now_ms, peer, drop)
+        self._schedule_round(now_ms)
+
+    def _schedule_round(self, now_ms: int) -> None:
+        due_ms = self._rounds.due_ms(now_ms)
+        if due_ms is None or (self._round_timer is not None and self._round_ms <= due_ms):
+            return  # an earlier look at it is set, and will look again
+        if self._round_timer is not None:
+            self._round_timer.cancel()
+        self._round_ms = due_ms
+        if due_ms <= now_ms:  # at the end of this turn of the loop, which may bring more
+            self._round_timer = self._loop.call_soon(self._begin_round)
+        else:
+            self._round_timer = self._loop.call_later((due_ms - now_ms) / 1_000, self._begin_round)
+
+    def _begin_round(self) -> None:
+        self._round_timer = None
+        now_ms = self._clock.now_ms()
+        due_ms = self._rounds.due_ms(now_ms)
+        if due_ms is not None and due_ms <= now_ms:
+            for peer in self._rounds.begin(now_ms):
+                peer.call_back()
+        self._schedule_round(now_ms)
+
     def _push_due(self) -> None:
         due, self._due = self._due, []
         for peer in due:
@@ -197,6 +244,10 @@ class CacheServer:
                 return [refusal for message in messages for refusal in _not_serving(message)]
             peer = self._greet(authority, connection, messages)
         peer.authority.receive(peer.client, messages)
+        if any(type(message) is Ack for message in messages):
+            now_ms = self._clock.now_ms()
+            self._rounds.acknowledged(now_ms, peer)
+            self._schedule_round(now_ms)
         return []
 
     def _greet(self, authority: Authority, connection: Connection, messages: list[FromClient]) -> _Peer:
@@ -208,7 +259,11 @@ class CacheServer:
         return peer
 
     def _forget(self, connection: Connection) -> None:
-        self._peers.pop(connection, None)
+        peer = self._peers.pop(connection, None)
+        if peer is not None:
+            now_ms = self._clock.now_ms()
+            self._rounds.gone(now_ms, peer)
+            self._schedule_round(now_ms)
 
 
 def _not_serving(message: FromClient) -> list[FromAuthority]:

@@ -6,6 +6,7 @@ from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.client_events import Deliver
 from leasehold.cache.client_machine import ClientMachine, Flight
+from leasehold.cache.entries import Entry
 from leasehold.cache.events import StoreUnknown
 from leasehold.cache.model import Code, Item
 from leasehold.leases.arithmetic import holder_deadline_ms
@@ -84,8 +85,8 @@ class KeepsWhatItWrote(ClientMachine):
 
 
 class WriterKeeps(ClientMachine):
-    def _drop_own(self, key: bytes) -> int:
-        return 0
+    def _drop_own(self, key: bytes) -> Entry | None:
+        return None
 
     def _note_writing(self, key: bytes, change: int) -> None:
         pass
