@@ -46,6 +46,10 @@ class Desk:
             match effect:
                 case e.Send(client, message):
                     self.sent.append((client, message))
+                case e.CallBack(holders, drop):
+                    self.sent += [(holder, drop) for holder in holders]
+                case e.Refilled(asked, item):
+                    self.sent += [(client, Refill(((seq, item),))) for client, seq in asked.items()]
                 case e.Load(key):
                     self.feed(now_ms, e.Loaded(key, *self.kept.get(key, (None, ABSENT))))
                 case e.Store(key, value, token) if self.stores:

@@ -9,7 +9,8 @@ HOLD_MS = 10
 
 def called(rounds: Rounds[str], now_ms: int, write: object, *holders: str) -> None:
     for holder in holders:
-        rounds.hold(now_ms, holder, write)
+        rounds.hold(holder, write)
+    rounds.due_ms(now_ms)
 
 
 def test_a_write_that_comes_alone_does_not_wait() -> None:

@@ -7,7 +7,7 @@ async with await Authority.open(SqliteStore("cache.db"), AuthoritySettings(term_
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -19,14 +19,27 @@ from leasehold.cache import events as e
 from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.cells import FOREVER_MS
 from leasehold.cache.errors import TokenRefused
-from leasehold.cache.model import ABSENT, FromAuthority, FromClient
+from leasehold.cache.model import ABSENT, Drop, FromAuthority, FromClient, Item
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore
 from leasehold.leases import Plan, plan
 from leasehold.runtime.clock import BootClock
 
 log = structlog.get_logger("leasehold.cache")
-Sink = Callable[[FromAuthority], None]
+
+
+class Sink(Protocol):
+    """The way to one client. Nothing depends on the arrival of what goes into it, or on when."""
+
+    def take(self, message: FromAuthority) -> None: ...
+
+    def call_back(self, drop: Drop) -> None:
+        """It holds what is about to be written."""
+        ...
+
+    def refill(self, seq: int, item: Item) -> None:
+        """What its request `seq`, an acknowledgement, asked for; nobody waits for it."""
+        ...
 
 
 class RightToServe(Protocol):
@@ -162,7 +175,7 @@ class Authority:
                 if type(effect) is not e.Send:
                     self._do(effect)
                 elif (sink := sinks.get(effect.client)) is not None:
-                    sink(effect.message)
+                    sink.take(effect.message)
         self._schedule(now_ms)
 
     def _schedule(self, now_ms: int) -> None:
@@ -180,6 +193,14 @@ class Authority:
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
+            case e.CallBack(holders, drop):
+                for holder in holders:
+                    if (sink := self._sinks.get(holder)) is not None:
+                        sink.call_back(drop)
+            case e.Refilled(asked, item):
+                for client, seq in asked.items():
+                    if (sink := self._sinks.get(client)) is not None:
+                        sink.refill(seq, item)
             case e.Load(key) if self._store.is_memory:
                 self._feed(e.Loaded(key, None, ABSENT))
             case e.Store(key, _, token) if self._store.is_memory:

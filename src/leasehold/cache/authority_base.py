@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappush
+from typing import Any
 
 from leasehold.cache.cells import FOREVER_MS, Cell, Request
 from leasehold.cache.events import Effect, Send
@@ -12,6 +14,9 @@ from leasehold.cache.subscriptions import Subscriptions
 from leasehold.leases.adaptive import Rates
 from leasehold.leases.arithmetic import outlasts_ms
 from leasehold.leases.table import LeaseTable
+
+OnEvent = Callable[[int, Any], None]
+OnMessage = Callable[[int, str, Any], None]
 
 
 class AuthorityBase:
@@ -47,9 +52,14 @@ class AuthorityBase:
         self._swept_ms = now_ms
         self._subscriptions = Subscriptions()
         self._effects: list[Effect] = []
+        self._by_event, self._by_message = self._tables()
         self.acks_ignored = 0
         self.writes_done = 0
         self.reads_answered = 0
+
+    def _tables(self) -> tuple[dict[type, OnEvent], dict[type, OnMessage]]:
+        """What is done on which event, and on which message: a chain of `case`s costs more than many a decision."""
+        raise NotImplementedError
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether this authority is in office, as far as it can prove."""

@@ -19,10 +19,9 @@ The rules, each of which keeps out a stale read that has been seen (schedules 6,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop
-from typing import Any
 
+from leasehold.cache.authority_base import OnEvent, OnMessage
 from leasehold.cache.authority_writes import AuthorityWrites
 from leasehold.cache.cells import FOREVER_MS, Cell
 from leasehold.cache.events import (
@@ -42,32 +41,13 @@ from leasehold.cache.events import (
     Tick,
 )
 from leasehold.cache.model import ABSENT, Ack, Ask, Code, Drop, Hello, Release, Subscribe, Unsubscribe, Write
-from leasehold.cache.settings import AuthoritySettings
 
 
 class AuthorityMachine(AuthorityWrites):
     """One term of office: `handle(now_ms, event) -> effects`."""
 
-    def __init__(
-        self,
-        now_ms: int,
-        settings: AuthoritySettings,
-        epoch: int,
-        *,
-        term_before_ms: int = 0,
-        keeps_all: bool = False,
-        right_until_ms: int = FOREVER_MS,
-    ) -> None:
-        super().__init__(
-            now_ms,
-            settings,
-            epoch,
-            term_before_ms=term_before_ms,
-            keeps_all=keeps_all,
-            right_until_ms=right_until_ms,
-        )
-        # Tables: a chain of `case`s costs more than many a decision.
-        self._by_event: dict[type, Callable[[int, Any], None]] = {
+    def _tables(self) -> tuple[dict[type, OnEvent], dict[type, OnMessage]]:
+        by_event: dict[type, OnEvent] = {
             Received: self._on_received,
             Loaded: self._on_loaded,
             LoadFailed: self._on_load_failed,
@@ -79,7 +59,7 @@ class AuthorityMachine(AuthorityWrites):
             Disconnected: self._on_disconnected,
             Stop: self._on_stop,
         }
-        self._by_message: dict[type, Callable[[int, str, Any], None]] = {
+        by_message: dict[type, OnMessage] = {
             Ask: self._on_ask,
             Write: self._on_write,
             Ack: self._on_acks,
@@ -88,6 +68,7 @@ class AuthorityMachine(AuthorityWrites):
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
         }
+        return by_event, by_message
 
     # --- the door ---
 

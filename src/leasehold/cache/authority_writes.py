@@ -8,8 +8,8 @@ from leasehold.base.invariants import ensure
 from leasehold.cache.authority_reads import AuthorityReads
 from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.checks import objection_to_write
-from leasehold.cache.events import Deposed, Store, Stored, StoreRefused, StoreUnknown
-from leasehold.cache.model import ABSENT, Changed, Code, Drop, Outcome, Refill, Version, Write
+from leasehold.cache.events import CallBack, Deposed, Refilled, Store, Stored, StoreRefused, StoreUnknown
+from leasehold.cache.model import ABSENT, Changed, Code, Drop, Item, Outcome, Version, Write
 
 _STORE_RETRY_MS: Final = (50, 200, 1_000)
 
@@ -74,9 +74,7 @@ class AuthorityWrites(AuthorityReads):
         if self.settings.adaptive:
             cell.rates.count(now_ms, reads=request.write.hits or 0, writes=1)
         if request.write.mode == "callback":
-            drop = Drop(((cell.key, cell.pending.ticket),))
-            for holder in sorted(holders):
-                self._send(holder, drop)
+            self._effects.append(CallBack(sorted(holders), Drop(((cell.key, cell.pending.ticket),))))
         self._wake(ends_ms, cell)
         self._proceed(now_ms, cell)
 
@@ -99,16 +97,18 @@ class AuthorityWrites(AuthorityReads):
 
     def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int | None) -> None:
         cell = self._busy.get(key)
-        if cell is None or cell.pending is None or cell.pending.ticket != ticket or client not in cell.pending.unacked:
+        pending = cell.pending if cell is not None else None
+        if cell is None or pending is None or pending.ticket != ticket or client not in pending.unacked:
             self.acks_ignored += 1  # late, repeated, or from a stranger: it proves nothing about the present
             return
-        cell.pending.unacked.discard(client)
+        pending.unacked.remove(client)
         self.table.release(key, client)
         if hits is not None:
             if self.settings.adaptive:
                 cell.rates.count(now_ms, reads=hits)
             self._want_refill(now_ms, cell, client, seq)
-        self._proceed(now_ms, cell)
+        if not pending.unacked:
+            self._proceed(now_ms, cell)
 
     def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
         """It has use for the value, so it will soon ask: answer when the write has taken effect, not before."""
@@ -116,15 +116,16 @@ class AuthorityWrites(AuthorityReads):
 
     def _refill(self, now_ms: int, cell: Cell) -> None:
         """Nothing is under way on this key any more: those who acknowledged get what stands now, under a lease."""
-        refills, cell.refills = cell.refills, {}
-        if not self.may_serve(now_ms):
-            return
-        for client, seq in refills.items():
-            self._refill_one(now_ms, cell, client, seq, self._term_ms(now_ms, cell))
+        asked, cell.refills = cell.refills, {}
+        if self.may_serve(now_ms):
+            self._refill_all(now_ms, cell, asked, self._term_ms(now_ms, cell))
 
-    def _refill_one(self, now_ms: int, cell: Cell, client: str, seq: int, term_ms: int) -> None:
-        if term_ms > 0:  # without a lease it is of no use: nobody waits for it
-            self._send(client, Refill(((seq, self._granted(now_ms, cell, client, seq, term_ms)),)))
+    def _refill_all(self, now_ms: int, cell: Cell, asked: dict[str, int], term_ms: int) -> None:
+        if term_ms <= 0:
+            return  # without a lease it is of no use: nobody waits for it
+        for client, seq in asked.items():
+            self.table.grant(cell.key, client, now_ms + term_ms, seq)
+        self._effects.append(Refilled(asked, Item(cell.key, cell.value, cell.version, term_ms)))
 
     def _on_stored(self, now_ms: int, event: Stored) -> None:
         key, token = event.key, event.token

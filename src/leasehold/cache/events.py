@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from leasehold.cache.model import FromAuthority, FromClient, Version
+from leasehold.cache.model import Drop, FromAuthority, FromClient, Item, Version
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -83,6 +83,20 @@ class Send(Struct, frozen=True, gc=False):
     message: FromAuthority
 
 
+class CallBack(Struct, frozen=True, gc=False):
+    """To each of these, as `Send`: they hold what is about to be written."""
+
+    holders: list[str]
+    drop: Drop
+
+
+class Refilled(Struct, frozen=True, gc=False):
+    """To each of these, as `Send`, with the request of each by which it asked: what it acknowledged stands anew."""
+
+    asked: dict[str, int]
+    item: Item
+
+
 class Load(Struct, frozen=True):
     key: bytes
 
@@ -109,4 +123,4 @@ class Deposed(Struct, frozen=True):
     reason: str
 
 
-Effect: TypeAlias = Send | Load | Store | SettleTerm | MarkClean | Deposed
+Effect: TypeAlias = Send | CallBack | Refilled | Load | Store | SettleTerm | MarkClean | Deposed

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
-from leasehold.cache.model import FromAuthority, FromClient, Hello, Release
-from leasehold.cache.transport import SAY, TELL, Parcel, decode_from_authority, encode
+from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
+from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, encode
 from leasehold.wire.channel import Channel, open_channel
 
 OnMessages = Callable[[list[FromAuthority]], None]
@@ -122,8 +122,7 @@ class LocalLink:
         self._identity = identity
         self._on_messages = on_messages
         self._incoming: list[FromAuthority] = []
-        self._sink = self._take
-        authority.attach(identity, self._sink)
+        authority.attach(identity, self)
 
     def send(self, messages: list[FromClient]) -> None:
         self._authority.receive(self._identity, messages)
@@ -132,12 +131,18 @@ class LocalLink:
         return None
 
     def close(self) -> None:
-        self._authority.detach(self._identity, self._sink)
+        self._authority.detach(self._identity, self)
 
-    def _take(self, message: FromAuthority) -> None:
+    def take(self, message: FromAuthority) -> None:
         if not self._incoming:
             asyncio.get_running_loop().call_soon(self._hand_over)
         self._incoming.append(message)
+
+    def call_back(self, drop: Drop) -> None:
+        self.take(drop)
+
+    def refill(self, seq: int, item: Item) -> None:
+        self.take(Refill(((seq, item),)))
 
     def _hand_over(self) -> None:
         incoming, self._incoming = self._incoming, []

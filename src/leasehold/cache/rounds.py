@@ -26,7 +26,7 @@ class Rounds(Generic[Holder]):
     def __init__(self, hold_ms: int) -> None:
         self._hold_ms = hold_ms
         self._waiting: dict[Holder, None] = {}
-        self._waiting_since_ms = 0
+        self._waiting_since_ms: int | None = None
         self._writes_waiting = 0
         self._last_write: object = None
         self._out: set[Holder] = set()  # who has been told and has not answered
@@ -36,10 +36,8 @@ class Rounds(Generic[Holder]):
         self._writes_expected = 0
         self._company_until_ms = 0
 
-    def hold(self, now_ms: int, holder: Holder, write: object) -> None:
+    def hold(self, holder: Holder, write: object) -> None:
         """`holder` is to be called back for `write`; the callbacks of one write come one after the other."""
-        if not self._waiting:
-            self._waiting_since_ms = now_ms
         self._waiting[holder] = None
         if write is not self._last_write:
             self._last_write = write
@@ -60,9 +58,11 @@ class Rounds(Generic[Holder]):
         self.acknowledged(now_ms, holder)
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When those who wait are to be told, as far as is known now; None while nobody waits."""
+        """When those who wait are to be told, as far as is known now; None while nobody waits. Ask after `hold`."""
         if not self._waiting:
             return None
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now_ms
         latest_ms = self._waiting_since_ms + self._hold_ms
         if self._out:
             return latest_ms
@@ -76,5 +76,5 @@ class Rounds(Generic[Holder]):
         self._out = set(holders) - self._silent
         self._begun_ms = now_ms
         self._writes_out, self._writes_waiting = self._writes_waiting, 0
-        self._last_write = None
+        self._waiting_since_ms, self._last_write = None, None
         return holders

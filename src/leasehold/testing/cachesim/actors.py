@@ -11,7 +11,7 @@ from leasehold.cache import client_events as c
 from leasehold.cache import events as e
 from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.client_machine import ClientMachine
-from leasehold.cache.model import ABSENT, Code, FromAuthority, FromClient, Version
+from leasehold.cache.model import ABSENT, Code, FromAuthority, FromClient, Refill, Version
 from leasehold.cache.settings import AuthoritySettings, ClientSettings
 from leasehold.leases.arithmetic import holder_deadline_ms
 from leasehold.testing.cachesim.world import US_PER_MS, Process, SimStore, World
@@ -92,6 +92,12 @@ class AuthorityProcess(Process):
         match effect:
             case e.Send(client, message):
                 self._sim.to_client(client, self._index, message)
+            case e.CallBack(holders, drop):
+                for holder in holders:
+                    self._sim.to_client(holder, self._index, drop)
+            case e.Refilled(asked, item):
+                for client, seq in asked.items():
+                    self._sim.to_client(client, self._index, Refill(((seq, item),)))
             case e.Load(key):
                 machine = self.machine
                 self.run_after_ms(

@@ -58,7 +58,7 @@ class RefillsAtOnce(AuthorityMachine):
     """The request in an acknowledgement is answered when it arrives, like any other before the write."""
 
     def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
-        self._refill_one(now_ms, cell, client, seq, self.settings.term_ms)
+        self._refill_all(now_ms, cell, {client: seq}, self.settings.term_ms)
 
 
 class RefillsInDoubt(AuthorityMachine):
@@ -67,9 +67,8 @@ class RefillsInDoubt(AuthorityMachine):
     def _proceed(self, now_ms: int, cell: Cell) -> None:
         super()._proceed(now_ms, cell)
         if cell.pending is not None and cell.pending.token is not None:
-            refills, cell.refills = cell.refills, {}
-            for client, seq in refills.items():
-                self._refill_one(now_ms, cell, client, seq, self.settings.term_ms)
+            asked, cell.refills = cell.refills, {}
+            self._refill_all(now_ms, cell, asked, self.settings.term_ms)
 
 
 class NoVoid(ClientMachine):

@@ -1,0 +1,39 @@
+"""The cache's two functions on the wire, and how messages are packed into them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.cache.model import FromAuthority, FromClient
+from leasehold.wire.frame import PUSH, function_id, response
+from leasehold.wire.rpc import method
+
+
+class Parcel(Struct, frozen=True):
+    """Messages, packed by msgspec."""
+
+    messages: bytes
+
+
+TELL: Final = method("leasehold::cache::Tell", Parcel, Parcel)
+SAY: Final = function_id("leasehold::cache::Say")
+encode = msgspec.msgpack.Encoder().encode
+decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
+_decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
+
+
+def pushed(messages: list[FromAuthority]) -> bytes:
+    """The frame in which a client is told these."""
+    return response(SAY, encode(messages), kind=PUSH)
+
+
+def unpacked(packed: bytes) -> list[FromClient]:
+    """What a client said."""
+    try:
+        return _decode_from_client(packed)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"not messages of the cache: {error}") from None
