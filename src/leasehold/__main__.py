@@ -1,3 +1,3 @@
-from leasehold.cli.main import main
+from leasehold.cli.entry import main
 
 main()

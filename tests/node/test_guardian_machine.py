@@ -134,9 +134,19 @@ def test_a_guardian_without_a_worker_can_be_stopped() -> None:
 
 def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:
     machine = started()
+    machine.handle(5, Tick(1))
     assert acts(machine.handle(10, StopAsked())) == [AskToStop("r1")]
-    assert acts(machine.handle(20, Reaped("r1", "exit status 0"))) == [Door(open=True), Release("r1", "exit status 0")]
+    released = Release("r1", "exit status 0", hurry=True)
+    assert acts(machine.handle(20, Reaped("r1", "exit status 0"))) == [Door(open=True), released]
     assert acts(machine.handle(30, Released("r1", was_leader=False))) == [Exit()]
+
+
+def test_a_worker_that_has_not_begun_is_not_waited_for() -> None:
+    """It still loads, for a second or two: nothing is to be handed over, and a person waits."""
+    machine = started()
+    machine.handle(5, Tick(0))
+    assert acts(machine.handle(10, StopAsked())) == [Kill("r1")]
+    assert tick_through(machine, 100, 20_000, beats=0) == []
 
 
 def test_a_worker_that_does_not_stop_is_killed_in_the_end() -> None:

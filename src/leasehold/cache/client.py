@@ -201,6 +201,18 @@ class Client:
             entries.dropped_for_space,
         )
 
+    async def connected(self, timeout_s: float) -> None:
+        """Wait until an authority has answered; `Unavailable` when none does in time. Calls do this by themselves."""
+        deadline_ms = self._now_ms() + round(timeout_s * 1_000)
+        while True:
+            await self._linked(deadline_ms)
+            try:
+                async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
+                    if self._link is not None and await self._link.answered():
+                        return
+            except TimeoutError:
+                raise self._nobody_answers() from None
+
     async def close(self) -> None:
         """Drop everything and say so, so that no write waits for this client."""
         if self._closed:
@@ -348,8 +360,11 @@ class Client:
             async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
                 await asyncio.shield(dialing)
         except TimeoutError:
-            where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
-            raise Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?") from None
+            raise self._nobody_answers() from None
+
+    def _nobody_answers(self) -> Unavailable:
+        where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
+        return Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?")
 
     async def _dial(self) -> None:
         for attempt in range(10**9):

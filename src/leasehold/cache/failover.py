@@ -35,17 +35,25 @@ async def run_in_office(
     ttl_s: int = 5,
 ) -> None:
     """Campaign, serve while in office, begin again; until cancelled. `install` is told who serves here (or None)."""
+    told = ""  # a store that is away for long is told of once
+
+    def installing(authority: Authority | None) -> None:
+        nonlocal told
+        told = "" if authority is not None else told
+        install(authority)
+
     while True:
         try:
             async with Session.open(coord, ttl_s=ttl_s) as session:
-                await _one_term(session, store(), settings, install, name, prefix)
+                await _one_term(session, store(), settings, installing, name, prefix)
         except (LeaseholdError, OSError) as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # leaving the office failed, but leaving was asked for
                 raise asyncio.CancelledError from error
             if isinstance(error, CallerError) and not isinstance(error, NotHeld):
                 raise  # a closed client, a bad setting: trying again changes nothing
-            log.warning("cache authority is out of office", reason=str(error))
+            if told != (told := str(error)):
+                log.warning("cache authority is out of office", reason=told)
         await asyncio.sleep(_PAUSE_S)
 
 

@@ -28,6 +28,10 @@ class Link(Protocol):
         """Wait, not long, until what was sent has been taken."""
         ...
 
+    async def answered(self) -> bool:
+        """Wait until the other side has said anything; False if it went away before."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -44,7 +48,9 @@ class WireLink:
         self._channel = channel
         self._on_messages = on_messages
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         channel.on_said(SAY, self._pushed)
+        channel.on_close.append(lambda: self._settle(answered=False))
         channel.on_close.append(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
@@ -64,7 +70,15 @@ class WireLink:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_DRAIN_S)
 
+    async def answered(self) -> bool:
+        return await asyncio.shield(self._answered)
+
+    def _settle(self, *, answered: bool) -> None:
+        if not self._answered.done():
+            self._answered.set_result(answered)
+
     def close(self) -> None:
+        self._settle(answered=False)
         self._channel.on_close.clear()
         self._channel.close()
 
@@ -74,6 +88,7 @@ class WireLink:
         except LeaseholdError:
             self._channel.close()  # the machine asks again on the next link
             return
+        self._settle(answered=True)
         self._on_messages(decode_from_authority(answer.messages))
 
     def _pushed(self, packed: bytes) -> None:
@@ -129,6 +144,9 @@ class LocalLink:
 
     async def drain(self) -> None:
         return None
+
+    async def answered(self) -> bool:
+        return True
 
     def close(self) -> None:
         self._authority.detach(self._identity, self)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +25,13 @@ from leasehold.cache.stores.memory import MemoryStore
 from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.transport import CacheServer
+from leasehold.cli.child import END_GRACE_S
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
-from leasehold.coord.api import Coord
-from leasehold.coord.connect import connect
+from leasehold.cli.store_flags import reach
 
 _ADDRESS = "127.0.0.1:7400"
+REACH_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -81,51 +83,44 @@ async def _serve(settings: CacheSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     host, _, port = settings.listen.rpartition(":")
     server = CacheServer(host, int(port))
-    click.echo(f"serving on {server.address}")
-    clients: list[Coord] = []
+    stopping = asyncio.ensure_future(stop.wait())
+    serving = asyncio.ensure_future(_serve_until_cancelled(settings, server))
     try:
-        opener = await _opener(settings, clients)
-        if settings.elect:
-            await _serve_elected(settings, server, opener, stop, clients)
-        else:
-            authority = await Authority.open(opener(), settings)
-            server.install(authority)
-            await _first(stop.wait(), authority.deposed.wait())
-            await authority.close()
+        await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()  # what went wrong
     finally:
+        stopping.cancel()
+        serving.cancel()
+        await asyncio.wait((serving,), timeout=END_GRACE_S)
         server.close()
-        for client in clients:
-            await client.close()
 
 
-async def _serve_elected(
-    settings: CacheSettings, server: CacheServer, opener: Any, stop: asyncio.Event, clients: list[Coord]
-) -> None:
-    coord = await connect(settings.elect)
-    clients.append(coord)
-    name = f"{socket.gethostname()}/{server.address}"
-    ttl_s = max(1, settings.elect_ttl_ms // 1_000)
-    office = asyncio.ensure_future(
-        run_in_office(
-            coord, opener, settings, server.install, name=name, prefix=settings.prefix + "office", ttl_s=ttl_s
-        )
-    )
-    await _first(stop.wait(), asyncio.shield(office))
-    office.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await office
+async def _serve_until_cancelled(settings: CacheSettings, server: CacheServer) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        opener = await _opener(settings, stack)
+        if settings.elect:
+            coord = await stack.enter_async_context(reach(settings.elect, "--elect URL"))
+            click.echo(f"serving on {server.address}")
+            await run_in_office(
+                coord,
+                opener,
+                settings,
+                server.install,
+                name=f"{socket.gethostname()}/{server.address}",
+                prefix=settings.prefix + "office",
+                ttl_s=max(1, settings.elect_ttl_ms // 1_000),
+            )
+        authority = await Authority.open(opener(), settings)
+        click.echo(f"serving on {server.address}")
+        server.install(authority)
+        try:
+            await authority.deposed.wait()
+        finally:
+            await authority.close()
 
 
-async def _first(*waiting: Any) -> None:
-    tasks = [asyncio.ensure_future(each) for each in waiting]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _opener(settings: CacheSettings, clients: list[Coord]) -> Any:
+async def _opener(settings: CacheSettings, stack: contextlib.AsyncExitStack) -> Callable[[], BackingStore]:
     """A function that gives the store behind, for one term of office each."""
     url, prefix = settings.store, settings.prefix.encode()
     scheme, _, rest = url.partition("://")
@@ -135,13 +130,8 @@ async def _opener(settings: CacheSettings, clients: list[Coord]) -> Any:
         return lambda: SqliteStore(rest)
     if scheme in ("redis", "rediss"):
         return lambda: RedisStore(url, prefix)
-    coord = await connect(url)
-    clients.append(coord)
-
-    def on_coord() -> BackingStore:
-        return CoordStore(coord, prefix)
-
-    return on_coord
+    coord = await stack.enter_async_context(reach(url, "--store URL"))
+    return lambda: CoordStore(coord, prefix)
 
 
 _mode = click.option(
@@ -156,6 +146,14 @@ _addresses = click.option(
 )
 
 
+@contextlib.asynccontextmanager
+async def _client(servers: tuple[str, ...]) -> AsyncIterator[Client]:
+    """A client that has reached an authority: a write may rightly wait for a lease to end, but not for nobody."""
+    async with Client(servers) as client:
+        await client.connected(REACH_TIMEOUT_S)
+        yield client
+
+
 @cache.command()
 @click.argument("keys", nargs=-1, required=True)
 @_addresses
@@ -163,7 +161,7 @@ def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
     """Print the values of keys, one a line; exit code 1 if one is absent."""
 
     async def run() -> dict[bytes, bytes | None]:
-        async with Client(servers) as client:
+        async with _client(servers) as client:
             return await client.get_many([key.encode() for key in keys])
 
     found = asyncio.run(run())
@@ -184,7 +182,7 @@ def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str,
     version = _version(expect)
 
     async def run() -> Version:
-        async with Client(servers) as client:
+        async with _client(servers) as client:
             return await client.put(key.encode(), value.encode(), mode=mode, expect=version)
 
     click.echo(str(asyncio.run(run())))
@@ -198,7 +196,7 @@ def delete(key: str, mode: str, servers: tuple[str, ...]) -> None:
     """Delete a key, under the same rules."""
 
     async def run() -> Version:
-        async with Client(servers) as client:
+        async with _client(servers) as client:
             return await client.delete(key.encode(), mode=mode)
 
     click.echo(str(asyncio.run(run())))

@@ -6,38 +6,105 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from leasehold.runtime.signals import blocked
 
 # Between "please end" and "end": within the margin that a session keeps before its lease can end.
 TERM_GRACE_PART = 0.5
+# Whoever was told to end gets this long to give back what it holds.
+END_GRACE_S = 1.5
 PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 # Run before the command, in its place: ask the kernel to kill it with its parent, unless that is gone already. Not a
 # `preexec_fn`: Python code between fork and exec is not safe in a process with threads, and gRPC has threads.
-DIE_WITH_PARENT = f"""import ctypes, os, sys
+# Signals are held back until here: one that comes earlier is not met by Python, but ends the command.
+DIE_WITH_PARENT = f"""import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})
 if os.getppid() != int(sys.argv[1]): os._exit({128 + signal.SIGKILL})
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 try: os.execvp(sys.argv[2], sys.argv[2:])
 except OSError as error: print(f"leasehold: {{sys.argv[2]}}: {{error.strerror}}", file=sys.stderr); os._exit(127)
 """
 
 
-async def run_child(argv: Sequence[str], environment: Mapping[str, str], *, margin_s: float) -> int:
+class Desk:
+    """Where signals arrive: whoever has asked last hears of them, at first the work itself, which they cancel."""
+
+    def __init__(self) -> None:
+        self._hearers: list[Callable[[int], None]] = []
+        self.told: list[int] = []
+
+    def hear(self, number: int) -> None:
+        self.told.append(number)
+        self._hearers[-1](number)
+
+    @contextmanager
+    def tells(self, hearer: Callable[[int], None]) -> Iterator[None]:
+        self._hearers.append(hearer)
+        try:
+            yield
+        finally:
+            self._hearers.pop()
+
+    def leave_soon(self, code: int) -> None:
+        """The end was asked for: what is held is given back, but a store that does not answer is not waited for."""
+        asyncio.get_running_loop().call_later(END_GRACE_S, _leave, code)
+
+
+def _leave(code: int) -> None:
+    print("leasehold: the store does not answer; what is held here ends by itself, with its lease", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run_until_told(work: Callable[[Desk], Coroutine[Any, Any, int]]) -> int:
+    """Run `work`; a signal cancels it, so that what it holds is given back. Its exit code, or 128 + signal."""
+    return asyncio.run(_until_told(work))
+
+
+async def _until_told(work: Callable[[Desk], Coroutine[Any, Any, int]]) -> int:
+    desk = Desk()
+    task = asyncio.ensure_future(work(desk))
+
+    def cancel(number: int) -> None:
+        task.cancel()
+        desk.leave_soon(128 + number)
+
+    for number in PASSED_ON:
+        asyncio.get_running_loop().add_signal_handler(number, desk.hear, number)
+    with desk.tells(cancel):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not desk.told:
+                raise
+            return 128 + desk.told[0]
+
+
+async def run_child(desk: Desk, argv: Sequence[str], environment: Mapping[str, str], *, margin_s: float) -> int:
     """Run `argv`; its exit code, 128 + signal if a signal ended it.
 
     Signals are passed on. When this call is cancelled the child is ended before it returns: asked at first, killed
     after half of `margin_s`. If this process dies, so does the child.
     """
     guarded = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *argv]
-    with PassingOn() as passing_on:
-        child = await asyncio.create_subprocess_exec(*guarded, env={**os.environ, **environment})
+    passing_on = PassingOn()
+    with desk.tells(passing_on.hear):
+        with blocked(*PASSED_ON):
+            child = await asyncio.create_subprocess_exec(*guarded, env={**os.environ, **environment})
         passing_on.to(child)
         try:
-            return exit_code(await child.wait())
+            code = exit_code(await child.wait())
+            if desk.told:
+                desk.leave_soon(code)
+            return code
         except asyncio.CancelledError:
             with suppress(ProcessLookupError):
                 child.terminate()
@@ -64,43 +131,14 @@ class PassingOn:
     def to(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
         for number in self._early:
-            self._pass_on(number)
+            self.hear(number)
 
-    def _pass_on(self, number: int) -> None:
+    def hear(self, number: int) -> None:
         if self._child is None:
             self._early.append(number)
             return
         with suppress(ProcessLookupError):
             self._child.send_signal(number)
-
-    def __enter__(self) -> Self:
-        for number in PASSED_ON:
-            asyncio.get_running_loop().add_signal_handler(number, self._pass_on, number)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in PASSED_ON:
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-
-async def cancelled_by_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Run `work`; a signal cancels it, so that what it holds is given back. Its exit code, or 128 + signal."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(work)
-    told: list[int] = []
-
-    def cancel(number: int) -> None:
-        told.append(number)
-        task.cancel()
-
-    for number in PASSED_ON:
-        loop.add_signal_handler(number, cancel, number)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not told:
-            raise
-        return 128 + told[0]
 
 
 async def until_told() -> int:

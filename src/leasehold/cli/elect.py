@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import click
 
-from leasehold.cli.child import cancelled_by_signal, until_told
+from leasehold.cli.child import run_until_told, until_told
 from leasehold.cli.help import Explained
-from leasehold.cli.store_flags import store_options, store_url
+from leasehold.cli.store_flags import reach, store_options, store_url
 from leasehold.concurrency import Election, Session
-from leasehold.coord.connect import connect
 from leasehold.runtime.log import configure
 
 
@@ -53,13 +51,14 @@ def elect(
         raise click.UsageError("give either a VALUE to stand for election with, or --listen")
     configure()
     url = store_url(coord_url, endpoints)
-    work = _listen(url, name, ttl_s) if value is None else _lead(url, name, value, ttl_s, timeout_s)
-    sys.exit(asyncio.run(cancelled_by_signal(work)))
+    if value is None:
+        sys.exit(run_until_told(lambda _: _listen(url, name, ttl_s)))
+    sys.exit(run_until_told(lambda _: _lead(url, name, value, ttl_s, timeout_s)))
 
 
 async def _lead(url: str, name: str, value: str, ttl_s: int, timeout_s: float | None) -> int:
     async with (
-        await connect(url) as coord,
+        reach(url) as coord,
         Session.open(coord, ttl_s=ttl_s) as session,
         Election(session, name).lead(value, timeout_s=timeout_s) as held,
     ):
@@ -68,7 +67,7 @@ async def _lead(url: str, name: str, value: str, ttl_s: int, timeout_s: float | 
 
 
 async def _listen(url: str, name: str, ttl_s: int) -> int:
-    async with await connect(url) as coord, Session.open(coord, ttl_s=ttl_s) as session:
+    async with reach(url) as coord, Session.open(coord, ttl_s=ttl_s) as session:
         async for leader in Election(session, name).observe():
             if leader.kv is not None:
                 click.echo(f"{leader.kv.key.decode(errors='replace')}\n{leader.value.decode(errors='replace')}")

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from leasehold.cli.help import Explained
+from leasehold.cli.store_flags import reach
 from leasehold.coord.api import Coord
-from leasehold.coord.connect import connect
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.fenced import slot_key
@@ -54,7 +54,7 @@ def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, bulk: 
 
 
 async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
-    async with await connect(url) as coord:
+    async with reach(url) as coord:
         root = keys.bulk if bulk else keys.explicit
         start = root if bulk else await _batch_with(coord, keys, first_n)
         shown = 0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import click
 
-from leasehold.cli.child import cancelled_by_signal, run_child, until_told
+from leasehold.cli.child import Desk, run_child, run_until_told, until_told
 from leasehold.cli.help import Explained
-from leasehold.cli.store_flags import store_options, store_url
+from leasehold.cli.store_flags import reach, store_options, store_url
 from leasehold.concurrency import Held, Mutex, Session
 from leasehold.concurrency.deadline import margin_for
-from leasehold.coord.connect import connect
 from leasehold.runtime.log import configure
 
 
@@ -45,19 +43,19 @@ def lock(
     concurrency.Mutex.
     """
     configure()
-    work = _lock(store_url(coord_url, endpoints), name, command, ttl_s, timeout_s)
-    sys.exit(asyncio.run(cancelled_by_signal(work)))
+    url = store_url(coord_url, endpoints)
+    sys.exit(run_until_told(lambda desk: _lock(desk, url, name, command, ttl_s, timeout_s)))
 
 
-async def _lock(url: str, name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None) -> int:
+async def _lock(desk: Desk, url: str, name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None) -> int:
     async with (
-        await connect(url) as coord,
+        reach(url) as coord,
         Session.open(coord, ttl_s=ttl_s) as session,
         Mutex(session, name).hold(timeout_s=timeout_s) as held,
     ):
         if command:
             margin_s = margin_for(session.ttl_s * 1000) / 1000
-            return await run_child(command, lock_environment(held), margin_s=margin_s)
+            return await run_child(desk, command, lock_environment(held), margin_s=margin_s)
         click.echo(held.key.decode(errors="replace"))
         return await until_told()
 

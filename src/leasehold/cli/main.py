@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from typing import NoReturn
 
 import click
 
@@ -71,16 +73,36 @@ def leasehold() -> None:
 
 
 def main() -> None:
-    """Run the command; what goes wrong is one readable line, never a traceback, unless it is a bug of ours."""
-    from leasehold.runtime import log as logs
+    """Run the command; what goes wrong is one readable line, never a traceback, unless it is a bug of ours.
 
-    logs.configure()  # to standard error: what a command prints is for pipes
+    Exit codes: 0; 1 if it could not be done, 2 if it was asked for in a wrong way; 130 after Ctrl-C and 143 after
+    SIGTERM. Commands that run until they are told to end (node, store, host, up, cache serve) end in order with 0.
+    """
     try:
-        leasehold()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _terminated)
+        from leasehold.runtime import log as logs
+
+        logs.configure()  # to standard error: what a command prints is for pipes
+        code = leasehold.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(128 + signal.SIGINT)
     except LeaseholdError as error:
-        click.echo(f"leasehold: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error))
     except OSError as error:  # a file, a directory or a port that cannot be had
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"leasehold: {where}{error.strerror or error}", err=True)
-        sys.exit(1)
+        _fail(f"{where}{error.strerror or error}")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"leasehold: {message}", err=True)
+    sys.exit(1)
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    """As Ctrl-C: whatever is being done is undone on the way out."""
+    sys.exit(128 + number)

@@ -48,7 +48,12 @@ def call(
             return _decoded(answer.read(), kind, address)
     except urllib.error.HTTPError as error:
         raise Refused(f"{address}: {_said(error)}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except http.client.HTTPException:
+        raise Refused(
+            f"{address}: what answers there does not speak HTTP: `--admin` wants the admin ports of nodes, not their "
+            "clients' ports, nor the store's"
+        ) from None
+    except OSError as error:
         reason = getattr(error, "reason", error)  # urllib wraps what happened
         reason = getattr(reason, "strerror", None) or reason
         raise Unavailable(
@@ -60,7 +65,10 @@ def _decoded(raw: bytes, kind: type[T], address: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
-        raise Refused(f"{address}: what answers there is no node of this release ({error})") from None
+        raise Refused(
+            f"{address}: what answers there is no node of this release ({error}): "
+            "`--admin` wants the admin ports of nodes"
+        ) from None
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -68,8 +76,13 @@ def _said(error: urllib.error.HTTPError) -> str:
     try:
         problem = msgspec.json.decode(raw, type=Problem)
     except msgspec.MsgspecError:
-        return f"{error.code} {raw[:200].decode(errors='replace')}"
+        return f"what answers there is no node: it says {error.code} {_printable(raw)}"
     return problem.sentence or problem.error or str(error.code)
+
+
+def _printable(raw: bytes) -> str:
+    """The beginning of what a stranger says, in one line."""
+    return "".join(c if c.isprintable() else " " for c in raw[:200].decode(errors="replace")).strip()
 
 
 def addresses(admin: str) -> list[str]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import click
+
+from leasehold.base.errors import Unavailable
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.coord.diagnosis import unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_ENDPOINTS = "127.0.0.1:2379"
@@ -33,3 +39,19 @@ def store_url(coord_url: str | None, endpoints: str) -> str:
     parts = [part.strip() for part in endpoints.split(",") if part.strip()]
     scheme = "etcds" if any(part.startswith("https://") for part in parts) else "etcd"
     return f"{scheme}://{','.join(part.rpartition('//')[2].rstrip('/') for part in parts)}"
+
+
+class StoreAway(Unavailable):
+    """The store that a flag named does not answer; the message says what is seen there."""
+
+
+@asynccontextmanager
+async def reach(url: str, flag: str = "--coord URL") -> AsyncIterator[Coord]:
+    """A client for the store at `url`; if it does not answer the error says what is seen there, and what to do."""
+    try:
+        async with await connect(url) as coord:
+            yield coord
+    except StoreAway:
+        raise
+    except Unavailable:
+        raise StoreAway(f"{await unreachable(url)}: is it running? `{flag}` names another") from None

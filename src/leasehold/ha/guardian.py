@@ -128,10 +128,14 @@ class Release:
 
     Only ever issued after `Reaped`. Repeat until the store has answered, or for so long that the lease must have
     ended; then say `Released`. While the buffer on the disk holds what that run acknowledged, repeat even longer.
+
+    `hurry`: the node is to end, and somebody waits for that. A worker that could has handed over by itself; what is
+    left is a store that does not answer, and the lease knows what to do then. Only the buffer is worth more patience.
     """
 
     run: str
     how: str
+    hurry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,7 @@ class GuardianMachine:
         self.run, self.serving, self._killed, self._releasing = "", False, False, run
         sentence = f"the worker has ended ({how}) after {lived_ms} ms: its leadership, if it had one, is given up"
         level = "info" if self._stopping else "warning"
-        return [Door(open=True), Release(run, how), Say(sentence, level)]
+        return [Door(open=True), Release(run, how, hurry=self._stopping), Say(sentence, level)]
 
     def _on_released(self, now_ms: int, run: str, was_leader: bool) -> list[Effect]:
         if run != self._releasing:
@@ -312,6 +316,9 @@ class GuardianMachine:
             return [] if self.run else [Exit()]
         self._stopping = True
         self._kill_at_ms = now_ms + self._settings.stop_timeout_ms
+        if self.run and not self._beats.last_beats:  # it still loads: it has no state, and has told nobody anything
+            self._killed = True
+            return [Say("stopping: the worker has not begun yet, and is ended"), Kill(self.run)]
         if self.run:
             return [Say("stopping: the worker is asked to hand over"), AskToStop(self.run)]
         return [] if self._releasing else [Exit()]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import signal
 import socket
 import sys
 
@@ -85,8 +84,6 @@ async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str
 def main() -> None:
     boot = read_boot(int(sys.argv[1]))
     die_with_guardian(boot)
-    # The terminal's Ctrl-C reaches the whole group: the guardian decides what becomes of it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = msgspec.json.decode(boot.settings, type=NodeConfig)
     logs.configure(json=config.node.log == "json", node=config.node.name)
     # Many small objects that live long: collect seldom, and never the oldest generation on the way of a request.

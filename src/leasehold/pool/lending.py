@@ -21,6 +21,7 @@ from leasehold.wire.messages import Segment
 
 log = structlog.get_logger()
 
+_TAKE_BACK_S = 1.0  # a person waits for the end; a master that is away finds out by itself
 _TROUBLE = {
     False: "the master cannot be reached; the memory is kept, and it is asked again",
     True: "the master refuses the segment; it is asked again",
@@ -72,5 +73,5 @@ class Lending:
         """Unmount, if the master can be told."""
         if self.mounted.is_set():
             with contextlib.suppress(LeaseholdError, TimeoutError):
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(_TAKE_BACK_S):
                     await self._client.unmount_segment(self.segment.id)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from leasehold.node.boot import BeatPage, Boot, HoldsBoot, write_boot
 from leasehold.node.guardian.holding import Holding
+from leasehold.runtime.signals import blocked
 
 
 class Child:
@@ -103,12 +104,15 @@ def spawn(
         boot = make_boot(beat_fd, _life_pipe(), theirs.fileno(), holding.boot() if holding is not None else None)
         boot_fd = write_boot(boot)
         passing.callback(os.close, boot_fd)
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(boot_fd)],
-            pass_fds=(*boot.fds(), boot_fd),
-            stdin=subprocess.DEVNULL,
-            start_new_session=False,
-        )
+        # The terminal's Ctrl-C reaches the whole group: the guardian decides what becomes of it. The worker inherits
+        # the mask, so that none can hit it while it still loads.
+        with blocked(signal.SIGINT):
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(boot_fd)],
+                pass_fds=(*boot.fds(), boot_fd),
+                stdin=subprocess.DEVNULL,
+                start_new_session=False,
+            )
         undo.callback(_end, process)  # nobody may watch over it: it must not live
         child = Child(process, boot.run, beats, ours, holding)
         undo.pop_all()  # from here on all of it is the child's

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from leasehold.coord.api import Coord
+from leasehold.coord.diagnosis import unreachable
 from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, unpack
 from leasehold.ha.registry import FloorValue
 from leasehold.journal.batch import decode_explicit
@@ -16,6 +17,7 @@ from leasehold.journal.fenced import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import EventType, KeyValue, SortOrder, prefix_end
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.runtime.clock import wall_us
+from leasehold.runtime.trouble import Trouble
 
 log = structlog.get_logger("leasehold.guardian")
 
@@ -25,18 +27,21 @@ CALL_TIMEOUT_S: Final = 2.0
 OnLeader = Callable[[LeaderValue | None], None]
 
 
-async def follow_leader(coord: Coord, keys: Keys, on_leader: OnLeader) -> None:
+async def follow_leader(coord: Coord, url: str, keys: Keys, on_leader: OnLeader) -> None:
     """Tell `on_leader` who leads, from now on and for ever; a store that is away changes nothing."""
+    away = Trouble(log, "waiting for the store: until it answers nobody can lead", "the store answers")
     while True:
         try:
-            await _follow_once(coord, keys, on_leader)
+            await _follow_once(coord, keys, on_leader, away)
         except Exception as error:  # whatever it is: a guardian without this task would hold connections for ever
-            log.info("the leader key cannot be followed for the moment", error=str(error), kind=type(error).__name__)
+            if not away.lasts:
+                away.met(why=await unreachable(url), error=str(error), kind=type(error).__name__)
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-async def _follow_once(coord: Coord, keys: Keys, on_leader: OnLeader) -> None:
+async def _follow_once(coord: Coord, keys: Keys, on_leader: OnLeader, away: Trouble) -> None:
     listed = await coord.get(keys.leader, timeout_s=CALL_TIMEOUT_S)
+    away.over()
     on_leader(_value(listed.kvs[0]) if listed.kvs else None)
     async with coord.watch(keys.leader, start_revision=listed.header.revision + 1) as stream:
         async for batch in stream:
@@ -59,12 +64,12 @@ async def release(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuff
     """
     pause_s = RETRY_PAUSE_S
     drained: list[int] = []  # over all attempts: the note tells of it
+    trouble = Trouble(log, "the dead worker's key cannot be given up yet: trying again")
     while True:
         try:
             return await _release_once(coord, keys, run, how, buffer, drained)
         except Exception as error:  # whatever it is: what was acknowledged depends on this task
-            log.warning(
-                "the dead worker's key cannot be given up yet: trying again",
+            trouble.met(
                 error=str(error),
                 kind=type(error).__name__,
                 waiting_bytes=buffer.bytes_left(None) if buffer is not None else 0,
@@ -80,6 +85,7 @@ async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> Non
     may be written by anybody. (Its guardian was killed, and is back before the lease has ended.)
     """
     pause_s = RETRY_PAUSE_S
+    trouble = Trouble(log, "what is left in the buffer cannot be written yet")
     while buffer.epochs():
         try:
             kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
@@ -87,7 +93,7 @@ async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> Non
                 await _drain(coord, keys, buffer, kv.create_revision, kv.lease, [])
             return
         except Exception as error:  # as above
-            log.warning("what is left in the buffer cannot be written yet", error=str(error), kind=type(error).__name__)
+            trouble.met(error=str(error), kind=type(error).__name__)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
 

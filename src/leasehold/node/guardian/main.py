@@ -59,6 +59,7 @@ log = structlog.get_logger("leasehold.guardian")
 TICK_S = 0.1
 BACKLOG = 1024
 INHERITED_PER_TURN = 64
+RELEASE_HURRY_S = 1.0
 LEFT_ON_DISK = "the buffer on the disk still holds acknowledged records"
 
 
@@ -122,7 +123,7 @@ class Guardian:
         )
         if self._remote:
             self._coord = await connect(self._config.node.coord)
-            self._tasks.start(follow_leader(self._coord, self._keys, self._on_leader))
+            self._tasks.start(follow_leader(self._coord, self._config.node.coord, self._keys, self._on_leader))
             if (buffer := self._buffer()) is not None:
                 self._tasks.start(drain_left_behind(self._coord, self._keys, buffer))
         self._refuse_at_door(True)
@@ -163,8 +164,8 @@ class Guardian:
             case AskToStop():
                 if self._child is not None:
                     self._child.say("stop")
-            case Release(run, how):
-                self._tasks.start(self._release(run, how))
+            case Release(run, how, hurry):
+                self._tasks.start(self._release(run, how, hurry))
             case Door(open=open_):
                 self._door.set_open(open_)
             case Say(sentence, level):
@@ -245,7 +246,7 @@ class Guardian:
         elif leader.name != self._config.node.name:
             log.info("connections are forwarded to the primary", primary=leader.name)
 
-    async def _release(self, run: str, how: str) -> None:
+    async def _release(self, run: str, how: str, hurry: bool) -> None:
         """Give the reaped run's key up. Its lease does the same after a while, but knows nothing of the buffer:
 
         as long as that holds anything, trying goes on, also beside the next worker.
@@ -253,9 +254,11 @@ class Guardian:
         was_leader = False
         if self._coord is not None:
             buffer = self._buffer()
+            hurry = hurry and (buffer is None or not buffer.epochs())
+            patience_s = RELEASE_HURRY_S if hurry else 3 * self._config.ha.leader_ttl_ms / 1000
             giving_up = asyncio.ensure_future(release(self._coord, self._keys, run, how, buffer))
             try:
-                await asyncio.wait({giving_up}, timeout=3 * self._config.ha.leader_ttl_ms / 1000)
+                await asyncio.wait({giving_up}, timeout=patience_s)
                 if giving_up.done():
                     was_leader = giving_up.result()
                 elif buffer is None or not buffer.epochs():

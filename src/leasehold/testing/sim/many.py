@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from multiprocessing.pool import Pool
 
+from leasehold.runtime.signals import blocked
 from leasehold.testing.sim.run import Outcome, run_seed
 
 
 def _one(job: tuple[int, int, frozenset[str]]) -> Outcome:
     seed, events, bugs = job
     return run_seed(seed, events=events, bugs=bugs)
+
+
+def _pool(jobs: int) -> Pool:
+    """Workers that leave Ctrl-C, which reaches the whole group, to their parent: it ends them, by SIGTERM."""
+    resource_tracker.ensure_running()  # it takes the mask away when it is started
+    with blocked(signal.SIGINT, signal.SIGTERM):
+        return multiprocessing.get_context("spawn").Pool(jobs, initializer=_loaded)
+
+
+def _loaded() -> None:
+    """In a worker: not earlier, or it would be ended while it still takes over what its parent hands it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 
 def run_many(
@@ -24,5 +40,5 @@ def run_many(
         yield from map(_one, work)
         return
     # spawn: a forked copy of a process with threads (gRPC's, say) may hang
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with _pool(jobs) as pool:
         yield from pool.imap(_one, work, chunksize=4)

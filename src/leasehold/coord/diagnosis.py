@@ -1,0 +1,75 @@
+"""Why does a store not answer? Looked at by hand, once a call has failed: gRPC itself only says "no connection".
+
+A plain TCP connection is made and an HTTP/2 greeting sent; what comes back tells a closed port from a wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from leasehold.base.errors import InvalidArgument
+from leasehold.coord.url import parse_url, without_secrets
+
+LOOK_TIMEOUT_S = 1.0
+# The preface of HTTP/2 and an empty SETTINGS frame: an etcd answers with its own SETTINGS.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_FRAME_HEADER_BYTES = 9
+_FRAME_TYPE_SETTINGS = 4
+_TLS_ALERT = 0x15
+
+
+async def why_silent(url: str) -> str:
+    """What is seen at every endpoint of `url`, in a few words each; "" where there is nothing to connect to."""
+    try:
+        address, _ = parse_url(url)
+    except InvalidArgument:
+        return ""
+    seen = await asyncio.gather(*(_look(endpoint, address.scheme == "etcds") for endpoint in address.endpoints))
+    if len(set(seen)) == 1:
+        return seen[0]
+    return "; ".join(f"{endpoint}: {what}" for endpoint, what in zip(address.endpoints, seen, strict=True))
+
+
+async def unreachable(url: str) -> str:
+    """The whole sentence for whoever has named `url`."""
+    why = await why_silent(url)
+    return f"the store at {without_secrets(url)} does not answer{f' ({why})' if why else ''}"
+
+
+async def _look(endpoint: str, tls: bool) -> str:
+    host, _, port = endpoint.rpartition(":")
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return "no connection in time: the host is down, or a firewall drops it"
+    except socket.gaierror:
+        return "no such host"
+    except OSError as error:
+        return "nothing listens there" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
+    try:
+        return "it takes connections; are the certificates right?" if tls else await _greeted(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            writer.write(_GREETING)
+            answer = await reader.read(_FRAME_HEADER_BYTES)
+    except TimeoutError:
+        return "it takes connections and says nothing: frozen, or no etcd"
+    except OSError:
+        answer = b""
+    if len(answer) == _FRAME_HEADER_BYTES and answer[3] == _FRAME_TYPE_SETTINGS:
+        return "it speaks gRPC, but did not answer in time"
+    if answer[:1] == bytes((_TLS_ALERT,)):
+        return "it wants TLS: write etcds://"
+    if answer.startswith(b"HTTP/1"):
+        return "an HTTP server answers there, no etcd"
+    return "what listens there is no etcd"

@@ -1,0 +1,120 @@
+"""Commands as people run them: in a terminal's process group, so that Ctrl-C reaches everything they have started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+END_S = 5.0  # 2 s on a quiet machine; what used to hang took 9 s and more
+
+
+class Command:
+    """A running command. `said` is everything that it has said once it has ended."""
+
+    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "leasehold", *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.said = ""
+
+    def wait_for(self, words: str) -> str:
+        """Until it has said these; the line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if words in line:
+                return line
+        raise AssertionError(f"never said: {words}\n{self.said}")
+
+    def told(self, number: signal.Signals) -> tuple[int, float]:
+        """Ctrl-C goes to the whole group, SIGTERM to the process; its exit code and how long it took."""
+        started_s = time.monotonic()
+        if number is signal.SIGINT:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+        return self.ended(), time.monotonic() - started_s
+
+    def catches_sigterm(self) -> bool:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+    def ended(self, timeout_s: float = 30) -> int:
+        rest, _ = self.process.communicate(timeout=timeout_s)
+        self.said += rest
+        return self.process.returncode
+
+    def left(self) -> list[str]:
+        """What still runs of all that it has started."""
+        return [args for pid, args in _of_session(self.process.pid) if pid != self.process.pid]
+
+    def close(self) -> None:
+        for pid, _ in _of_session(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+def _of_session(session: int) -> list[tuple[int, str]]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            after_name = (folder / "stat").read_text().rpartition(")")[2].split()
+            if after_name[0] != "Z" and int(after_name[3]) == session:
+                found.append((int(folder.name), (folder / "cmdline").read_text().replace("\0", " ")))
+    return found
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[Command]:
+    command = Command(*arguments)
+    try:
+        yield command
+    finally:
+        command.close()
+
+
+class Silent:
+    """Somebody who takes connections and says nothing: a frozen server. `reached` waits until one has come."""
+
+    def __init__(self) -> None:
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self._sock.settimeout(30)
+        self.address = f"127.0.0.1:{self._sock.getsockname()[1]}"
+        self._taken: list[socket.socket] = []
+
+    def reached(self) -> None:
+        self._taken.append(self._sock.accept()[0])
+
+    def close(self) -> None:
+        for sock in (*self._taken, self._sock):
+            sock.close()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[Silent]:
+    server = Silent()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def closed_address() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"

@@ -1,0 +1,154 @@
+"""Ctrl-C and SIGTERM: every command ends soon, without a traceback, with the right code, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.processes import END_S, Command, running, silent
+
+from leasehold.cli.main import COMMANDS, leasehold
+from leasehold.index.index import Index
+from leasehold.index.settings import IndexSettings
+from leasehold.node.importing import whole_index
+from leasehold.testing.process import wait_until
+from leasehold.testing.store import StoreProcess
+
+# What each command is called with while a server that it needs is silent; {at} is that server, {tmp} a directory.
+NODE = "node --rpc 127.0.0.1:0 --admin 127.0.0.1:0 --data-dir {tmp}/node --coord etcd://{at}"
+SERVERS = {  # told to end they end in order: 0
+    "node": NODE,
+    "host": "host --segment 64KiB --listen 127.0.0.1:0 --coord etcd://{at}",
+    "host of a named master": "host --segment 64KiB --listen 127.0.0.1:0 --master {at}",
+    "cache serve": "cache serve --listen 127.0.0.1:0 --store etcd://{at}",
+    "cache serve, elected": "cache serve --listen 127.0.0.1:0 --elect etcd://{at}",
+}
+WAITING = {  # they were interrupted: 128 + the signal
+    "lock": "lock x --coord etcd://{at} -- sleep 60",
+    "elect": "elect x me --coord etcd://{at}",
+    "elect --listen": "elect x --listen --coord etcd://{at}",
+    "journal show": "journal show --coord etcd://{at}",
+    "import": "import --coord etcd://{at} --data-dir {tmp}/new {tmp}/index.lsx",
+    "export": "export --admin {at} {tmp}/out.lsx",
+    "status": "status --admin {at}",
+    "history": "history --admin {at}",
+    "switchover": "switchover --admin {at}",
+    "pause": "pause --admin {at}",
+    "resume": "resume --admin {at}",
+    "cache get": "cache get key --server {at}",
+    "cache put": "cache put key value --server {at}",
+    "cache delete": "cache delete key --server {at}",
+}
+INSTANT = {"plan", "version", "journal aside"}  # nothing to wait for
+ELSEWHERE = {"store", "up", "sim"}  # tests of their own, below
+BY_SIGTERM = ("node", "host", "cache serve", "lock", "journal show", "import", "status", "cache put")
+
+
+def cases() -> list[tuple[str, signal.Signals]]:
+    every = [(name, signal.SIGINT) for name in (*SERVERS, *WAITING)]
+    return every + [(name, signal.SIGTERM) for name in BY_SIGTERM]
+
+
+@pytest.mark.parametrize(("name", "number"), cases())
+def test_while_it_waits_for_a_server_that_is_silent(name: str, number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "index.lsx").write_bytes(
+        whole_index(Index(IndexSettings(), lambda _: 0), "mooncake_cluster", lambda: None)
+    )
+    words = {**SERVERS, **WAITING}[name]
+    with silent() as server, running(*words.format(at=server.address, tmp=tmp_path).split()) as command:
+        server.reached()
+        code, took_s = command.told(number)
+        assert "Traceback" not in command.said, command.said
+        assert code == (0 if name in SERVERS else 128 + number), command.said
+        assert took_s < END_S, command.said
+        assert command.left() == []
+    assert not list(tmp_path.glob("*.part")), "nothing half written"
+    assert not (tmp_path / "new").exists()
+
+
+def test_every_command_is_in_the_table() -> None:
+    context = click.Context(leasehold)
+    names = set()
+    for name in COMMANDS:
+        command = leasehold.get_command(context, name)
+        subcommands = getattr(command, "commands", {})
+        names |= {f"{name} {sub}" for sub in subcommands} or {name}
+    assert names == ({*SERVERS, *WAITING, *INSTANT, *ELSEWHERE}) & names
+    assert names <= {*SERVERS, *WAITING, *INSTANT, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("after_s", [0, 0.2, 0.5, 1])
+def test_while_it_still_loads(after_s: float, tmp_path: Path) -> None:
+    """The terminal's Ctrl-C also hits a worker, and the processes of a search, that have hardly begun."""
+    for words in (NODE.format(at="127.0.0.1:1", tmp=tmp_path), "sim --seeds 0:1000"):
+        with running(*words.split()) as command:
+            wait_until(command.catches_sigterm, "the first line of ours has run: until then Python answers for it")
+            time.sleep(after_s)  # no condition: any moment must do
+            code, took_s = command.told(signal.SIGINT)
+            assert "Traceback" not in command.said, command.said
+            assert code in (0, 128 + signal.SIGINT)
+            assert took_s < END_S
+            wait_until(lambda command=command: command.left() == [], "everything that it has started ends")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_ends_its_processes(number: signal.Signals) -> None:
+    with running("sim", "--seeds", "0:2000", "--jobs", "2") as command:
+        wait_until(lambda: len(command.left()) >= 3, "two workers and the one who tracks their resources")
+        code, took_s = command.told(number)
+        assert (code, "Traceback" in command.said) == (128 + number, False), command.said
+        assert took_s < END_S
+        wait_until(lambda: command.left() == [], "everything that it has started ends")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_store(number: signal.Signals, tmp_path: Path) -> None:
+    with running("store", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "store")) as command:
+        command.wait_for("serves")
+        assert command.told(number)[0] == 0
+        assert "Traceback" not in command.said
+
+
+def test_up_in_the_middle_of_its_start(tmp_path: Path) -> None:
+    ports = ["--store-port", "0", "--rpc-port", "0", "--admin-port", "0", "--segment", "64KiB"]
+    with running("up", "--data", str(tmp_path / "up"), *ports) as command:
+        command.wait_for("store ")
+        pids = (tmp_path / "up" / "up.pids").read_text()
+        code, took_s = command.told(signal.SIGINT)
+        assert (code, "Traceback" in command.said) == (0, False), command.said
+        assert took_s < 2 * END_S
+    assert '"store"' in pids
+    assert not (tmp_path / "up" / "up.pids").exists()
+
+
+HELD: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "a lock": lambda url: ("lock", "x", "--coord", url),
+    "a lock with a command": lambda url: ("lock", "x", "--coord", url, "--", "sh", "-c", "echo x/; sleep 60"),
+    "a leadership": lambda url: ("elect", "x", "me", "--coord", url),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_what_is_held_is_let_go_also_if_the_store_is_gone(kind: str) -> None:
+    """It used to wait for the store for 15 s: as long as a lease and a call."""
+    with StoreProcess() as store, running(*HELD[kind](store.url)) as command:
+        command.wait_for("x/")
+        store.kill()
+        code, took_s = command.told(signal.SIGINT)
+        assert (code, "Traceback" in command.said) == (130, False), command.said
+        assert took_s < END_S
+        assert "what is held here ends by itself" in command.said
+        assert command.left() == []
+
+
+def test_a_command_under_a_lock_ends_with_the_terminal_and_the_lock_is_free(served_store: StoreProcess) -> None:
+    words = ("lock", "signals/1", "--coord", served_store.url, "--", "sh", "-c")
+    with running(*words, "echo in; sleep 60") as command:
+        command.wait_for("in")
+        assert command.told(signal.SIGINT)[0] == 130
+        assert command.left() == []
+    assert Command(*words, "exit 7").ended() == 7, "at once, not after the lease"
