@@ -61,6 +61,9 @@ class Command:
         """What still runs of all that it has started."""
         return [args for pid, args in _of_session(self.process.pid) if pid != self.process.pid]
 
+    def left_nothing(self) -> bool:
+        return not self.left()
+
     def close(self) -> None:
         for pid, _ in _of_session(self.process.pid):
             with contextlib.suppress(ProcessLookupError):

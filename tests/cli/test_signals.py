@@ -92,7 +92,7 @@ def test_while_it_still_loads(after_s: float, tmp_path: Path) -> None:
             assert "Traceback" not in command.said, command.said
             assert code in (0, 128 + signal.SIGINT)
             assert took_s < END_S
-            wait_until(lambda command=command: command.left() == [], "everything that it has started ends")
+            wait_until(command.left_nothing, "everything that it has started ends")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,7 +102,7 @@ def test_a_search_ends_its_processes(number: signal.Signals) -> None:
         code, took_s = command.told(number)
         assert (code, "Traceback" in command.said) == (128 + number, False), command.said
         assert took_s < END_S
-        wait_until(lambda: command.left() == [], "everything that it has started ends")
+        wait_until(command.left_nothing, "everything that it has started ends")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
