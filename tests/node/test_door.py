@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from leasehold.node.guardian.door import HELLO, Door
 from leasehold.testing.waiting import until
+from leasehold.wire.frame import request, response
 
 
 class Primary:
@@ -133,3 +135,97 @@ async def test_a_connection_is_not_held_for_ever(door: tuple[Door, int]) -> None
         await asyncio.wait_for(reader.readexactly(1), 5)
     assert door[0].counts.reset_timeout == 1
     writer.close()
+
+
+class Answering(Primary):
+    """Answers every request of one known length, or keeps what it reads for itself."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__()
+        self.name = name
+        self.answers = True
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly((await reader.readexactly(1))[0])
+        self.writers.append(writer)
+        writer.write(HELLO)
+        while data := await reader.read(4096):
+            self.heard += data
+            if self.answers:
+                writer.write(response(1, self.name))
+
+
+@asynccontextmanager
+async def serving(name: bytes) -> AsyncIterator[tuple[Answering, str]]:
+    worker = Answering(name)
+    server = await asyncio.start_server(worker.handle, "127.0.0.1", 0)
+    yield worker, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    for writer in worker.writers:
+        writer.transport.abort()
+    await server.wait_closed()
+
+
+ASKED = request(1, 7, b"is it there?")
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    writer.write(ASKED)
+    head_bytes = len(response(1, b""))
+    return (await asyncio.wait_for(reader.readexactly(head_bytes + 5), 2))[head_bytes:]
+
+
+async def test_a_forwarded_connection_on_which_nothing_is_open_goes_on_with_the_next_primary(
+    door: tuple[Door, int],
+) -> None:
+    async with serving(b"first") as (primary, first), serving(b"later") as (_, later):
+        door[0].point(first)
+        client = await asyncio.open_connection("127.0.0.1", door[1])
+        assert await ask(*client) == b"first"
+        door[0].point("")
+        primary.writers[0].transport.abort()
+        await until(lambda: door[0].counts.held_again == 1, "it is held again")
+        writing = asyncio.ensure_future(ask(*client))
+        await asyncio.sleep(0.05)
+        door[0].point(later)
+        assert await writing == b"later"
+        client[1].close()
+
+
+async def test_a_forwarded_connection_with_a_request_open_is_reset(door: tuple[Door, int]) -> None:
+    """Schedule 20a: the first primary may have done it."""
+    async with serving(b"first") as (primary, first), serving(b"later") as (other, later):
+        door[0].point(first)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        assert await ask(reader, writer) == b"first"
+        primary.answers = False
+        writer.write(ASKED)
+        await until(lambda: primary.heard == 2 * ASKED, "it was read")
+        door[0].point(later)
+        primary.writers[0].transport.abort()
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.readexactly(1), 2)
+        assert other.heard == b""
+        writer.close()
+
+
+async def test_a_primary_that_ends_every_connection_at_once_is_not_asked_in_a_rush(door: tuple[Door, int]) -> None:
+    """It says hello and hangs up (it has too many): dialled without a pause that would be a storm."""
+    dials = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dials
+        dials += 1
+        await reader.readexactly((await reader.readexactly(1))[0])
+        writer.write(HELLO)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    door[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    assert 2 <= dials <= 12
+    writer.close()
+    server.close()
+    await server.wait_closed()

@@ -24,9 +24,7 @@ from leasehold.testing.process import wait_until
 
 pytestmark = pytest.mark.xdist_group("real_client")  # its processes are shared by the module
 
-# A call fails on each connection that died: one a thread, and those of the client's own ping and task loops, which the
-# next caller may find in its pool.
-FAILURES_MAX = 8 + 2
+FAILURES_MAX = 1  # of one thread, in one failover: the call that was open
 BURST = Path(__file__).parent / "clients" / "burst.py"
 EVICTED = Path(__file__).parent / "clients" / "evicted.py"
 
@@ -40,6 +38,11 @@ class Outcome(msgspec.Struct):
     failed: list[list[int]]
     gap_s: float
     longest_call_s: float
+
+
+def most_in_one(outcome: Outcome) -> int:
+    """How many calls failed in the thread that fared worst."""
+    return max(len(failed) for failed in outcome.failed)
 
 
 @contextmanager
@@ -82,7 +85,7 @@ def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup
     failures = [code for failed in outcome.failed for code in failed]
     assert -200 not in failures, "there is space at once"
     print(f"real client, {mode}: failed calls {outcome.failed}")
-    assert len(failures) <= FAILURES_MAX, "also an upsert that was cut off may begin again at once"
+    assert most_in_one(outcome) <= FAILURES_MAX, "also an upsert that was cut off may begin again at once"
 
 
 async def next_bulk(url: str, cluster: str) -> None:
@@ -147,7 +150,7 @@ def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup
     failures = [code for failed in outcome.failed for code in failed]
     print(f"real client: gap {outcome.gap_s * 1000:.0f} ms, failed calls {outcome.failed}")
     assert 0 not in failures, "no false miss"
-    assert len(failures) <= FAILURES_MAX, outcome.failed
+    assert most_in_one(outcome) <= FAILURES_MAX, outcome.failed
     assert outcome.gap_s <= 0.5
 
 
@@ -166,9 +169,9 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
             assert all(0 not in failed for failed in outcome.failed), "no false miss"
         gaps.append(outcome.gap_s)
         in_all.append(sum(len(failed) for failed in outcome.failed))
-        in_one.append(max(len(failed) for failed in outcome.failed))
+        in_one.append(most_in_one(outcome))
     print(f"real client, ten kills: median {sorted(gaps)[5] * 1000:.0f} ms, worst {max(gaps) * 1000:.0f} ms")
     print(f"failed calls of all 8 threads {in_all}, at most of one thread {in_one}")
-    assert max(in_all) <= FAILURES_MAX
+    assert max(in_one) <= FAILURES_MAX
     if mode == "exist":
         assert max(gaps) <= 0.5

@@ -120,7 +120,8 @@ class Entrance:
                 if length and listener is not None and self.is_open and self._gate.may_serve():
                     await self._loop.sock_sendall(sock, HELLO)
                     if self.is_open:
-                        self.server.adopt(listener, sock, f"{peer} (forwarded)")
+                        greeting_bytes = len(length) + length[0] + len(HELLO)
+                        self.server.adopt(listener, sock, f"{peer} (forwarded)", greeting_bytes)
                         return
         except (OSError, TimeoutError):
             pass

@@ -60,12 +60,12 @@ class WorkerHolds:
         self._channel.setblocking(False)
         self._free = list(range(boot.slots - 1, -1, -1))
 
-    def hold(self, port: int, sock: socket.socket) -> _Held | None:
-        """Give the guardian a connection of which nothing was read, and which came by the `port`th of our ports."""
+    def hold(self, port: int, sock: socket.socket, passed_bytes: int) -> _Held | None:
+        """Give the guardian a connection on which nothing is open, and which speaks as on the `port`th of our ports."""
         if not self._free:
             return None
         slot = self._free.pop()
-        self._marks.numbers[slot] = 0  # nothing has passed, and nothing is open
+        self._marks.numbers[slot] = passed_bytes
         try:
             socket.send_fds(self._channel, [MESSAGE.pack(slot, port)], [sock.fileno()])
         except OSError:  # full, since the guardian is slow or frozen; or out of what the kernel needs for it

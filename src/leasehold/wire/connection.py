@@ -48,7 +48,13 @@ class Connection:
     """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
 
     def __init__(
-        self, server: Server, listener: Listener, sock: socket.socket, peer: str, hold: SecondHold | None = None
+        self,
+        server: Server,
+        listener: Listener,
+        sock: socket.socket,
+        peer: str,
+        hold: SecondHold | None = None,
+        passed_bytes: int = 0,
     ) -> None:
         self.server = server
         self.listener = listener
@@ -77,7 +83,7 @@ class Connection:
         self._tasks: set[asyncio.Future[Any]] = set()
         self._hold = hold
         self._marks, self._slot = (UNSEEN, 0) if hold is None else (hold.marks, hold.slot)
-        self._passed_bytes = 0  # read and written, as the kernel counts them too
+        self._passed_bytes = passed_bytes  # read and written, as the kernel counts them too
         server.loop.add_reader(self._fd, self._on_readable)
 
     def fileno(self) -> int:

@@ -33,5 +33,5 @@ class SecondHold(Protocol):
         ...
 
 
-Hold = Callable[[socket.socket], SecondHold | None]
-"""Have a connection held that was just accepted, and nothing read of it; None if it cannot be."""
+Hold = Callable[[socket.socket, int], SecondHold | None]
+"""Have a connection held on which nothing is open and so many bytes have passed; None if it cannot be."""

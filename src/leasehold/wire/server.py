@@ -54,7 +54,7 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
-        self.hold: Hold | None = None  # asked to hold what is accepted here a second time
+        self.hold: Hold | None = None  # asked to hold what is served here a second time
         self.acceptor = Acceptor(sock, self._accepted)
 
     @property
@@ -63,7 +63,7 @@ class Listener:
         return str(host), int(port)
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        self.server.adopt(self, sock, f"{address[0]}:{address[1]}", self.hold)
+        self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
 
     def count_refused(self, reason: str) -> None:
         self.refusals[reason] += 1
@@ -166,8 +166,11 @@ class Server:
         for connection in list(self.connections):
             connection.close()
 
-    def adopt(self, listener: Listener, sock: socket.socket, peer: str, hold: Hold | None = None) -> None:
-        """Serve on a connection that somebody accepted, as if it had come by `listener`; `hold` may hold it, too."""
+    def adopt(self, listener: Listener, sock: socket.socket, peer: str, passed_bytes: int = 0) -> None:
+        """Serve on a connection that somebody accepted, as if it had come by `listener`.
+
+        `passed_bytes` were read and written on it before, and nothing of that is open.
+        """
         if len(self.connections) >= self.settings.connections_max:
             self.turned_away += 1
             sock.close()
@@ -176,8 +179,8 @@ class Server:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
         self.accepted += 1
-        held = hold(sock) if hold is not None else None
-        self.connections.add(Connection(self, listener, sock, peer, held))
+        hold = listener.hold(sock, passed_bytes) if listener.hold is not None else None
+        self.connections.add(Connection(self, listener, sock, peer, hold, passed_bytes))
 
     def send_at_end_of_turn(self, connection: Connection) -> None:
         if not self._late and not self._together:

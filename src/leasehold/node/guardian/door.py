@@ -2,8 +2,12 @@
 
 They are accepted and held, *nothing of them read*, until there is a primary; then bytes are copied both ways to the
 primary's worker-only port. That port says one byte, `HELLO`, if and only if its worker is the primary: only after it
-is anything read from the client. A connection of which anything was read is never moved: when either side ends, both
-are reset, and the client knows that its unanswered calls have an unknown outcome (schedule 20).
+is anything read from the client. When that primary goes, a connection on which a request is open is reset, never moved:
+its client must know that the outcome is unknown (schedule 20). One on which everything that was asked has been answered
+is like one of which nothing was read: it is held again. So are those that a dead worker of this node leaves behind.
+
+Among these may be connections of other guardians: then there are two of us on the way to the primary, until the first
+one sees that another leads and goes there by itself. What is dialled is always a worker: there are no circles.
 
 The one who dials first names the wire release that the client's port speaks: one byte of length, then the name.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -22,14 +27,18 @@ import structlog
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
-from leasehold.runtime.tcp import peer_is_gone, reset
+from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_is_gone, reset
+from leasehold.wire.tally import Tally
 
 log = structlog.get_logger("leasehold.door")
 
 HELLO: Final = b"\x4c"
 DIAL_TIMEOUT_S: Final = 1.0
+DIALS_AT_ONCE: Final = 64  # thousands that were held go on at the same moment: the primary's queue is not longer
 REDIAL_PAUSE_S: Final = 0.02
-COPY_BUFFER_BYTES: Final = 64 * 1024
+REDIAL_PAUSE_MAX_S: Final = 1.0
+SETTLED_MS: Final = 1_000  # a primary that ends a connection sooner may not want it: it is asked less and less often
+COPY_BYTES: Final = 64 * 1024
 FORWARDED_PER_HELD: Final = 16  # so many times the bound of what may wait may be forwarded at once
 
 
@@ -40,6 +49,7 @@ class DoorCounts:
     held: int = 0
     inherited: int = 0  # of them, from a worker that died
     forwarded: int = 0
+    held_again: int = 0
     reset_full: int = 0
     reset_timeout: int = 0
     gone: int = 0
@@ -60,6 +70,7 @@ class Door:
     _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
     _waiting: int = 0
+    _dialling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS_AT_ONCE))
 
     def set_open(self, open_: bool) -> None:
         """Start or stop accepting. What is held or forwarded already goes on."""
@@ -88,42 +99,56 @@ class Door:
         await self._tasks.close()
 
     def _accepted(self, table: str, sock: socket.socket, _address: object) -> None:
-        if self._waiting >= self.held_max or len(self._tasks) >= self.held_max * FORWARDED_PER_HELD:
-            self.counts.reset_full += 1
+        if self._is_full():
             reset(sock)
         else:
+            keep_alive(sock)
             self._tasks.start(self._serve(sock, table))
 
+    def _is_full(self) -> bool:
+        full = self._waiting >= self.held_max or len(self._tasks) > self.held_max * FORWARDED_PER_HELD
+        self.counts.reset_full += full
+        return full
+
     async def _serve(self, client: socket.socket, table: str) -> None:
+        """Hold and forward, as often as it takes, while nothing is open when a primary goes."""
         self.counts.held += 1
-        upstream: socket.socket | None = None
+        pause_s, give_up_ms = REDIAL_PAUSE_S, self._clock.now_ms() + self.hold_timeout_ms
         try:
-            self._waiting += 1
-            try:
-                upstream = await self._find_primary(client, table)
-            finally:
-                self._waiting -= 1
-            if upstream is not None:
+            while (upstream := await self._find_primary(client, table, give_up_ms)) is not None:
                 self.counts.forwarded += 1
-                await copy_both_ways(client, upstream)
+                start_ms, moved = self._clock.now_ms(), self._moved
+                try:
+                    nothing_open = await forward(client, upstream, moved)
+                finally:
+                    reset(upstream)
+                if not nothing_open or self._is_full():
+                    return
+                self.counts.held_again += 1
+                if self._clock.now_ms() - start_ms >= SETTLED_MS or moved.is_set():
+                    pause_s, give_up_ms = REDIAL_PAUSE_S, self._clock.now_ms() + self.hold_timeout_ms
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, REDIAL_PAUSE_MAX_S)
         finally:
             reset(client)
-            if upstream is not None:
-                reset(upstream)
 
-    async def _find_primary(self, client: socket.socket, table: str) -> socket.socket | None:
+    async def _find_primary(self, client: socket.socket, table: str, give_up_ms: int) -> socket.socket | None:
         """Dial until a worker says that it is the primary, the client has gone, or time is up."""
-        give_up_ms = self._clock.now_ms() + self.hold_timeout_ms
-        while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
-            if peer_is_gone(client):
-                self.counts.gone += 1
-                return None
-            upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
-            if upstream is None:
-                continue
-            if not peer_is_gone(client):
-                return upstream
-            reset(upstream)
+        self._waiting += 1
+        try:
+            while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
+                if peer_is_gone(client):
+                    self.counts.gone += 1
+                    return None
+                upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
+                if upstream is None:
+                    continue
+                if not peer_is_gone(client):
+                    return upstream
+                reset(upstream)
+        finally:
+            self._waiting -= 1
         self.counts.reset_timeout += 1
         return None
 
@@ -131,7 +156,7 @@ class Door:
         """Dial the primary, but not longer than it is the one: a dead or frozen worker's port may stay silent."""
         moved, target = self._moved, self._target
         waiting = asyncio.ensure_future(moved.wait())
-        dialling = asyncio.ensure_future(_dial_again(target, table)) if target else None
+        dialling = asyncio.ensure_future(self._dial_again(target, table)) if target else None
         tasks = {waiting} if dialling is None else {waiting, dialling}
         try:
             await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -140,13 +165,13 @@ class Door:
             for task in tasks:
                 task.cancel()
 
-
-async def _dial_again(address: str, table: str) -> socket.socket:
-    """Dial until the worker there says that it is the primary; the caller sets the limit."""
-    while True:
-        if (sock := await dial(address, table)) is not None:
-            return sock
-        await asyncio.sleep(REDIAL_PAUSE_S)
+    async def _dial_again(self, address: str, table: str) -> socket.socket:
+        """Dial until the worker there says that it is the primary; the caller sets the limit."""
+        while True:
+            async with self._dialling:
+                if (sock := await dial(address, table)) is not None:
+                    return sock
+            await asyncio.sleep(REDIAL_PAUSE_S)
 
 
 async def dial(address: str, table: str = "") -> socket.socket | None:
@@ -161,6 +186,7 @@ async def dial(address: str, table: str = "") -> socket.socket | None:
             await loop.sock_sendall(sock, bytes([len(table)]) + table.encode())
             if await loop.sock_recv(sock, len(HELLO)) == HELLO:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(sock)
                 return sock
     except (OSError, TimeoutError, ValueError):
         pass
@@ -171,22 +197,50 @@ async def dial(address: str, table: str = "") -> socket.socket | None:
     return None
 
 
-async def copy_both_ways(left: socket.socket, right: socket.socket) -> None:
-    """Copy until either direction ends: half a conversation is of no use to anybody."""
-    left.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    ways = [asyncio.ensure_future(_copy(left, right)), asyncio.ensure_future(_copy(right, left))]
+async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio.Event) -> bool:
+    """Copy both ways until either side ends, or another leads; True if nothing is open on the client's side then.
+
+    If another leads (`moved`), what is open may still be answered: it ends with the last answer.
+
+    The tally knows what went through our hands. That nothing else was taken from the client, nor part of an answer
+    given to it, is asked of the kernel: a copy that is cancelled may have read what it never told of.
+    """
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    tally, before_bytes = Tally(), passed_bytes(client)
+
+    def answered(data: bytes) -> bool:
+        tally.answered(data)
+        return not (moved.is_set() and tally.nothing_open)
+
+    ways = [
+        asyncio.ensure_future(_copy(client, upstream, on_read=tally.asked)),
+        asyncio.ensure_future(_copy(upstream, client, on_sent=answered)),
+    ]
+    moving = asyncio.ensure_future(moved.wait())
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*ways, moving], return_when=asyncio.FIRST_COMPLETED)
+        if not tally.nothing_open:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for task in (*ways, moving):
+            task.cancel()
+        await asyncio.gather(*ways, moving, return_exceptions=True)
+    if before_bytes is None or not tally.nothing_open:
+        return False
+    return passed_bytes(client) == before_bytes + tally.passed_bytes
 
 
-async def _copy(source: socket.socket, sink: socket.socket) -> None:
+async def _copy(
+    source: socket.socket,
+    sink: socket.socket,
+    on_read: Callable[[bytes], None] = lambda _: None,
+    on_sent: Callable[[bytes], bool] = lambda _: True,
+) -> None:
+    """Until the source ends, or `on_sent` says that it is enough."""
     loop = asyncio.get_running_loop()
-    buffer = bytearray(COPY_BUFFER_BYTES)
-    view = memoryview(buffer)
     with contextlib.suppress(OSError):
-        while count := await loop.sock_recv_into(source, buffer):
-            await loop.sock_sendall(sink, view[:count])
+        while data := await loop.sock_recv(source, COPY_BYTES):
+            on_read(data)
+            await loop.sock_sendall(sink, data)
+            if not on_sent(data):
+                return

@@ -1,0 +1,91 @@
+"""A dead worker's connections: which are served on. The rule of the marks, killed at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.ha.inheritance import Fate, judge
+from leasehold.wire.holds import NEVER
+
+SENT_WHOLE = 10_000
+
+
+def test_only_what_stands_exactly_at_its_mark_is_forwarded() -> None:
+    assert judge(0, 0, gone=False) is Fate.FORWARD, "accepted, and nothing was read"
+    assert judge(150, 150, gone=False) is Fate.FORWARD
+    assert judge(150, 149, gone=False) is Fate.RESET, "the last byte of the answer was not written"
+    assert judge(150, 151, gone=False) is Fate.RESET, "one byte of another request was read"
+    assert judge(NEVER, 150, gone=False) is Fate.RESET
+    assert judge(150, None, gone=False) is Fate.RESET, "what the kernel does not say cannot be trusted"
+
+
+def test_what_is_over_is_dropped() -> None:
+    assert judge(150, 150, gone=True) is Fate.DROP
+    assert judge(NEVER, None, gone=True) is Fate.DROP
+
+
+class World:
+    """What the kernel has counted, what the worker has marked, and the truth that neither may contradict."""
+
+    def __init__(self) -> None:
+        self.mark = self.passed = 0
+        self.open = 0  # requests read and not wholly answered
+        self.half = False  # a piece of a request was read
+        self.unsent = 0
+
+
+def life(world: World, steps: list[tuple[str, int]]) -> Iterator[None]:
+    """A worker at work on one connection; it may be killed wherever this yields."""
+    for step, size in steps:
+        match step:
+            case "read half":
+                world.passed, world.half = world.passed + size, True
+            case "read":
+                world.passed, world.open, world.half = world.passed + size, world.open + 1, False
+            case "answer" if world.open and not world.unsent:
+                leaves_none = world.open == 1 and not world.half
+                if leaves_none:
+                    world.mark = world.passed + size
+                    yield
+                sent = size if size < SENT_WHOLE else size // 2
+                world.passed, world.unsent = world.passed + sent, size - sent
+                world.open -= not world.unsent
+                yield
+                if world.unsent:
+                    world.mark = NEVER
+            case "take the rest" if world.unsent:
+                world.passed, world.unsent, world.open = world.passed + world.unsent, 0, world.open - 1
+                yield
+                if not world.open and not world.half:
+                    world.mark = world.passed
+        yield
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["read half", "read", "answer", "take the rest"]),
+        st.sampled_from([1, 2, 50, SENT_WHOLE // 2, SENT_WHOLE]),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_wherever_it_is_killed_nothing_open_is_ever_forwarded(steps: list[tuple[str, int]]) -> None:
+    world = World()
+    for _ in life(world, steps):
+        if judge(world.mark, world.passed, gone=False) is Fate.FORWARD:
+            assert (world.open, world.half, world.unsent) == (0, False, 0)
+
+
+@given(STEPS)
+def test_whatever_is_at_rest_is_forwarded(steps: list[tuple[str, int]]) -> None:
+    """Also if it was killed inside the very call that wrote the answer."""
+    world = World()
+    for _ in life(world, [*steps, ("read", 3), *[("take the rest", 1), ("answer", 2)] * 15, ("take the rest", 1)]):
+        pass
+    assert not world.open
+    assert judge(world.mark, world.passed, gone=False) is Fate.FORWARD

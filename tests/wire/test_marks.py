@@ -1,0 +1,202 @@
+"""The marks that a server leaves for whoever holds its connections too, on real sockets and the kernel's own counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from leasehold.ha.inheritance import Fate, judge
+from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_is_gone
+from leasehold.testing.waiting import until
+from leasehold.wire.connection import Connection
+from leasehold.wire.frame import request, response
+from leasehold.wire.gate import OpenGate
+from leasehold.wire.server import Server, listen
+
+AT_ONCE, LATER, LARGE = 1, 2, 3
+LARGE_BYTES = 32 << 20
+
+
+class Later(OpenGate):
+    """Nothing is durable before it is said so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_durable(
+        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
+    ) -> None:
+        self.waiting.append(then)
+
+
+class Holder:
+    """Holds connections by descriptors of its own, as another process would."""
+
+    def __init__(self) -> None:
+        self.marks = memoryview(bytearray(8 * 4)).cast("Q")
+        self.slot = 0
+        self.free = 0
+        self.sock: socket.socket | None = None
+
+    def hold(self, sock: socket.socket, _: int) -> Holder:
+        self.sock = socket.socket(fileno=os.dup(sock.fileno()))
+        return self
+
+    def let_go(self) -> None:
+        self.free += 1
+
+    def fate(self) -> Fate:
+        assert self.sock is not None
+        gone = peer_is_gone(self.sock)
+        return judge(self.marks[self.slot], None if gone else passed_bytes(self.sock), gone=gone)
+
+
+class Scene:
+    """A server, one client of it, and the one that holds the connection too."""
+
+    def __init__(self) -> None:
+        self.gate = Later()
+        self.server = Server(self.gate)
+        self.holder = Holder()
+        handlers = {AT_ONCE: _at_once, LATER: _later, LARGE: _large}
+        self.listener = self.server.serve(listen("127.0.0.1", 0), handlers)
+        self.listener.hold = self.holder.hold
+        self.client = socket.create_connection(self.listener.address)
+        self.client.setblocking(False)
+        self.loop = asyncio.get_running_loop()
+
+    @property
+    def connection(self) -> Connection:
+        (only,) = self.server.connections
+        return only
+
+    async def send(self, data: bytes) -> None:
+        await self.loop.sock_sendall(self.client, data)
+
+    async def answered(self, count: int = 1, body_bytes: int = 2) -> None:
+        left = count * len(response(1, bytes(body_bytes)))
+        async with asyncio.timeout(5):
+            while left:
+                left -= len(await self.loop.sock_recv(self.client, left))
+
+    async def read(self, count: int) -> None:
+        """Until the server has read so many bytes and done what it can with them."""
+        await until(lambda: self.connection._passed_bytes >= count, "it is read")
+
+
+def _at_once(_: Connection, seq: int, __: bytes) -> bytes:
+    return response(seq, b"ok")
+
+
+def _later(connection: Connection, seq: int, _: bytes) -> None:
+    connection.send_when_durable(1, seq, response(seq, b"ok"))
+
+
+def _large(_: Connection, seq: int, __: bytes) -> bytes:
+    return response(seq, bytes(LARGE_BYTES))
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    made = Scene()
+    await until(lambda: made.holder.sock is not None, "it is accepted")
+    yield made
+    made.client.close()
+    made.server.close()
+    if made.holder.sock is not None:
+        made.holder.sock.close()
+
+
+def test_the_kernel_counts_here() -> None:
+    assert kernel_counts()
+
+
+async def test_nothing_is_open_before_the_first_request_and_after_each_answer(scene: Scene) -> None:
+    assert scene.holder.fate() is Fate.FORWARD
+    for seq in range(20):
+        await scene.send(request(seq, AT_ONCE, b"?"))
+        await scene.answered()
+        assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_what_has_arrived_and_was_not_read_goes_along(scene: Scene) -> None:
+    scene.client.setblocking(True)
+    scene.client.sendall(request(1, AT_ONCE, b"?"))  # our loop, and with it the server, does not run meanwhile
+    assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_a_burst_is_open_until_its_last_answer(scene: Scene) -> None:
+    burst = request(1, AT_ONCE, b"?") + request(2, LATER, b"?") + request(3, AT_ONCE, b"?")
+    await scene.send(burst)
+    await scene.answered(2)
+    assert scene.holder.fate() is Fate.RESET
+    await scene.send(request(4, AT_ONCE, b"?"))
+    await scene.answered()
+    assert scene.holder.fate() is Fate.RESET, "later ones are answered, an earlier one is not"
+    scene.server.send_together(scene.gate.waiting.pop())
+    await scene.answered()
+    assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_an_answer_that_is_let_go_but_not_written_is_open(scene: Scene) -> None:
+    await scene.send(request(1, LATER, b"?"))
+    await until(lambda: bool(scene.gate.waiting), "it waits")
+    scene.gate.waiting.pop()()  # from here on nothing is in flight, and the answer is written at the end of the turn
+    scene.connection.send(response(9, b"ok"))
+    assert scene.holder.fate() is Fate.RESET
+    await scene.answered(2)
+    assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_half_a_request_is_open(scene: Scene) -> None:
+    whole = request(1, AT_ONCE, b"?")
+    await scene.send(whole + whole[:7])
+    await scene.answered()
+    await scene.read(2 * len(whole))
+    assert scene.holder.fate() is Fate.RESET
+    await scene.send(whole[7:])
+    await scene.answered()
+    assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_an_answer_that_the_peer_does_not_take_is_open_until_it_is_written(scene: Scene) -> None:
+    await scene.send(request(1, LARGE, b"?"))
+    await until(lambda: scene.connection.buffered_bytes > 0, "it does not fit")
+    assert scene.holder.fate() is Fate.RESET
+    await scene.answered(body_bytes=LARGE_BYTES)
+    assert scene.holder.fate() is Fate.FORWARD
+
+
+async def test_a_broken_stream_is_never_moved(scene: Scene) -> None:
+    await scene.send(request(1, AT_ONCE, b"?") + b"\xff" * 20)
+    await scene.answered()
+    assert scene.holder.fate() is Fate.RESET
+
+
+async def test_a_connection_for_which_something_is_kept_is_never_moved(scene: Scene) -> None:
+    scene.connection.tie(lambda: None)
+    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.answered()
+    assert scene.holder.fate() is Fate.RESET
+
+
+async def test_the_peer_sees_at_once_that_the_server_has_closed_although_another_holds_it(scene: Scene) -> None:
+    scene.connection.close()
+    async with asyncio.timeout(2):
+        assert await scene.loop.sock_recv(scene.client, 1) == b""
+    assert scene.holder.fate() is Fate.DROP
+    assert scene.holder.free == 1
+
+
+async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(scene: Scene) -> None:
+    scene.connection.abort("a test")
+    async with asyncio.timeout(2):
+        with pytest.raises(ConnectionResetError):
+            await scene.loop.sock_recv(scene.client, 1)
+    assert scene.holder.fate() is Fate.DROP
+    assert scene.holder.free == 1
