@@ -161,6 +161,16 @@ def _unread(node: NodeProcess) -> int:
     return sum(int(row[4].split(":")[1], 16) for row in rows if row[1].endswith(port) and row[3] == "01")
 
 
+def test_a_switchover_leaves_idle_connections_alone(pair: NodeGroup) -> None:
+    victim = pair.primary()
+    with callers(victim, 8) as made:
+        for _ in range(2):
+            pair.settle()
+            assert pair.primary().switchover()[0] == 200
+            for caller in made:
+                caller.ask()
+
+
 def test_a_forwarded_connection_outlives_the_next_primary_too(pair: NodeGroup) -> None:
     """The one who forwards sees for itself that nothing is open, and needs nobody's help."""
     first = pair.primary()

@@ -40,7 +40,7 @@ class Holder:
     def __init__(self) -> None:
         self.marks = memoryview(bytearray(8 * 4)).cast("Q")
         self.slot = 0
-        self.free = 0
+        self.free = self.handed_over = 0
         self.sock: socket.socket | None = None
 
     def hold(self, sock: socket.socket, _: int) -> Holder:
@@ -49,6 +49,10 @@ class Holder:
 
     def let_go(self) -> None:
         self.free += 1
+
+    def hand_over(self) -> bool:
+        self.handed_over += 1
+        return True
 
     def fate(self) -> Fate:
         assert self.sock is not None
@@ -200,3 +204,23 @@ async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(s
             await scene.loop.sock_recv(scene.client, 1)
     assert scene.holder.fate() is Fate.DROP
     assert scene.holder.free == 1
+
+
+async def test_stepping_down_leaves_a_connection_only_if_nothing_is_open(scene: Scene) -> None:
+    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.answered()
+    await scene.send(request(2, LATER, b"?"))
+    await until(lambda: bool(scene.gate.waiting), "it waits")
+    assert not scene.connection.leave()
+    scene.server.send_together(scene.gate.waiting.pop())
+    await scene.answered()
+    scene.server.drop_all("a test", leave=True)
+    assert (scene.server.connections, scene.holder.handed_over) == (set(), 1)
+    assert scene.holder.fate() is Fate.FORWARD, "the peer has noticed nothing"
+
+
+async def test_a_connection_for_which_something_is_kept_is_not_left_to_anybody(scene: Scene) -> None:
+    scene.connection.tie(lambda: None)
+    scene.server.drop_all("a test", leave=True)
+    assert scene.holder.handed_over == 0
+    assert scene.holder.fate() is Fate.DROP

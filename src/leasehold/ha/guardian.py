@@ -5,8 +5,9 @@ take its full TTL. Two laws stand here and nowhere else:
 
 - the leader key is given up only for a run that `waitpid` has **reaped**: a closed pipe proves nothing, and a
   worker that still lives could still answer (schedule 7a);
-- connections are accepted by the guardian only while its worker is not the primary; what of them was read is
-  never moved (schedule 20). That second half is kept by the door, which acts on what is decided here.
+- connections are accepted by the guardian only while its worker is not the primary; one on which a request is open is
+  never moved (schedule 20). That second half is kept by the door, which acts on what is decided here, and by the judge
+  of what a dead worker leaves behind (`ha.inheritance`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ class GuardianSettings:
     restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
     restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
     hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="how long a connection waits for a primary")
-    held_max: int = count(1024, low=1, high=100_000, help="connections that may wait for a primary; more are reset")
+    held_max: int = count(
+        4096,
+        low=1,
+        high=100_000,
+        help="connections that may outlive their worker, or wait for a primary; more are reset",
+    )
 
 
 # --- what happens -----------------------------------------------------------------------------------------------

@@ -75,12 +75,15 @@ class Entrance:
         for listener in self._by_table.values():
             self.server.resume(listener)
 
-    def shut(self, reason: str) -> None:
-        """Accept no more and reset every connection: no answer that was held back may leave afterwards."""
+    def shut(self, reason: str, *, leave: bool = False) -> None:
+        """Accept no more and reset every connection: no answer that was held back may leave afterwards.
+
+        `leave`: the guardian goes on with those on which nothing is open.
+        """
         self.is_open = False
         for listener in self._by_table.values():
             self.server.pause(listener)
-        self.server.drop_all(reason)
+        self.server.drop_all(reason, leave=leave)
 
     def close(self) -> None:
         self.shut("the worker ends")

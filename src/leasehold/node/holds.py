@@ -1,7 +1,8 @@
 """The second hold: what a worker accepts it also gives to its guardian, so that it outlives the worker.
 
 One message for each connection, with its descriptor: `(slot, port)`. Nothing is said when it ends: the worker shuts
-it down, which the guardian sees on its own descriptor. The marks are one page of numbers that both see.
+it down, which the guardian sees on its own descriptor. A worker that steps down says `(slot, YOURS)` of each on which
+nothing is open. The marks are one page of numbers that both see.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from leasehold.node.boot import HoldsBoot
 from leasehold.wire.holds import NEVER
 
 MESSAGE: Final = struct.Struct("<II")
+YOURS: Final = 2**32 - 1
 _MARK_BYTES: Final = 8
 
 
@@ -40,15 +42,24 @@ class Marks:
 class _Held:
     """Implements `wire.holds.SecondHold`."""
 
-    __slots__ = ("_free", "marks", "slot")
+    __slots__ = ("_channel", "_free", "marks", "slot")
 
-    def __init__(self, marks: memoryview, slot: int, free: list[int]) -> None:
+    def __init__(self, marks: memoryview, slot: int, free: list[int], channel: socket.socket) -> None:
         self.marks = marks
         self.slot = slot
         self._free = free
+        self._channel = channel
 
     def let_go(self) -> None:
         self._free.append(self.slot)
+
+    def hand_over(self) -> bool:
+        try:
+            self._channel.send(MESSAGE.pack(self.slot, YOURS))
+        except OSError:
+            return False
+        self.let_go()  # messages come in order: the guardian has taken it out before the slot is used again
+        return True
 
 
 class WorkerHolds:
@@ -72,4 +83,4 @@ class WorkerHolds:
             self._marks.numbers[slot] = NEVER
             self._free.append(slot)
             return None
-        return _Held(self._marks.numbers, slot, self._free)
+        return _Held(self._marks.numbers, slot, self._free, self._channel)

@@ -136,7 +136,7 @@ class RunningNode:
             self.lifeline.say_serving(True)
             self._timers["work"] = self._loop.call_soon(self._work)
             return
-        self.entrance.shut(change.sentence)
+        self.entrance.shut(change.sentence, leave=True)
         self.lifeline.say_serving(False)
         if change.role is Role.STANDBY:
             self._timers["prepare"] = self._loop.call_soon(self._prepare)

@@ -430,6 +430,16 @@ class Connection:
         elif self.quiet_ms > settings.idle_ms:
             self.close()
 
+    def leave(self) -> bool:
+        """If nothing is open, leave it to whoever else holds it, and the peer notices nothing. False if it stays."""
+        hold = self._hold
+        at_rest = self._marks is not UNSEEN and self._marks[self._slot] == self._passed_bytes
+        if self.closed or hold is None or not at_rest or not hold.hand_over():
+            return False
+        self._hold = None
+        self.close()
+        return True
+
     def abort(self, reason: str) -> None:
         """End it at once, with a reset, so that the peer does not take silence for an answer."""
         if not self.closed:

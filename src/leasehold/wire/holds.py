@@ -32,6 +32,10 @@ class SecondHold(Protocol):
         """The connection is over: its place may be another's."""
         ...
 
+    def hand_over(self) -> bool:
+        """Nothing is open, and nobody reads from it here any more: the other may go on. False if it cannot be told."""
+        ...
+
 
 Hold = Callable[[socket.socket, int], SecondHold | None]
 """Have a connection held on which nothing is open and so many bytes have passed; None if it cannot be."""

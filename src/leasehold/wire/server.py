@@ -129,9 +129,12 @@ class Server:
     def resume(self, listener: Listener) -> None:
         listener.acceptor.set_on(True)
 
-    def drop_all(self, reason: str) -> None:
-        """Reset every connection: nothing that was asked is answered any more."""
-        dropped = list(self.connections)
+    def drop_all(self, reason: str, *, leave: bool = False) -> None:
+        """Reset every connection: nothing that was asked is answered any more.
+
+        `leave`: but leave those on which nothing is open to whoever else holds them.
+        """
+        dropped = [connection for connection in list(self.connections) if not (leave and connection.leave())]
         self._lines = _LINES_PER_SWEEP + 1  # one line for all: ten thousand would hold up a node that must stop at once
         for connection in dropped:
             connection.abort(reason)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from leasehold.node.boot import BeatPage, Boot, HoldsBoot, write_boot
-from leasehold.node.guardian.holding import Holding
+from leasehold.node.guardian.holding import Holding, OnHandedOver
 from leasehold.runtime.signals import blocked
 
 
@@ -39,8 +39,12 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def watch(self, on_reaped: Callable[[str], None], on_line: Callable[[str], None]) -> None:
+    def watch(
+        self, on_reaped: Callable[[str], None], on_line: Callable[[str], None], on_handed_over: OnHandedOver
+    ) -> None:
         loop = asyncio.get_running_loop()
+        if self.holding is not None:
+            self.holding.started(on_handed_over)
         loop.add_reader(self._pidfd, self._reap, on_reaped)
         loop.add_reader(self._control.fileno(), self._read_lines, on_line)
 
@@ -116,8 +120,6 @@ def spawn(
         undo.callback(_end, process)  # nobody may watch over it: it must not live
         child = Child(process, boot.run, beats, ours, holding)
         undo.pop_all()  # from here on all of it is the child's
-        if holding is not None:
-            holding.started()
         return child
 
 

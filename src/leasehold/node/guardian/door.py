@@ -36,8 +36,6 @@ HELLO: Final = b"\x4c"
 DIAL_TIMEOUT_S: Final = 1.0
 DIALS_AT_ONCE: Final = 64  # thousands that were held go on at the same moment: the primary's queue is not longer
 REDIAL_PAUSE_S: Final = 0.02
-REDIAL_PAUSE_MAX_S: Final = 1.0
-SETTLED_MS: Final = 1_000  # a primary that ends a connection sooner may not want it: it is asked less and less often
 COPY_BYTES: Final = 64 * 1024
 FORWARDED_PER_HELD: Final = 16  # so many times the bound of what may wait may be forwarded at once
 
@@ -47,7 +45,7 @@ class DoorCounts:
     """What went through the door, for the log and the metrics."""
 
     held: int = 0
-    inherited: int = 0  # of them, from a worker that died
+    inherited: int = 0  # of them, from the worker
     forwarded: int = 0
     held_again: int = 0
     reset_full: int = 0
@@ -62,6 +60,7 @@ class Door:
     listeners: list[tuple[socket.socket, str]]
     held_max: int
     hold_timeout_ms: int
+    idle_ms: int  # a connection on which nothing is asked for so long is ended
     counts: DoorCounts = field(default_factory=DoorCounts)
     _target: str = ""
     _open: bool = False
@@ -69,7 +68,7 @@ class Door:
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
-    _waiting: int = 0
+    waiting: int = 0  # for a primary, with something to say
     _dialling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS_AT_ONCE))
 
     def set_open(self, open_: bool) -> None:
@@ -90,7 +89,10 @@ class Door:
             self._moved = asyncio.Event()
 
     def inherit(self, sock: socket.socket, port: int) -> None:
-        """Hold a dead worker's connection on which nothing is open; it came by the `port`th of `listeners`."""
+        """Hold a connection that the worker left, dying or stepping down, and on which nothing is open.
+
+        It came by the `port`th of `listeners`.
+        """
         self.counts.inherited += 1
         self._accepted(self.listeners[port][1], sock, None)
 
@@ -106,49 +108,51 @@ class Door:
             self._tasks.start(self._serve(sock, table))
 
     def _is_full(self) -> bool:
-        full = self._waiting >= self.held_max or len(self._tasks) > self.held_max * FORWARDED_PER_HELD
+        full = self.waiting >= self.held_max or len(self._tasks) > self.held_max * FORWARDED_PER_HELD
         self.counts.reset_full += full
         return full
 
     async def _serve(self, client: socket.socket, table: str) -> None:
         """Hold and forward, as often as it takes, while nothing is open when a primary goes."""
         self.counts.held += 1
-        pause_s, give_up_ms = REDIAL_PAUSE_S, self._clock.now_ms() + self.hold_timeout_ms
         try:
-            while (upstream := await self._find_primary(client, table, give_up_ms)) is not None:
+            while (upstream := await self._find_primary(client, table)) is not None:
                 self.counts.forwarded += 1
-                start_ms, moved = self._clock.now_ms(), self._moved
                 try:
-                    nothing_open = await forward(client, upstream, moved)
+                    if not await forward(client, upstream, self._moved):
+                        return
                 finally:
                     reset(upstream)
-                if not nothing_open or self._is_full():
-                    return
                 self.counts.held_again += 1
-                if self._clock.now_ms() - start_ms >= SETTLED_MS or moved.is_set():
-                    pause_s, give_up_ms = REDIAL_PAUSE_S, self._clock.now_ms() + self.hold_timeout_ms
-                else:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, REDIAL_PAUSE_MAX_S)
         finally:
             reset(client)
 
-    async def _find_primary(self, client: socket.socket, table: str, give_up_ms: int) -> socket.socket | None:
-        """Dial until a worker says that it is the primary, the client has gone, or time is up."""
-        self._waiting += 1
+    async def _find_primary(self, client: socket.socket, table: str) -> socket.socket | None:
+        """Dial until a worker says that it is the primary, the client has gone, or time is up.
+
+        Not before the client has something to say: thousands may be held that are idle, and a primary that has just
+        begun has better things to do than to greet them all.
+        """
+        if not await _something_to_read(client, self.idle_ms / 1000) or self._is_full():
+            return None
+        self.waiting += 1
         try:
-            while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
-                if peer_is_gone(client):
-                    self.counts.gone += 1
-                    return None
-                upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
-                if upstream is None:
-                    continue
-                if not peer_is_gone(client):
-                    return upstream
-                reset(upstream)
+            return await self._dial_while_it_waits(client, table)
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
+
+    async def _dial_while_it_waits(self, client: socket.socket, table: str) -> socket.socket | None:
+        give_up_ms = self._clock.now_ms() + self.hold_timeout_ms
+        while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
+            if peer_is_gone(client):
+                self.counts.gone += 1
+                return None
+            upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
+            if upstream is None:
+                continue
+            if not peer_is_gone(client):
+                return upstream
+            reset(upstream)
         self.counts.reset_timeout += 1
         return None
 
@@ -172,6 +176,20 @@ class Door:
                 if (sock := await dial(address, table)) is not None:
                     return sock
             await asyncio.sleep(REDIAL_PAUSE_S)
+
+
+async def _something_to_read(sock: socket.socket, timeout_s: float) -> bool:
+    """Wait until there is (the end of the stream counts), without reading it; False if it takes too long."""
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock.fileno(), heard.set)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await heard.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(sock.fileno())
+    return True
 
 
 async def dial(address: str, table: str = "") -> socket.socket | None:

@@ -8,15 +8,16 @@ import os
 import resource
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from leasehold.ha.inheritance import Fate, judge
 from leasehold.node.boot import HoldsBoot
-from leasehold.node.holds import MESSAGE, Marks
+from leasehold.node.holds import MESSAGE, YOURS, Marks
 from leasehold.runtime.tcp import passed_bytes, peer_is_gone, reset
 
 MESSAGES_PER_TURN: Final = 64  # a bounded burst: the guardian has other things to look at
+OnHandedOver = Callable[[socket.socket, int], None]
 OWN_FILES: Final = 64  # descriptors that the guardian needs for itself
 
 
@@ -37,6 +38,7 @@ class Holding:
         self._slot_of: dict[int, int] = {}  # by descriptor
         self._loop = asyncio.get_running_loop()
         self._slots = slots
+        self._on_handed_over: OnHandedOver = lambda sock, _: reset(sock)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -45,8 +47,9 @@ class Holding:
         """What the worker is told of it."""
         return HoldsBoot(self._marks_fd, self._theirs.fileno(), self._slots)
 
-    def started(self) -> None:
-        """The worker has its ends of it."""
+    def started(self, on_handed_over: OnHandedOver) -> None:
+        """The worker has its ends of it. `on_handed_over` gets what it leaves to us while it lives, stepping down."""
+        self._on_handed_over = on_handed_over
         os.close(self._marks_fd)
         self._theirs.close()
         self._loop.add_reader(self._channel.fileno(), self._take_some)
@@ -93,8 +96,11 @@ class Holding:
         if not data:  # the worker's end is closed: its death follows, by another way
             self._loop.remove_reader(self._channel.fileno())
             return False
-        if fds:  # none if this process may open no more: then the connection ends with its worker
-            slot, port = MESSAGE.unpack(data)
+        slot, port = MESSAGE.unpack(data)
+        if port == YOURS:
+            if (held := self._forget(slot)) is not None:
+                self._on_handed_over(*held)
+        elif fds:  # none if this process may open no more: then the connection ends with its worker
             self._keep(slot, port, socket.socket(fileno=fds[0]))
         return True
 
@@ -105,10 +111,14 @@ class Holding:
         self._ended.register(sock.fileno(), 0)
 
     def _let_go(self, slot: int) -> None:
+        if (held := self._forget(slot)) is not None:
+            held[0].close()
+
+    def _forget(self, slot: int) -> tuple[socket.socket, int] | None:
         if (held := self._held.pop(slot, None)) is not None:
             self._slot_of.pop(held[0].fileno())
             self._ended.unregister(held[0].fileno())
-            held[0].close()
+        return held
 
     def _let_go_of_ended(self) -> None:
         with contextlib.suppress(InterruptedError):

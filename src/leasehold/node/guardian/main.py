@@ -83,7 +83,8 @@ class Guardian:
         self._admin = self._listen(node.admin, "admin")
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
-        self._door = doors.Door(doorways, config.guardian.held_max, config.guardian.hold_timeout_ms)
+        guarding = config.guardian
+        self._door = doors.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
         self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
         self._child: Child | None = None
         self._tasks = TaskSet()
@@ -198,7 +199,11 @@ class Guardian:
             self._tell(SpawnFailed(str(error)))
             return
         self._child = child
-        child.watch(lambda how: self._on_reaped(run, how), lambda line: self._on_line(run, line))
+        child.watch(
+            lambda how: self._on_reaped(run, how),
+            lambda line: self._on_line(run, line),
+            self._door.inherit,
+        )
         log.info("a worker is started", pid=child.pid, run=run)
         self._tell(Spawned(run))
 
