@@ -12,6 +12,7 @@ acknowledged, how many of them are lost, stale or back, how many calls failed pe
 from __future__ import annotations
 
 import json
+import statistics
 import struct
 import sys
 import threading
@@ -44,6 +45,7 @@ class Writer(threading.Thread):
         self.failed = []
         self.calls = 0
         self.gap_s = 0.0
+        self.good_s = []  # how long each good call took
         self.longest_call_s = 0.0
 
     def run(self):
@@ -64,6 +66,7 @@ class Writer(threading.Thread):
             now_s = time.monotonic()
             self.longest_call_s = max(self.longest_call_s, now_s - start_s)
             if answer == 1:
+                self.good_s.append(now_s - start_s)
                 self.gap_s = max(self.gap_s, now_s - good_s)
                 good_s = now_s
             else:
@@ -85,6 +88,7 @@ class Writer(threading.Thread):
             if code != 0:
                 self.failed.append(code)
                 continue
+            self.good_s.append(now_s - start_s)
             self.gap_s = max(self.gap_s, now_s - good_s)
             good_s = now_s
             self.acknowledged.update(dict.fromkeys(keys, version))
@@ -155,6 +159,7 @@ def main():
         "stale": stale(store, acknowledged) if mode == "upsert" else [],
         "failed": [writer.failed for writer in writers],
         "gap_s": max(writer.gap_s for writer in writers),
+        "usual_call_s": statistics.median(took_s for writer in writers for took_s in writer.good_s),
         "longest_call_s": max(writer.longest_call_s for writer in writers),
     }
     print(json.dumps(result), flush=True)

@@ -29,11 +29,16 @@ class Holding:
     """
 
     def __init__(self, slots: int) -> None:
-        self._marks_fd = Marks.create(slots)
-        self._marks = Marks(self._marks_fd, slots)
-        self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.ExitStack() as undo:  # a guardian without descriptors tries again and again
+            self._marks_fd = Marks.create(slots)
+            undo.callback(os.close, self._marks_fd)
+            self._marks = Marks(self._marks_fd, slots)
+            undo.callback(self._marks.close)
+            self._ended = select.epoll()
+            undo.callback(self._ended.close)
+            self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.pop_all()
         self._channel.setblocking(False)
-        self._ended = select.epoll()
         self._held: dict[int, tuple[socket.socket, int]] = {}  # by slot: the connection, and the port it came by
         self._slot_of: dict[int, int] = {}  # by descriptor
         self._loop = asyncio.get_running_loop()

@@ -86,6 +86,11 @@ class Guardian:
         guarding = config.guardian
         self._door = doors.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
         self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
+        if not self._slots:
+            log.warning(
+                "a dead worker's connections will end with it, and idle clients see that",
+                why="few open files are allowed, or the kernel does not count a connection's bytes",
+            )
         self._child: Child | None = None
         self._tasks = TaskSet()
         self._ended = asyncio.Event()
