@@ -49,10 +49,3 @@ async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: E
                 await owner.ping()  # the memory's owner is heard of: its objects may be read
                 assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
         putter.close()
-
-
-def test_a_damaged_file_is_refused(etcd: EtcdCluster, tmp_path: Path) -> None:
-    (tmp_path / "bad").write_bytes(b"not an index")
-    done = leasehold("import", "--coord", etcd.url, "--data-dir", str(tmp_path / "d"), str(tmp_path / "bad"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("leasehold: the file is damaged")

@@ -47,7 +47,7 @@ def call(
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             return _decoded(answer.read(), kind, address)
     except urllib.error.HTTPError as error:
-        raise Refused(f"{address}: {_said(error)}") from None
+        raise Refused(f"{address}: {error_said(error)}") from None
     except http.client.HTTPException:
         raise Refused(
             f"{address}: what answers there does not speak HTTP: `--admin` wants the admin ports of nodes, not their "
@@ -71,7 +71,8 @@ def _decoded(raw: bytes, kind: type[T], address: str) -> T:
         ) from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def error_said(error: urllib.error.HTTPError) -> str:
+    """What came with an answer that is an error, in one line."""
     raw = error.read()
     try:
         problem = msgspec.json.decode(raw, type=Problem)

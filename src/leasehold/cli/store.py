@@ -81,26 +81,27 @@ async def _serve(settings: StoreSettings, listen: str, data: Path | None, tls: A
     from leasehold.coord.embedded import opening
     from leasehold.coord.embedded.server.serve import StoreServer
 
+    asked = _asked_to_end()
     engine = opening.open_memory(settings) if data is None else opening.open_folder(data, settings)
     server = StoreServer(engine, listen, tls)
     try:
         await server.start()
         kept = f"keeps it in {data}" if data else "in memory only: it is gone when this process ends"
         click.echo(f"leasehold store: serves {server.url}, {kept}")
-        name = await _asked_to_end()
+        name = await asked
         structlog.get_logger("leasehold.store").info("the store ends in an orderly way", signal=name)
     finally:
         await server.stop()
         await asyncio.to_thread(engine.close)
 
 
-async def _asked_to_end() -> str:
-    """Until SIGTERM or SIGINT; which of them."""
+def _asked_to_end() -> asyncio.Future[str]:
+    """Done when SIGTERM or SIGINT has come; which of them."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[str] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _settle, asked, number.name)
-    return await asked
+    return asked
 
 
 def _settle(asked: asyncio.Future[str], name: str) -> None:

@@ -45,13 +45,18 @@ class StoreAway(Unavailable):
     """The store that a flag named does not answer; the message says what is seen there."""
 
 
+async def store_away(url: str, flag: str = "--coord URL") -> StoreAway:
+    """The error for a call that found nobody: it says what is seen there, and what to do."""
+    return StoreAway(f"{await unreachable(url)}: is it running? `{flag}` names another")
+
+
 @asynccontextmanager
 async def reach(url: str, flag: str = "--coord URL") -> AsyncIterator[Coord]:
-    """A client for the store at `url`; if it does not answer the error says what is seen there, and what to do."""
+    """A client for the store at `url`; `StoreAway` if it does not answer."""
     try:
         async with await connect(url) as coord:
             yield coord
     except StoreAway:
         raise
     except Unavailable:
-        raise StoreAway(f"{await unreachable(url)}: is it running? `{flag}` names another") from None
+        raise await store_away(url, flag) from None

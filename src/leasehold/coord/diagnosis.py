@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.coord.url import parse_url, without_secrets
@@ -18,6 +19,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0,
 _FRAME_HEADER_BYTES = 9
 _FRAME_TYPE_SETTINGS = 4
 _TLS_ALERT = 0x15
+_WANTS_TLS = "it wants TLS: write etcds://"
 
 
 async def why_silent(url: str) -> str:
@@ -50,26 +52,49 @@ async def _look(endpoint: str, tls: bool) -> str:
     except OSError as error:
         return "nothing listens there" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
     try:
-        return "it takes connections; are the certificates right?" if tls else await _greeted(reader, writer)
+        if tls:
+            return "it takes connections; are the certificates right?"
+        answer = await _greeted(reader, writer)
+        if answer == b"" and await _speaks_tls(host.strip("[]"), int(port)):
+            return _WANTS_TLS
+        return _judged(answer)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
 
-async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+    """The beginning of what it says; None if it says nothing, b"" if it goes away."""
     try:
         async with asyncio.timeout(LOOK_TIMEOUT_S):
             writer.write(_GREETING)
-            answer = await reader.read(_FRAME_HEADER_BYTES)
+            return await reader.read(_FRAME_HEADER_BYTES)
     except TimeoutError:
-        return "it takes connections and says nothing: frozen, or no etcd"
+        return None
     except OSError:
-        answer = b""
+        return b""
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, or believed
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _judged(answer: bytes | None) -> str:
+    if answer is None:
+        return "it takes connections and says nothing: frozen, or no etcd"
     if len(answer) == _FRAME_HEADER_BYTES and answer[3] == _FRAME_TYPE_SETTINGS:
         return "it speaks gRPC, but did not answer in time"
     if answer[:1] == bytes((_TLS_ALERT,)):
-        return "it wants TLS: write etcds://"
-    if answer.startswith(b"HTTP/1"):
+        return _WANTS_TLS
+    if answer.startswith((b"HTTP/1", b"<")):
         return "an HTTP server answers there, no etcd"
     return "what listens there is no etcd"

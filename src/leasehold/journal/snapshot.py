@@ -36,6 +36,14 @@ class UnreadableSnapshot(PeerError):
     """A snapshot's bytes are damaged or not complete. It is left as it is; another one, or the journal, must do."""
 
 
+class AnothersSnapshot(UnreadableSnapshot):
+    """It is of another cluster, whose name is `cluster`."""
+
+    def __init__(self, cluster: str, ours: str) -> None:
+        super().__init__(f"a snapshot of cluster {cluster!r} is not for us: this is {ours!r}")
+        self.cluster = cluster
+
+
 class Head(Struct, frozen=True, array_like=True):
     version: int
     cluster: str
@@ -104,8 +112,12 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
     frames = list(_frames(raw))
     try:
         head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
-        if head.version != VERSION_NEWEST or head.cluster != cluster:
-            raise UnreadableSnapshot(f"a snapshot of cluster {head.cluster!r}, version {head.version}, is not for us")
+        if head.version != VERSION_NEWEST:
+            raise UnreadableSnapshot(
+                f"a snapshot of version {head.version} is not for us: this release reads version {VERSION_NEWEST}"
+            )
+        if head.cluster != cluster:
+            raise AnothersSnapshot(head.cluster, cluster)
         slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in stepping(frames[1:-1], step))
         tables = sum(one.table_count for one in slices)
         if tables != TABLES:

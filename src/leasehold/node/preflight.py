@@ -30,18 +30,19 @@ def check(config: NodeConfig) -> BinaryIO:
             raise SettingError(f"rpc_compat: {error}") from None
     if node.buffer != "disk" and not node.buffer.startswith(("redis://", "rediss://", "unix://")):
         raise SettingError(f"buffer = {node.buffer!r}: `disk` or redis://HOST:PORT is wanted")
-    return _hold(Path(node.data_dir))
+    return hold(Path(node.data_dir))
 
 
-def _hold(folder: Path) -> BinaryIO:
-    """Two nodes on one directory would take each other's snapshots for their own."""
+def hold(folder: Path) -> BinaryIO:
+    """The directory, for this process, for as long as what is returned is kept open.
+
+    Two nodes on one directory would take each other's snapshots for their own.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("a+b")
     except OSError as error:
-        raise SettingError(
-            f"data_dir = {folder}: cannot be written ({error.strerror}): name a directory of this user's own"
-        ) from None
+        raise _unwritable(folder, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -50,7 +51,16 @@ def _hold(folder: Path) -> BinaryIO:
             f"data_dir = {folder}: another node (pid {lock.read().decode() or '?'}) keeps its state there: "
             "give each node a directory of its own"
         ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()).encode())
-    lock.flush()
+    try:
+        lock.truncate(0)
+        lock.write(str(os.getpid()).encode())
+        lock.flush()
+    except OSError as error:
+        raise _unwritable(folder, error) from None
     return lock
+
+
+def _unwritable(folder: Path, error: OSError) -> SettingError:
+    return SettingError(
+        f"data_dir = {folder}: cannot be written ({error.strerror}): make room, or name a directory of this user's own"
+    )

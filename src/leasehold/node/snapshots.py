@@ -41,13 +41,16 @@ def seal(raw: bytes) -> bytes:
 
 def unseal(data: bytes) -> bytes | None:
     """What was sealed, or None if anything is missing or changed."""
+    raw = data[: -_TRAILER.size]
+    return raw if sealed_length(data) == len(raw) and data[-_TRAILER.size :] == seal(raw) else None
+
+
+def sealed_length(data: bytes) -> int | None:
+    """How long what was sealed says that it is; None where the trailer is missing."""
     if len(data) < _TRAILER.size:
         return None
-    magic, length, digest = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
-    raw = data[: -_TRAILER.size]
-    if magic != _MAGIC or length != len(raw) or hashlib.blake2b(raw, digest_size=16).digest() != digest:
-        return None
-    return raw
+    magic, length, _ = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
+    return int(length) if magic == _MAGIC else None
 
 
 class SnapshotFiles:
@@ -153,7 +156,7 @@ class SnapshotFiles:
         names = self._names()
         number = int(names[-1].stem.rpartition("-")[2]) + 1 if names else 1
         part.rename(self._folder / f"snapshot-{number:012d}.lsnap")
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         for old in self._names()[:-KEPT]:
             old.unlink()
 
@@ -187,7 +190,7 @@ class SnapshotFiles:
         return None if data is None else unseal(data)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

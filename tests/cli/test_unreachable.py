@@ -1,0 +1,117 @@
+"""Servers that are away, silent, or something else altogether: one line that says so, and what to do, in seconds."""
+
+from __future__ import annotations
+
+import http.server
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.processes import Command, closed_address, running, silent
+
+from leasehold.coord.diagnosis import why_silent
+from leasehold.index.index import Index
+from leasehold.index.settings import IndexSettings
+from leasehold.node.importing import whole_index
+from leasehold.testing.certificates import CertificateAuthority
+from leasehold.testing.store import StoreProcess
+
+STORE_IS_AWAY = (
+    "the store at etcd://{at} does not answer (nothing listens there): is it running? `{flag}` names another"
+)
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    do_POST = do_GET  # noqa: N815 -- the name is http.server's
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    """An HTTP server that knows nothing of us."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+async def test_what_is_seen_where_a_store_should_be(web: str, served_store: StoreProcess, tmp_path: Path) -> None:
+    closed = closed_address()
+    assert await why_silent(f"etcd://{closed}") == "nothing listens there"
+    assert await why_silent(f"etcd://{web}") == "an HTTP server answers there, no etcd"
+    assert await why_silent(served_store.url) == "it speaks gRPC, but did not answer in time"
+    assert await why_silent("etcd://no-such-host.invalid") == "no such host"
+    with silent() as frozen:
+        both = await why_silent(f"etcd://{closed},{frozen.address}")
+    assert both == (
+        f"{closed}: nothing listens there; {frozen.address}: it takes connections and says nothing: frozen, or no etcd"
+    )
+    cert, key = CertificateAuthority().server_files(tmp_path)
+    with StoreProcess(arguments=["--tls-cert", str(cert), "--tls-key", str(key)]) as secret:
+        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds://"
+
+
+def test_a_store_that_is_away_is_named_by_every_command(tmp_path: Path) -> None:
+    at = closed_address()
+    file = tmp_path / "index.lsx"
+    file.write_bytes(whole_index(Index(IndexSettings(), lambda _: 0), "mooncake_cluster", lambda: None))
+    words = {
+        f"lock x --coord etcd://{at} -- true": "--coord URL",
+        f"elect x me --endpoints {at}": "--coord URL",
+        f"journal show --coord etcd://{at}": "--coord URL",
+        f"import --coord etcd://{at} --data-dir {tmp_path}/new {file}": "--coord URL",
+        f"cache serve --listen 127.0.0.1:0 --store etcd://{at}": "--store URL",
+    }
+    asked = [(Command(*line.split()), flag) for line, flag in words.items()]  # side by side: each waits some seconds
+    for command, flag in asked:
+        assert command.ended() == 1
+        assert STORE_IS_AWAY.format(at=at, flag=flag) in command.said
+        assert "Traceback" not in command.said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_node_waits_for_its_store_and_says_so_once(tmp_path: Path) -> None:
+    at = closed_address()
+    words = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    with running(*words, "--coord", f"etcd://{at}") as node:
+        said = node.wait_for("waiting for the store")
+        assert f"the store at etcd://{at} does not answer (nothing listens there)" in said
+        # two more attempts of 2 s each: they say nothing
+        with pytest.raises(subprocess.TimeoutExpired):
+            node.process.wait(5)
+        node.told(signal.SIGTERM)
+    assert node.said.count("waiting for the store") == 1
+    assert node.said.count("cannot be given up yet") <= 1
+
+
+@pytest.mark.parametrize("words", ["status", "history", "switchover", "pause", "resume", "export out.lsx"])
+def test_a_port_that_is_not_the_admin_port(words: str, served_store: StoreProcess, web: str) -> None:
+    for at, says in (
+        (served_store.endpoint, "does not speak HTTP: `--admin` wants the admin ports of nodes"),
+        (web, "what answers there is no node of this release"),
+    ):
+        command = Command(*words.split(), "--admin", at)
+        assert command.ended() == 1
+        assert len(command.said.splitlines()) == 1, command.said
+        assert says in command.said or "what answers there is no node" in command.said, command.said
+
+
+def test_nobody_at_the_port_of_the_cache(served_store: StoreProcess, web: str) -> None:
+    for at in (closed_address(), served_store.endpoint, web):
+        commands = [Command("cache", *words, "--server", at) for words in (("get", "k"), ("put", "k", "v"))]
+        for command in commands:
+            assert command.ended() == 1
+            assert command.said == (
+                f"leasehold: no cache authority answers at {at}: is `leasehold cache serve` running?\n"
+            )
