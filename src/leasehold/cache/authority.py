@@ -172,10 +172,19 @@ class Authority:
             machine.handle(now_ms, e.Right(self._right()))
         for event in events:
             for effect in machine.handle(now_ms, event):
-                if type(effect) is not e.Send:
+                if type(effect) is e.Send:
+                    if (sink := sinks.get(effect.client)) is not None:
+                        sink.take(effect.message)
+                elif type(effect) is e.CallBack:
+                    for holder in effect.holders:
+                        if (sink := sinks.get(holder)) is not None:
+                            sink.call_back(effect.drop)
+                elif type(effect) is e.Refilled:
+                    for client, seq in effect.asked.items():
+                        if (sink := sinks.get(client)) is not None:
+                            sink.refill(seq, effect.item)
+                else:
                     self._do(effect)
-                elif (sink := sinks.get(effect.client)) is not None:
-                    sink.take(effect.message)
         self._schedule(now_ms)
 
     def _schedule(self, now_ms: int) -> None:
@@ -193,14 +202,6 @@ class Authority:
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
-            case e.CallBack(holders, drop):
-                for holder in holders:
-                    if (sink := self._sinks.get(holder)) is not None:
-                        sink.call_back(drop)
-            case e.Refilled(asked, item):
-                for client, seq in asked.items():
-                    if (sink := self._sinks.get(client)) is not None:
-                        sink.refill(seq, item)
             case e.Load(key) if self._store.is_memory:
                 self._feed(e.Loaded(key, None, ABSENT))
             case e.Store(key, _, token) if self._store.is_memory:

@@ -123,8 +123,7 @@ class AuthorityWrites(AuthorityReads):
     def _refill_all(self, now_ms: int, cell: Cell, asked: dict[str, int], term_ms: int) -> None:
         if term_ms <= 0:
             return  # without a lease it is of no use: nobody waits for it
-        for client, seq in asked.items():
-            self.table.grant(cell.key, client, now_ms + term_ms, seq)
+        self.table.grant_all(cell.key, asked, now_ms + term_ms)
         self._effects.append(Refilled(asked, Item(cell.key, cell.value, cell.version, term_ms)))
 
     def _on_stored(self, now_ms: int, event: Stored) -> None:

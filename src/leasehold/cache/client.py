@@ -152,7 +152,8 @@ class Client:
             raise InvalidArgument(objection)
         deadline_ms = self._now_ms() + timeout_ms
         while True:
-            await self._linked(deadline_ms)
+            if self._link is None:
+                await self._linked(deadline_ms)
             left_ms = max(1, deadline_ms - self._now_ms())
             waiter, future = self._promise()
             self._feed(c.Put(key, value, waiter, mode, left_ms, expect))
@@ -247,7 +248,8 @@ class Client:
                 raise InvalidArgument(objection)
         deadline_ms = self._now_ms() + self.settings.timeout_ms
         while True:
-            await self._linked(deadline_ms)
+            if self._link is None:
+                await self._linked(deadline_ms)
             waiter, future = self._promise(len(keys))
             self._feed(c.Get(keys, waiter, deadline_ms))
             try:
@@ -277,14 +279,13 @@ class Client:
     def _now_ms(self) -> int:
         return _clock_ns(_BOOTTIME) // _NS_PER_MS
 
-    def _feed(self, *events: c.ClientEvent) -> None:
-        now_ms = self._now_ms()
-        for event in events:
-            for effect in self.machine.handle(now_ms, event):
-                if type(effect) is c.Transmit:
-                    self._transmit(effect.message)
-                else:
-                    self._do(effect)
+    def _feed(self, event: c.ClientEvent) -> None:
+        now_ms = _clock_ns(_BOOTTIME) // _NS_PER_MS
+        for effect in self.machine.handle(now_ms, event):
+            if type(effect) is c.Transmit:
+                self._transmit(effect.message)
+            else:
+                self._do(effect)
         if self._timer is None:
             self._schedule(now_ms)
 
@@ -344,7 +345,7 @@ class Client:
         """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
         self._hearing = True
         try:
-            self._feed(*[c.FromServer(message) for message in messages])
+            self._feed(c.FromServer(messages))
         finally:
             self._hearing = False
         self._flush()

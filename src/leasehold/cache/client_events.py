@@ -39,7 +39,9 @@ class Follow(Struct, frozen=True):
 
 
 class FromServer(Struct, frozen=True, gc=False):
-    message: FromAuthority
+    """What came together."""
+
+    messages: list[FromAuthority]
 
 
 class Lost(Struct, frozen=True):

@@ -58,7 +58,6 @@ from leasehold.cache.settings import ClientSettings
 from leasehold.leases.arithmetic import holder_deadline_ms
 
 _SILENCES_MAX: Final = 2
-_NOT_ASKED: Final = (-1, 0, 0)
 
 
 class Flight:
@@ -109,7 +108,6 @@ class ClientMachine:
         self._flights: dict[tuple[int, bytes], Flight] = {}
         self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
         self._joinable: dict[bytes, Flight] = {}
-        self._refilling: dict[bytes, tuple[int, int, int]] = {}  # asked for with an acknowledgement: see `_on_refill`
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
         self._follows: dict[int, int] = {}
@@ -117,7 +115,7 @@ class ClientMachine:
         self._effects: list[ClientEffect] = []
         # Tables: a chain of `case`s costs more than many a decision.
         self._by_event: dict[type, Callable[[int, Any], None]] = {
-            FromServer: self._on_message,
+            FromServer: self._on_messages,
             Get: self._on_get,
             Put: self._on_put,
             Follow: self._on_follow,
@@ -147,9 +145,10 @@ class ClientMachine:
             due.append(oldest.sent_ms + self.settings.attempt_timeout_ms)
         return min(due, default=None)
 
-    def _on_message(self, now_ms: int, event: FromServer) -> None:
+    def _on_messages(self, now_ms: int, event: FromServer) -> None:
         self._silences = 0
-        self._by_message[type(event.message)](now_ms, event.message)
+        for message in event.messages:
+            self._by_message[type(message)](now_ms, message)
 
     # --- reads ---
 
@@ -177,12 +176,20 @@ class ClientMachine:
         hits = []
         for flight in flights:
             flight.void = flight.key in self._writing_keys
-            dropped = self.entries.drop(flight.key)
-            hits.append(dropped.hits if dropped is not None else 0)
+            hits.append(self._drop_unanswered(flight.key))
             self._launch(now_ms, flight)
             self._joinable[flight.key] = flight
         keys = tuple(flight.key for flight in flights)
         self._effects.append(Transmit(Ask(self._seq, keys, tuple(hits) if any(hits) else ())))
+
+    def _drop_unanswered(self, key: bytes) -> int:
+        """What could not be used is dropped, unless it was called back and the new value is on its way. Its uses."""
+        entry = self.entries.by_key.get(key)
+        if entry is None:
+            return 0
+        if not entry.asked:
+            self.entries.drop(key)
+        return entry.hits
 
     def _launch(self, now_ms: int, flight: Flight) -> None:
         flight.seq, flight.sent_ms = self._seq, now_ms
@@ -194,14 +201,19 @@ class ClientMachine:
         self._ask(now_ms, [flight for flight in again if flight is not None])
 
     def _on_refill(self, now_ms: int, refill: Refill) -> None:
+        find = self.entries.by_key.get
+        sent_ms = term_ms = deadline_ms = 0
         for seq, item in refill.items:
-            asked_seq, sent_ms, unused = self._refilling.get(item.key, _NOT_ASKED)
-            if asked_seq != seq:
+            entry = find(item.key)
+            if entry is None or entry.asked != seq or seq == 0:
                 continue  # void: it was called back again, or written
-            del self._refilling[item.key]
-            deadline_ms = self._deadline_ms(now_ms, sent_ms, item.term_ms)
-            if item.term_ms > 0 and now_ms < deadline_ms:
-                self.entries.keep(item.key, item.value, item.version, deadline_ms, unused)
+            if entry.asked_ms != sent_ms or item.term_ms != term_ms:  # often alike for many
+                sent_ms, term_ms = entry.asked_ms, item.term_ms
+                deadline_ms = self._deadline_ms(now_ms, sent_ms, term_ms)
+            if term_ms > 0 and now_ms < deadline_ms:
+                self.entries.refill(item.key, entry, item.value, item.version, deadline_ms)
+            else:
+                self.entries.drop(item.key)
 
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
@@ -239,7 +251,6 @@ class ClientMachine:
 
     def _void_in_flight(self, key: bytes) -> None:
         """Nothing that is on its way for `key` may be kept, and nobody may join it."""
-        self._refilling.pop(key, None)
         if key in self._in_flight:
             for flight in self._in_flight[key]:
                 flight.void = True
@@ -255,21 +266,23 @@ class ClientMachine:
             return
         seq = self._seq + 1
         hits: list[int | None] = []
+        entries = self.entries
         for key, _ in keys:
-            entry = self.entries.drop(key)
-            self._void_called_back(key)
-            if entry is not None and entry.wanted_back() and key not in self._writing_keys:
-                self._refilling[key] = (seq, now_ms, entry.unused_with_this())
+            writing = key in self._writing_keys
+            if writing or key in self._in_flight:
+                self._void_called_back(key)
+            entry = entries.by_key.get(key)
+            if entry is not None and not writing and entry.wanted_back():
                 hits.append(entry.hits)
+                entries.call_back(entry, seq, now_ms)
             else:
                 hits.append(None)
+                entries.drop(key)
         wanted = len(hits) - hits.count(None)
         if wanted:
             self._seq = seq
             self.refills += wanted
             self._effects.append(Transmit(Ack(keys, seq, tuple(hits))))
-            while len(self._refilling) > self.settings.entries_max:  # some are never answered: it did not pay
-                del self._refilling[next(iter(self._refilling))]
         else:
             self._effects.append(Transmit(Ack(keys)))
 
@@ -281,7 +294,6 @@ class ClientMachine:
         for writing in self._writings.values():
             writing.void = True
         self._joinable.clear()
-        self._refilling.clear()
         self._effects.append(Transmit(Release()))
 
     def _void_called_back(self, key: bytes) -> None:
@@ -399,7 +411,6 @@ class ClientMachine:
         self._ask(now_ms, list(merged.values()))
 
     def _on_lost(self, now_ms: int, _event: Lost) -> None:
-        self._refilling.clear()
         for seq in list(self._writings):
             self._doubt(seq, "the connection was lost before the write was answered")
         self._fail_all([(waiter, 0) for waiter in self._follows.values()], Code.UNAVAILABLE, "connection lost")

@@ -16,10 +16,22 @@ _OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key 
 class Entry:
     """A value (None: known to be absent) and until when it may be used, on the client's own clock.
 
-    The deadline is in nanoseconds because it is compared at every hit, with what the clock gives.
+    The deadline is in nanoseconds because it is compared at every hit, with what the clock gives. Value and version
+    never change: other threads may be looking at them. What is called back and asked for anew stays in its place, past
+    its deadline, until the new value replaces it: `asked` is the request, `asked_ms` when it was sent.
     """
 
-    __slots__ = ("cost_bytes", "deadline_ns", "hits", "touch_ns", "unused", "value", "version")
+    __slots__ = (
+        "asked",
+        "asked_ms",
+        "cost_bytes",
+        "deadline_ns",
+        "hits",
+        "touch_ns",
+        "unused",
+        "value",
+        "version",
+    )
 
     def __init__(self, value: bytes | None, version: Version, deadline_ms: int, cost_bytes: int, unused: int) -> None:
         self.value = value
@@ -29,6 +41,8 @@ class Entry:
         self.hits = 0
         self.touch_ns = 0  # when a use counts for the order again
         self.unused = unused  # how many copies before this one were replaced and never used
+        self.asked = 0
+        self.asked_ms = 0
 
     def wanted_back(self) -> bool:
         """Whether the new value is worth asking for when this one is called back."""
@@ -79,6 +93,25 @@ class Entries:
         self.bytes += cost_bytes
         half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
         self.touch_every_ns = 0 if half_full else _TOUCH_NS
+        self._shrink()
+
+    def call_back(self, entry: Entry, seq: int, now_ms: int) -> None:
+        """It may not be used any more, and request `seq` asks for what comes after it."""
+        entry.deadline_ns = 0
+        entry.unused = 0 if entry.hits else entry.unused + 1
+        self.hits_gone += entry.hits
+        entry.hits = 0
+        entry.asked, entry.asked_ms = seq, now_ms
+
+    def refill(self, key: bytes, before: Entry, value: bytes | None, version: Version, deadline_ms: int) -> None:
+        """The new value in the place of `before`, which was called back. It is no use, so the order is as it was."""
+        cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
+        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes, before.unused)
+        self.bytes += cost_bytes - before.cost_bytes
+        if self.bytes > self._bytes_max:
+            self._shrink()
+
+    def _shrink(self) -> None:
         while len(self.by_key) > self._entries_max or self.bytes > self._bytes_max:
             self.drop(next(iter(self.by_key)))
             self.dropped_for_space += 1

@@ -43,13 +43,13 @@ class Code(StrEnum):
 # --- from a client ---
 
 
-class Hello(Struct, frozen=True, array_like=True, tag=1):
+class Hello(Struct, frozen=True, array_like=True, gc=False, tag=1):
     """The first message of a connection: who speaks. An identity is never used by two processes."""
 
     client: str
 
 
-class Ask(Struct, frozen=True, array_like=True, tag=2):
+class Ask(Struct, frozen=True, array_like=True, gc=False, tag=2):
     """Read these keys. `hits` are the answers given from memory since the key was last asked for."""
 
     seq: int
@@ -57,7 +57,7 @@ class Ask(Struct, frozen=True, array_like=True, tag=2):
     hits: tuple[int, ...] = ()
 
 
-class Write(Struct, frozen=True, array_like=True, tag=3):
+class Write(Struct, frozen=True, array_like=True, gc=False, tag=3):
     """Put a value, or delete (None). With `expect` only if the key's version is that (`ABSENT`: only if absent).
 
     `hits` are the answers given from the copy that the writer has dropped for this. Unless it is None, this is also
@@ -73,7 +73,7 @@ class Write(Struct, frozen=True, array_like=True, tag=3):
     hits: int | None = None
 
 
-class Ack(Struct, frozen=True, array_like=True, tag=4):
+class Ack(Struct, frozen=True, array_like=True, gc=False, tag=4):
     """These keys are dropped, and so is every request for them that was in flight.
 
     `hits` are the answers given from memory, for each of the keys. Unless it is None, this is also the request
@@ -85,16 +85,16 @@ class Ack(Struct, frozen=True, array_like=True, tag=4):
     hits: tuple[int | None, ...] = ()
 
 
-class Release(Struct, frozen=True, array_like=True, tag=5):
+class Release(Struct, frozen=True, array_like=True, gc=False, tag=5):
     """Everything is dropped, and nothing will be kept any more: the client ends."""
 
 
-class Subscribe(Struct, frozen=True, array_like=True, tag=6):
+class Subscribe(Struct, frozen=True, array_like=True, gc=False, tag=6):
     seq: int
     prefix: bytes
 
 
-class Unsubscribe(Struct, frozen=True, array_like=True, tag=7):
+class Unsubscribe(Struct, frozen=True, array_like=True, gc=False, tag=7):
     seq: int
     prefix: bytes
 
@@ -112,12 +112,12 @@ class Item(Struct, frozen=True, array_like=True, gc=False):
     code: Code = Code.OK
 
 
-class Answer(Struct, frozen=True, array_like=True, tag=16):
+class Answer(Struct, frozen=True, array_like=True, gc=False, tag=16):
     seq: int
     items: tuple[Item, ...]
 
 
-class Outcome(Struct, frozen=True, array_like=True, tag=17):
+class Outcome(Struct, frozen=True, array_like=True, gc=False, tag=17):
     """The end of a write or subscription; `version` is the one written, or on CONFLICT the one that stands.
 
     With `term_ms` the writer may keep what it wrote for so long, counted from when it sent the write.
@@ -130,20 +130,20 @@ class Outcome(Struct, frozen=True, array_like=True, tag=17):
     term_ms: int = 0
 
 
-class Drop(Struct, frozen=True, array_like=True, tag=18):
+class Drop(Struct, frozen=True, array_like=True, gc=False, tag=18):
     """Drop these keys and acknowledge, each with the version by which the write that wants it is known."""
 
     keys: tuple[tuple[bytes, Version], ...]
 
 
-class Changed(Struct, frozen=True, array_like=True, tag=19):
+class Changed(Struct, frozen=True, array_like=True, gc=False, tag=19):
     """Keys under a subscribed prefix that have changed; `missed`: there may have been more, look again."""
 
     changes: tuple[tuple[bytes, Version], ...]
     missed: bool = False
 
 
-class Refill(Struct, frozen=True, array_like=True, tag=20):
+class Refill(Struct, frozen=True, array_like=True, gc=False, tag=20):
     """What acknowledgements asked for: the request of each, and the new value. Nobody waits for it."""
 
     items: tuple[tuple[int, Item], ...]

@@ -29,6 +29,7 @@ class Outbox:
         self._messages: list[FromAuthority] = []
         self._drops: list[tuple[bytes, Version]] = []
         self._refills: list[tuple[int, Item]] = []
+        self._hold = pusher.push_in_round
 
     def take(self, message: FromAuthority) -> None:
         if type(message) is Drop and message.keys:
@@ -40,7 +41,7 @@ class Outbox:
 
     def call_back(self, drop: Drop) -> None:
         self._drops += drop.keys
-        self._pusher.push_in_round(self, drop)
+        self._hold(self, drop)
 
     def refill(self, seq: int, item: Item) -> None:
         if not self._refills:
@@ -106,15 +107,18 @@ class Pusher:
     def push_in_round(self, outbox: Outbox, drop: Drop) -> None:
         """With the callbacks of other writes that are under way."""
         self._rounds.hold(outbox, drop)
-        self._look_soon()
+        if not self._looking:
+            self._look_soon()
 
     def acknowledged(self, outbox: Outbox) -> None:
         self._rounds.acknowledged(self._clock.now_ms(), outbox)
-        self._look_soon()
+        if not self._looking:
+            self._look_soon()
 
     def gone(self, outbox: Outbox) -> None:
         self._rounds.gone(self._clock.now_ms(), outbox)
-        self._look_soon()
+        if not self._looking:
+            self._look_soon()
 
     def _push_due(self) -> None:
         due, self._due = self._due, []
@@ -128,9 +132,8 @@ class Pusher:
 
     def _look_soon(self) -> None:
         """Whether a round may begin is seen at the end of the turn, which may bring more."""
-        if not self._looking:
-            self._looking = True
-            self._loop.call_soon(self._look)
+        self._looking = True
+        self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         self._looking = False

@@ -105,8 +105,9 @@ class CacheServer:
                 return [refusal for message in messages for refusal in _not_serving(message)]
             peer = self._greet(authority, connection, messages)
         peer.authority.receive(peer.client, messages)
-        if any(type(message) is Ack for message in messages):
-            self._pusher.acknowledged(peer.outbox)
+        for message in messages:
+            if type(message) is Ack:
+                self._pusher.acknowledged(peer.outbox)
         return []
 
     def _greet(self, authority: Authority, connection: Connection, messages: list[FromClient]) -> _Peer:

@@ -13,7 +13,7 @@ _BUCKET_MS: Final = 1_000
 
 
 class Hold:
-    """One holder's lease on one key: until when, and which of the holder's requests asked for it."""
+    """One holder's lease on one key: until when (0: dropped), and which of the holder's requests asked for it."""
 
     __slots__ = ("asked", "end_ms")
 
@@ -35,6 +35,10 @@ class LeaseTable:
 
     def grant(self, key: bytes, holder: str, end_ms: int, asked: int) -> None:
         """Note a lease until `end_ms`. A holder's leases on one key add up: the latest end and request count."""
+        self.grant_all(key, {holder: asked}, end_ms)
+
+    def grant_all(self, key: bytes, asked: dict[str, int], end_ms: int) -> None:
+        """The same to several holders, each with the request by which it asked."""
         holds = self._holds.get(key)
         if holds is None:
             holds = self._holds[key] = {}
@@ -42,15 +46,25 @@ class LeaseTable:
         if due is None:
             due = self._due[end_ms // _BUCKET_MS] = set()
         due.add(key)
-        hold = holds.get(holder)
-        if hold is not None:
-            hold.end_ms = max(hold.end_ms, end_ms)
-            hold.asked = max(hold.asked, asked)
-        elif len(holds) < self._holders_per_key_max:
-            holds[holder] = Hold(end_ms, asked)
+        for holder, by in asked.items():
+            hold = holds.get(holder)
+            if hold is None:
+                self._add(key, holds, holder, Hold(end_ms, by))
+                continue
+            if hold.end_ms < end_ms:
+                hold.end_ms = end_ms
+            if hold.asked < by:
+                hold.asked = by
+
+    def _add(self, key: bytes, holds: dict[str, Hold], holder: str, hold: Hold) -> None:
+        if len(holds) >= self._holders_per_key_max:
+            for name in [name for name, other in holds.items() if other.end_ms == 0]:
+                self._remove(key, holds, name)
+        if len(holds) < self._holders_per_key_max:
+            holds[holder] = hold
             self._keys_of.setdefault(holder, set()).add(key)
         else:
-            self._untracked_end_ms[key] = max(self._untracked_end_ms.get(key, 0), end_ms)
+            self._untracked_end_ms[key] = max(self._untracked_end_ms.get(key, 0), hold.end_ms)
 
     def latest_end_ms(self, key: bytes) -> int:
         """The latest end ever given out on `key` and not released; 0 if none."""
@@ -67,12 +81,11 @@ class LeaseTable:
         return now_ms < self._untracked_end_ms.get(key, 0)
 
     def release(self, key: bytes, holder: str) -> None:
-        """The holder has said that it dropped `key`."""
+        """The holder has said that it dropped `key`. Its place is kept: it often asks for the new value at once."""
         holds = self._holds.get(key)
-        if holds is not None and holds.pop(holder, None) is not None:
-            self._forget_link(key, holder)
-            if not holds:
-                del self._holds[key]
+        hold = holds.get(holder) if holds is not None else None
+        if hold is not None:
+            hold.end_ms = hold.asked = 0
 
     def release_asked_before(self, key: bytes, holder: str, asked: int) -> None:
         """The holder keeps nothing of `key` that it asked for before its request number `asked`."""
@@ -83,7 +96,10 @@ class LeaseTable:
     def release_holder(self, holder: str) -> None:
         """The holder has dropped everything."""
         for key in list(self._keys_of.get(holder, ())):
-            self.release(key, holder)
+            holds = self._holds[key]
+            self._remove(key, holds, holder)
+            if not holds:
+                del self._holds[key]
 
     def sweep(self, now_ms: int) -> None:
         """Forget what is over; costs only what has become due since the last sweep."""
@@ -105,15 +121,16 @@ class LeaseTable:
         return sum(map(len, self._keys_of.values()))
 
     def _prune(self, key: bytes, now_ms: int) -> None:
-        for holder, hold in list(self._holds.get(key, {}).items()):
-            if hold.end_ms <= now_ms:
-                self.release(key, holder)
+        holds = self._holds.get(key, {})
+        for holder in [holder for holder, hold in holds.items() if hold.end_ms <= now_ms]:
+            self._remove(key, holds, holder)
         if self._untracked_end_ms.get(key, now_ms + 1) <= now_ms:
             del self._untracked_end_ms[key]
         if key in self._holds and not self._holds[key]:
             del self._holds[key]
 
-    def _forget_link(self, key: bytes, holder: str) -> None:
+    def _remove(self, key: bytes, holds: dict[str, Hold], holder: str) -> None:
+        del holds[holder]
         keys = self._keys_of[holder]
         keys.discard(key)
         if not keys:

@@ -267,7 +267,7 @@ class ClientProcess(Process):
         return self._waiter
 
     def receive(self, sender: int, message: FromAuthority) -> None:
-        self._feed(c.FromServer(message))
+        self._feed(c.FromServer([message]))
 
     def _feed(self, event: c.ClientEvent) -> None:
         for effect in self.machine.handle(self.now_ms(), event):
