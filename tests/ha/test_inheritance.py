@@ -75,6 +75,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_wherever_it_is_killed_nothing_open_is_ever_forwarded(steps: list[tuple[str, int]]) -> None:
+    """Schedule 20a: what was read and not answered may have been done."""
     world = World()
     for _ in life(world, steps):
         if judge(world.mark, world.passed, gone=False) is Fate.FORWARD:

@@ -103,11 +103,13 @@ class Connection:
             self.close()
             return
         self.heard = True
-        self._passed_bytes += len(data)
-        if self._partial or len(data) >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
+        size = len(data)
+        self._passed_bytes += size
+        if self._partial or size >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
             if not (whole := self._with_partial(data)):
                 return
             data = whole
+            size = len(data)
         gate = self.server.gate
         if not gate.may_serve():
             self.abort("this node may not serve now")
@@ -116,10 +118,11 @@ class Connection:
         rest = self._dispatch(data, answers)
         if rest:
             self.half_ms = 0  # a request has become whole: a stream that is never between two is not a half-open one
-        if rest < 0:
-            self._stay()
-        elif rest < len(data) and not self.closed:
-            self._keep(data, rest)
+        if rest < size:  # before the answers are sent: they leave something open
+            if rest < 0:
+                self._stay()
+            elif not self.closed:
+                self._keep(data, rest)
         if answers:
             if gate.may_serve():  # the right may have ended while we worked
                 self.send(answers[0] if len(answers) == 1 else b"".join(answers))
@@ -214,7 +217,8 @@ class Connection:
             self._unsent += data
             self._kept(len(data))
             return
-        passed_bytes = self._passed_bytes + len(data)
+        size = len(data)
+        self._passed_bytes = passed_bytes = self._passed_bytes + size
         if not (self.in_flight or self._partial or self._late):
             self._marks[self._slot] = passed_bytes  # before it is written: there must be no moment between the two
         try:
@@ -224,13 +228,12 @@ class Connection:
         except OSError:
             self.close()
             return
-        self._passed_bytes = passed_bytes
-        if sent < len(data):
-            self._passed_bytes -= len(data) - sent
+        if sent < size:
+            self._passed_bytes -= size - sent
             self._marks[self._slot] = NEVER  # before anything is read: that must not make up for what is missing
             self._unsent += memoryview(data)[sent:]
             self.server.loop.add_writer(self._fd, self._on_writable)
-            self._kept(len(data) - sent)
+            self._kept(size - sent)
 
     def _kept(self, count: int) -> None:
         """So many bytes more are kept for this peer."""
