@@ -237,7 +237,7 @@ class Cluster:
             self.slices = []
         for _ in range(6):
             if self.sliced < TABLES:
-                self.slices.append(self.leader.export_slice(self.sliced, self.random.choice((1, 200, 1_000)), 8))
+                self.slices.append(self.leader.export_slice(self.sliced, self.random.choice((1, 1_000, 4_000)), 24))
 
     @property
     def sliced(self) -> int:

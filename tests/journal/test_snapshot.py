@@ -83,7 +83,7 @@ def whole(taker: SnapshotTaker) -> bytes:
 @pytest.mark.parametrize(
     ("spans", "why"),
     [
-        ([(0, TABLES - 1)], "table 4095 is in no slice"),
+        ([(0, TABLES - 1)], "table 16383 is in no slice"),
         ([(0, 10), (9, TABLES - 9)], "in two slices"),
         ([(0, TABLES), (0, TABLES)], "in two slices"),
         ([(1, TABLES)], "begins at 1"),
@@ -98,7 +98,7 @@ def test_slices_that_do_not_cover_every_table_once_are_no_snapshot(spans: list[t
         Index(IndexSettings(), lambda choices: 0).load(leader.export_keyless(), slices)
 
 
-@pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 1, 1), (40_000, 190, 240)])
+@pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 2, 2), (40_000, 190, 240)])
 def test_a_slice_has_as_many_tables_as_make_a_short_step(objects: int, at_least: int, at_most: int) -> None:
     """Table by table a small index would take as many steps as a large one: the floor would follow seconds late."""
     taker, steps = SnapshotTaker(index_with(objects), "c"), 0
@@ -113,5 +113,5 @@ def test_many_tenants_do_not_make_a_step_longer() -> None:
     index = index_with(1)
     for number in range(320):
         index.put_start(1, CLIENT, b"tenant-%d" % number, b"key", 64, PutConfig())
-    assert index.export_slice(0).table_count <= 20
+    assert index.export_slice(0).table_count < 100
     assert index.export_slice(0, 5).table_count == 5

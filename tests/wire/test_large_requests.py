@@ -61,7 +61,7 @@ async def test_a_pattern_over_many_keys_lets_others_be_served(bench: Bench, monk
 
 def test_a_long_listing_is_what_the_reference_codec_reads_and_writes(bench: Bench) -> None:
     """Below the socket: `Bench` holds each answer against the reference. Here the steps are put end to end."""
-    found = listing._Found(bench.index, T, compile_pattern(b"key-0"), _writer())
+    found = listing.Found(bench.index, T, compile_pattern(b"key-0"), _writer())
     while found.step(1000):
         pass
     returns = RELEASE.functions["GetReplicaListByRegex"].returns
@@ -72,7 +72,7 @@ def test_a_long_listing_is_what_the_reference_codec_reads_and_writes(bench: Benc
 
 def _writer() -> DescriptorWriter:
     returns = RELEASE.functions["GetReplicaListByRegex"].returns
-    return DescriptorWriter(RELEASE.name, listing._replica_of(returns))
+    return DescriptorWriter(RELEASE.name, listing.replica_of(returns))
 
 
 async def test_a_listing_over_its_bound_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

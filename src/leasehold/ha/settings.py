@@ -25,7 +25,7 @@ class HaSettings:
     snapshot_ms: int = duration("5m", low="1s", help="at most this long between two snapshots under load")
     snapshot_records: int = count(200_000, low=100, help="records after which the next snapshot is taken")
     snapshot_tables: int = count(
-        4096, low=1, high=4096, help="tables of the index that one slice of a snapshot has, unless they are large"
+        16384, low=1, high=16384, help="tables of the index that one slice of a snapshot has, unless they are large"
     )
     copies: int = count(
         2, low=1, high=7, help="nodes whose snapshots must cover what leaves the journal (1: stated mode)"

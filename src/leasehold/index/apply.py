@@ -158,7 +158,7 @@ class Apply(Doubt):
         tables = self.tables.get(tenant)
         if (
             tables is None
-            or key in (table := tables[crc32(key) & 4095])
+            or key in (table := tables[crc32(key) & 16383])
             or record.group
             or record.discards
             or self.covered_n is not None
@@ -290,7 +290,7 @@ class Apply(Doubt):
         if self.covered_n is not None and self._covers(n, key):
             return
         tables = self.tables.get(tenant)
-        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
+        entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None:
             self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
         if n > self.durable_n:
@@ -304,10 +304,10 @@ class Apply(Doubt):
         now = record.at_ms + self.offset
         stays = frozenset(record.stays)
         search = compile_pattern(record.pattern).search if record.pattern else None
-        for number in range(record.first_table, record.last_table + 1):
-            if self.covered_n is not None and n <= self.covered_n[number]:
+        first = record.first_table
+        for number, table in enumerate(tables[first : record.last_table + 1], first):
+            if not table or (self.covered_n is not None and n <= self.covered_n[number]):
                 continue
-            table = tables[number]
             for key, entry in list(table.items()):
                 # Only what is older: in replay a slice may hold what was put after this record. The unfinished always
                 # stay, also one that in replay stands alone because its old version was void (H12).
@@ -409,7 +409,7 @@ class Apply(Doubt):
     # --- what a snapshot already covers ---
 
     def _covers(self, n: int, key: bytes) -> bool:
-        return self.covered_n is not None and n <= self.covered_n[crc32(key) & 4095]
+        return self.covered_n is not None and n <= self.covered_n[crc32(key) & 16383]
 
     def _missing(self, n: int, what: str) -> None:
         if self.covered_n is None:

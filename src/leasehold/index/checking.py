@@ -18,7 +18,7 @@ class Checking(Saving):
     def objects(self) -> Iterator[Object]:
         """Every object in the tables."""
         for tables in self.tables.values():
-            for table in tables:
+            for table in filter(None, tables):
                 yield from table.values()
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class Checking(Saving):
             holders[place] = entry
 
     def _check_object(self, entry: Object) -> None:
-        ensure(self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key] is entry, "found under its name")
+        ensure(self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key] is entry, "found under its name")
         ensure(entry.visible == (entry.draft is None), "readable when finished", entry.key)
         wanted = COMPLETE if entry.visible else PROCESSING
         ensure(all(replica.status == wanted for replica in entry.replicas), "replicas say so too", entry.key)

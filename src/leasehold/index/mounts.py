@@ -160,7 +160,7 @@ class Mounts(State):
             return False
         if not entry.replicas[0].segment.unmounted:
             return False  # it was settled before, and lives on elsewhere
-        del self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
         entry.visible = False
         entry.replicas = ()

@@ -36,7 +36,7 @@ class Puts(Eviction):
             return bad, None, 0
         now = now_ms + self.offset
         tables = self.tables.get(tenant)
-        old = None if tables is None else tables[crc32(key) & 4095].get(key)
+        old = None if tables is None else tables[crc32(key) & 16383].get(key)
         if old is not None and (self.expiry or self.ending):
             old = self._still_there(now, tenant, key)
         if old is None:
@@ -77,7 +77,7 @@ class Puts(Eviction):
     ) -> tuple[Code, int]:
         """The bytes are there: readable from here on, once durable."""
         tables, limbo_ms = self.tables.get(tenant), 0
-        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
+        entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None and self.ending and not self.settle(entry):
             entry = None
         if self.pending and (beside := self.pending.get((tenant, key))) is not None:

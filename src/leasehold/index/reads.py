@@ -24,7 +24,7 @@ class Reads(Apply):
         tables = self.tables.get(tenant)
         if tables is None:
             return None
-        entry = tables[crc32(key) & 4095].get(key)
+        entry = tables[crc32(key) & 16383].get(key)
         if entry is None or not entry.visible or (self.ending and not self.settle(entry)):
             return None
         now = now_ms + self.offset
@@ -60,7 +60,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = tables[crc32(key) & 4095].get(key)
+            entry = tables[crc32(key) & 16383].get(key)
             if (
                 entry is None
                 or not entry.visible
@@ -96,7 +96,7 @@ class Reads(Apply):
         after = self.durable_n
         missed = False
         for key in keys:
-            entry = tables[crc32(key) & 4095].get(key)
+            entry = tables[crc32(key) & 16383].get(key)
             if (
                 entry is None
                 or not entry.visible

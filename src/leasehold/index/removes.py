@@ -35,7 +35,7 @@ class Removes(Puts):
             return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
         now = now_ms + self.offset
         tables = self.tables.get(tenant)
-        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
+        entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None and (self.expiry or self.ending):
             entry = self._still_there(now, tenant, key)
         if entry is None:
@@ -134,8 +134,9 @@ class RangeRemoval:
         first = self.next_table
         stays: list[int] = []
         looked_at = going = limbo_ms = 0
-        for table in tables[first:] if tables is not None else ():
-            self.next_table += 1
+        for number, table in enumerate(tables[first:], first) if tables is not None else ():
+            if not table:
+                continue
             looked_at += len(table)
             for key, entry in list(table.items()) if index.ending else table.items():
                 if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
@@ -148,6 +149,7 @@ class RangeRemoval:
                     self.count += not (index.expiry and index.is_over(entry, now))
                     limbo_ms = max(limbo_ms, left_ms)
             if looked_at >= range_step_objects or going >= range_step_hits or len(stays) >= range_record_stays_max:
+                self.next_table = number + 1
                 break
         else:
             self.next_table = TABLES

@@ -23,7 +23,7 @@ from leasehold.index.snapshot import (
 )
 from leasehold.index.state import TABLES
 
-_TABLES_PER_OBJECT = 32  # looking into so many tables takes as long as saving one object
+_TABLES_PER_OBJECT = 48  # looking into so many tables takes as long as saving one object
 
 
 class BadSnapshot(LeaseholdError):
@@ -39,15 +39,17 @@ class Saving(Copying):
         """All objects of the tables from `first_table` on, as of `last_n`: at least one table, until a bound is met."""
         objects: list[SavedObject] = []
         copies: list[SavedCopy] = []
-        beyond = first_table
-        looked_into = 0
-        while beyond < min(TABLES, first_table + tables_max):
-            for tables in self.tables.values():
-                if table := tables[beyond]:
-                    self._save_table(table, objects, copies)
-            beyond += 1
-            looked_into += len(self.tables)
-            if len(objects) + looked_into // _TABLES_PER_OBJECT >= objects_max:
+        # Looking into an empty table is work, too: the more tenants, the fewer tables are in one slice.
+        tables_max = min(tables_max, max(1, objects_max * _TABLES_PER_OBJECT // max(1, len(self.tables))))
+        beyond = min(TABLES, first_table + tables_max)
+        side_by_side = zip(*(tables[first_table:beyond] for tables in self.tables.values()), strict=True)
+        for number, of_all_tenants in enumerate(side_by_side, first_table):
+            if not any(of_all_tenants):
+                continue
+            for table in of_all_tenants:
+                self._save_table(table, objects, copies)
+            if len(objects) >= objects_max:
+                beyond = number + 1
                 break
         return Slice(first_table, beyond - first_table, self.epoch, self.last_n, tuple(objects), tuple(copies))
 

@@ -35,7 +35,7 @@ from leasehold.index.wheel import Wheel
 
 # Objects are in tables by the hash of their keys, so that no step over one of them takes long: snapshots and range
 # records go by whole tables, and a dict grows in one go. A part of the records' meaning: never to be changed.
-TABLES = 4096  # the hot paths say `& 4095`
+TABLES = 16384  # a few dozen objects each, of a million; the hot paths say `& 16383`
 Tables = list[dict[bytes, Object]]
 NO_OBJECTS: dict[bytes, Object] = {}  # stands for every table that nothing was put into yet. Read only: see `_table_of`
 Name = tuple[bytes, bytes]
@@ -130,7 +130,7 @@ class State:
     def lookup(self, tenant: bytes, key: bytes) -> Object | None:
         """The object in the table under this name, readable or not. Changes nothing."""
         tables = self.tables.get(tenant)
-        entry = None if tables is None else tables[crc32(key) & 4095].get(key)
+        entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         return entry if entry is None or not self.ending or self.settle(entry) else None
 
     def settle(self, entry: Object) -> bool:
@@ -162,7 +162,7 @@ class State:
     @staticmethod
     def _table_of(tables: Tables, key: bytes) -> dict[bytes, Object]:
         """The table of this key, to put something into it. A tenant with few objects does not cost all of them."""
-        number = crc32(key) & 4095
+        number = crc32(key) & 16383
         table = tables[number]
         if table is NO_OBJECTS:
             table = tables[number] = {}
@@ -170,7 +170,7 @@ class State:
 
     def _delete(self, entry: Object) -> None:
         """Take an object out of its table (not its space)."""
-        del self.tables[entry.tenant][crc32(entry.key) & 4095][entry.key]
+        del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
         entry.visible = False
         if entry.group:
@@ -364,7 +364,7 @@ class State:
         if name is not None and pending.get(name) is entry:
             del pending[name]
         elif (tables := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
-            table, key = tables[crc32(entry.key) & 4095], entry.key
+            table, key = tables[crc32(entry.key) & 16383], entry.key
             if table.get(key) is entry:
                 del table[key]
                 self.object_count -= 1

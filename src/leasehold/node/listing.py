@@ -14,7 +14,7 @@ from leasehold.base.limits import range_step_hits, range_step_objects, regex_ans
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, compile_pattern
-from leasehold.index.state import TABLES
+from leasehold.index.state import TABLES, Tables
 from leasehold.node.descriptors import DescriptorWriter, message_of, readable
 from leasehold.node.leaving import Leaving, go_on_later, wait_for_owner
 from leasehold.wire import messages as m
@@ -26,7 +26,7 @@ from leasehold.wire.schema import Expected, Failed, Map, Record, Type, Vector, c
 from leasehold.wire.tables.release import Function, Release
 
 _WIDE: Final = 4  # bytes in a length of a long answer: what is written in steps cannot be widened afterwards
-_SHORT: Final = 1_000  # so many results are packed as narrow as they can be, in one go
+_SHORT: Final = 200  # so many results are packed as narrow as they can be, in one go
 
 
 class Listing:
@@ -41,12 +41,12 @@ class Listing:
         """Arguments: pattern, tenant."""
         assert function.request is not None
         read = argument_reader(function.request)
-        writer = DescriptorWriter(self._release.name, _replica_of(function.returns))
+        writer = DescriptorWriter(self._release.name, replica_of(function.returns))
 
         def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             pattern, tenant = read(body)
             try:
-                found = _Found(self._index, tenant, compile_pattern(pattern), writer)
+                found = Found(self._index, tenant, compile_pattern(pattern), writer)
             except BadPattern:
                 return self._refused(seq, function, "bad pattern")
             again = partial(handle, connection, seq, body)
@@ -57,7 +57,7 @@ class Listing:
         return handle
 
     def _go_on(
-        self, connection: Connection, seq: int, function: Function, found: _Found, wait: partial[None]
+        self, connection: Connection, seq: int, function: Function, found: Found, wait: partial[None]
     ) -> bytes | None:
         """One step; the answer if it was the last, else None and more of it later."""
         more = found.step(self._leaving.gate.now_ms)
@@ -77,7 +77,7 @@ class Listing:
         return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
 
 
-class _Found:
+class Found:
     """What has been found so far."""
 
     def __init__(self, index: Index, tenant: bytes, pattern: Pattern, writer: DescriptorWriter) -> None:
@@ -86,6 +86,7 @@ class _Found:
         self._search = pattern.search
         self._writer = writer
         self._table = 0
+        self._matched: list[bytes] = []  # keys that matched and were not looked up yet
         self._short: dict[bytes, list[m.ReplicaDescriptor]] = {}
         self._written = bytearray()
         self._count = 0
@@ -96,21 +97,28 @@ class _Found:
         return self._count > regex_results_max or len(self._written) > regex_answer_bytes_max
 
     def step(self, now_ms: int) -> bool:
-        """Look through some tables; whether there are more."""
-        index, looked_at, counted_before = self._index, 0, self._count
-        tables = index.tables.get(self._tenant)
-        for table in tables[self._table :] if tables is not None else ():
+        """Look through some tables, or go on with what matched in them; whether there is more."""
+        index, tables = self._index, self._index.tables.get(self._tenant)
+        if not self._matched and tables is not None:
+            self._match(tables)
+        for key in self._matched[:range_step_hits]:
+            entry = index.get(now_ms, self._tenant, key)
+            if entry is not None:
+                self._add(entry)
+        del self._matched[:range_step_hits]
+        if self.unproven or self.too_many:
+            return False
+        return bool(self._matched) or (tables is not None and self._table < TABLES)
+
+    def _match(self, tables: Tables) -> None:
+        looked_at = 0
+        for table in tables[self._table :]:
             self._table += 1
-            looked_at += len(table)
-            for key in [key for key in table if self._search(key)] if table else ():
-                entry = index.get(now_ms, self._tenant, key)
-                if entry is not None:
-                    self._add(entry)
-            if self.unproven or self.too_many:
-                return False
-            if looked_at >= range_step_objects or self._count - counted_before >= range_step_hits:
-                break
-        return tables is not None and self._table < TABLES
+            if table:
+                self._matched += filter(self._search, table)
+                looked_at += len(table)
+                if looked_at >= range_step_objects or len(self._matched) >= range_step_hits:
+                    return
 
     def _add(self, entry: Object) -> None:
         if self._index.unproven and self._index.must_wait(entry):
@@ -130,7 +138,8 @@ class _Found:
         return head(returns, _WIDE, literal=False) + b"\x01" + counted(self._count, _WIDE) + self._written
 
 
-def _replica_of(returns: Type) -> Record:
+def replica_of(returns: Type) -> Record:
+    """What the answer has one of for each place of an object."""
     assert isinstance(returns, Expected)
     assert isinstance(returns.inner, Map)
     replicas = returns.inner.value

@@ -1,6 +1,8 @@
-"""`RemoveAll` and `RemoveByRegex` in steps: a million objects are no pause; each step is durable before the next."""
+"""`RemoveAll` and `RemoveByRegex` in steps: a million objects are no pause, and no step is far ahead of the store."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from leasehold.base.codes import Code
 from leasehold.index.index import Index
@@ -13,6 +15,8 @@ from leasehold.wire.connection import Connection, Handler, refusal
 from leasehold.wire.frame import Err, response
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables.release import Function
+
+_AHEAD_RECORDS: Final = 256  # a removal waits for the store no earlier: a million objects are thousands of steps
 
 
 class Ranges:
@@ -69,8 +73,8 @@ class Ranges:
         def more() -> bytes | None:
             return self._go_on(connection, seq, removal, function)
 
-        if removal.after > gate.acked_n:
-            connection.wait_durable(removal.after, seq, more)
+        if removal.after - _AHEAD_RECORDS > gate.acked_n:
+            connection.wait_durable(removal.after - _AHEAD_RECORDS, seq, more)
         else:
             go_on_later(connection, seq, more)
         return None

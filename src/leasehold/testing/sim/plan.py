@@ -75,7 +75,7 @@ def plan_for(seed: int) -> Plan:
         snapshot_records=chance.choice((40, 120, 400)),
         snapshot_ms=60_000,
         journal_batches_max=random.Random(f"bound-{seed}").choice((20, 50, 1_000_000)),
-        snapshot_tables=chance.choice((256, 1024, 4096)),
+        snapshot_tables=chance.choice((1024, 4096, 16384)),
         store_timeout_ms=chance.choice((300, 1_000)),
         verify_ms=10_000,
         call_deadline_ms=6_000,
