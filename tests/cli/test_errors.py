@@ -161,6 +161,26 @@ def test_flags_with_a_mistake() -> None:
         assert says in result.output
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "lock x --coord memory:// -- true",
+        "elect x me --coord memory://here",
+        "elect x --listen --coord memory://",
+        "journal show --coord memory://",
+        "import --coord memory:// --data-dir {tmp}/new {tmp}",
+        "host --coord memory://",
+        "cache serve --elect memory://",
+    ],
+)
+def test_a_store_where_nobody_else_can_be_met_is_refused(words: str, tmp_path: Path) -> None:
+    (tmp_path / "index.lsx").write_text("")
+    arguments = words.format(tmp=tmp_path).replace(f" {tmp_path}", f" {tmp_path}/index.lsx").split()
+    result = CliRunner().invoke(leasehold, [part.replace("/index.lsx/new", "/new") for part in arguments])
+    assert result.exit_code == 2, result.output
+    assert "that store is in this process alone, and nobody else could ever be met there" in result.output
+
+
 def test_every_command_shows_how_it_is_used() -> None:
     for name in COMMANDS:
         result = CliRunner().invoke(leasehold, [name, "--help"])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
 
+from leasehold.admin.bounds import Doorkeeper
 from leasehold.admin.metrics import render
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError
 
 HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
+BODY_TIMEOUT_S = 10.0
+SHUTDOWN_S = 1.0  # a worker that ends waits so long for answers under way
 FACE: web.AppKey[NodeFace] = web.AppKey("face")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -87,7 +91,11 @@ async def _export(request: web.Request) -> web.Response:
 
 async def _word(request: web.Request, name: str) -> str:
     """One text of a small JSON body, or ""."""
-    raw = await request.read()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            raw = await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the body did not come in time") from None
     if not raw:
         return ""
     try:
@@ -103,36 +111,53 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return await handler(request)
     except LeaseholdError as error:
         return _json({"error": str(error)}, 503)
+    except web.HTTPMethodNotAllowed as error:
+        answer = _json({"error": f"{request.path} takes {', '.join(sorted(error.allowed_methods))}"}, 405)
+        answer.headers["Allow"] = error.headers["Allow"]
+        return answer
+    except web.HTTPNotFound:
+        return _json({"error": f"there is no {request.path[:100]} here", "paths": sorted(PATHS)}, 404)
+    except web.HTTPException as error:
+        return _json({"error": error.text or error.reason}, error.status)
 
 
-def make_app(face: NodeFace) -> web.Application:
-    """The admin application over one node."""
-    app = web.Application(middlewares=[_errors_as_json], client_max_size=BODY_BYTES_MAX)
-    app[FACE] = face
-    app.add_routes(
-        [
-            _probe("/health", lambda status: True),
-            _probe("/ready", lambda status: status.ready),
-            _probe("/primary", lambda status: status.may_serve),
-            _probe("/standby", lambda status: status.ready and not status.may_serve),
-            web.get("/metrics", _metrics),
-            web.get("/api/status", _status),
-            web.get("/api/cluster", _cluster),
-            web.get("/api/history", _history),
-            web.get("/api/snapshot", _snapshot),
-            web.get("/api/export", _export),
-            web.post("/api/switchover", _switchover),
-            web.post("/api/force", _force),
-            web.post("/api/pause", _pause),
-            web.post("/api/resume", _resume),
-        ]
-    )
-    return app
+ROUTES = (
+    _probe("/health", lambda status: True),
+    _probe("/ready", lambda status: status.ready),
+    _probe("/primary", lambda status: status.may_serve),
+    _probe("/standby", lambda status: status.ready and not status.may_serve),
+    web.get("/metrics", _metrics),
+    web.get("/api/status", _status),
+    web.get("/api/cluster", _cluster),
+    web.get("/api/history", _history),
+    web.get("/api/snapshot", _snapshot),
+    web.get("/api/export", _export),
+    web.post("/api/switchover", _switchover),
+    web.post("/api/force", _force),
+    web.post("/api/pause", _pause),
+    web.post("/api/resume", _resume),
+)
+PATHS = tuple(route.path for route in ROUTES)
 
 
-async def serve(face: NodeFace, sock: socket.socket) -> web.AppRunner:
-    """Serve on a socket that is listening already; `cleanup()` of what is returned ends it."""
-    runner = web.AppRunner(make_app(face), access_log=None, handle_signals=False)
-    await runner.setup()
-    await web.SockSite(runner, sock).start()
-    return runner
+class AdminServer:
+    """The admin application over one node, on a socket that is listening already."""
+
+    def __init__(self, face: NodeFace, sock: socket.socket) -> None:
+        self._doorkeeper = Doorkeeper(sock)
+        app = web.Application(
+            middlewares=[self._doorkeeper.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX
+        )
+        app[FACE] = face
+        app.add_routes(ROUTES)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None  # it is set up
+        self._doorkeeper.open(server)
+
+    async def close(self) -> None:
+        await self._doorkeeper.close()
+        await self._runner.cleanup()

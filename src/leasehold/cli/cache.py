@@ -13,6 +13,7 @@ from typing import Any
 import click
 import uvloop
 
+from leasehold.base.errors import SettingError
 from leasehold.base.settings import duration, text
 from leasehold.cache.authority import Authority, plan_for
 from leasehold.cache.client import Client
@@ -28,7 +29,7 @@ from leasehold.cache.transport import CacheServer
 from leasehold.cli.child import END_GRACE_S
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
-from leasehold.cli.store_flags import reach
+from leasehold.cli.store_flags import reach, shared
 
 _ADDRESS = "127.0.0.1:7400"
 REACH_TIMEOUT_S = 3.0
@@ -66,6 +67,11 @@ def cache() -> None:
 def serve(**options: Any) -> None:
     """Serve the authority of a cache."""
     settings = resolve_options(CacheSettings, "cache", options).values
+    shared(settings.elect, "--elect")
+    if settings.adaptive and settings.term_min_ms > settings.term_ms:
+        raise SettingError("term_min must not be longer than term: the shortest term that `adaptive` gives")
+    if settings.elect and settings.store.startswith("memory:"):
+        click.echo("leasehold: --store memory://: when another authority is elected, every value is gone", err=True)
     found = plan_for(settings)
     for law in (*found.broken, *found.risky):
         click.echo(f"leasehold: {law.name}: {law.why}", err=True)

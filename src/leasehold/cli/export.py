@@ -26,7 +26,7 @@ from leasehold.cli.operate import (
     json_option,
     print_json,
 )
-from leasehold.cli.store_flags import store_away
+from leasehold.cli.store_flags import shared, store_away
 
 if TYPE_CHECKING:
     from leasehold.node.importing import Imported
@@ -109,7 +109,7 @@ def import_index(coord: str, cluster: str, prefix: str, data_dir: Path, as_json:
 
     The storage clients must be the same and still have their memory: the index says where the bytes are, no more.
     """
-    told = asyncio.run(_import(file.read_bytes(), coord, cluster, prefix, data_dir))
+    told = asyncio.run(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
     if as_json:
         print_json(told)
     else:

@@ -12,6 +12,7 @@ import click
 from leasehold.base.units import format_bytes
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
+from leasehold.cli.store_flags import shared
 from leasehold.pool.settings import HostSettings
 
 
@@ -33,6 +34,7 @@ def host(**options: Any) -> None:
     settings = resolve_options(HostSettings, "host", options).values
     if bool(settings.master) == bool(settings.coord):
         raise click.UsageError("name the master by --master HOST:PORT, or where to find it by --coord URL")
+    shared(settings.coord, "--coord")
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_lend(settings))
 

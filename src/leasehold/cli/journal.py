@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from leasehold.cli.help import Explained
-from leasehold.cli.store_flags import reach
+from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
@@ -50,7 +50,7 @@ def journal() -> None:
 @click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
 def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
     """Print the journal, a line for every record: number, time, what was decided."""
-    asyncio.run(_show(coord, Keys(cluster, prefix), first_n, limit, bulk, as_json))
+    asyncio.run(_show(shared(coord, "--coord"), Keys(cluster, prefix), first_n, limit, bulk, as_json))
 
 
 async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:

@@ -32,10 +32,20 @@ def store_options(command: F) -> F:
     return coord(endpoints(command))
 
 
+def shared(url: str, flag: str) -> str:
+    """`url`, if others can meet us there."""
+    if url.startswith("memory:"):
+        raise click.UsageError(
+            f"{flag} {url}: that store is in this process alone, and nobody else could ever be met there: "
+            "name one that others share, such as etcd://127.0.0.1:2379"
+        )
+    return url
+
+
 def store_url(coord_url: str | None, endpoints: str) -> str:
     """The URL that the two flags name; endpoints may carry `http://` or `https://`, as etcdctl's may."""
     if coord_url:
-        return coord_url
+        return shared(coord_url, "--coord")
     parts = [part.strip() for part in endpoints.split(",") if part.strip()]
     scheme = "etcds" if any(part.startswith("https://") for part in parts) else "etcd"
     return f"{scheme}://{','.join(part.rpartition('//')[2].rstrip('/') for part in parts)}"

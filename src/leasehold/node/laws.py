@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from leasehold.base.errors import SettingError
-from leasehold.base.units import format_duration_ms
+from leasehold.base.units import format_bytes, format_duration_ms
+from leasehold.coord.url import without_secrets
 from leasehold.leases import Plan, plan
-from leasehold.node.settings import NodeConfig
+from leasehold.node.settings import EVERYWHERE, NodeConfig, parse_compat, split_address
 
 ETCD_ELECTION_MS = 1_000  # etcd's default election timeout: it is added to every lease after a change of leader
 EXPIRY_SCAN_MS = 500  # how often etcd looks for leases that have ended
@@ -14,6 +15,8 @@ EXPIRY_SCAN_MS = 500  # how often etcd looks for leases that have ended
 def check(config: NodeConfig) -> None:
     """Raise with the law that does not hold."""
     config.ha.check()
+    _check_order(config)
+    _check_addresses(config)
     for law in leadership(config).broken:
         raise SettingError(f"leader_ttl and beat: {law.name}: {law.why}")
     index, ha, guardian = config.index, config.ha, config.guardian
@@ -30,6 +33,50 @@ def check(config: NodeConfig) -> None:
         )
     if ha.call_deadline_ms >= 30_000:
         raise SettingError("call_deadline must be under 30s: Mooncake's clients give up then, and would hear nothing")
+
+
+def _check_order(config: NodeConfig) -> None:
+    """Pairs of which the first may not be more than the second."""
+    index, ha, guardian, wire = config.index, config.ha, config.guardian, config.wire
+    pairs = (
+        ("urgent", ha.urgent_ms, "beat", ha.beat_ms),
+        ("three beats", 3 * ha.beat_ms, "bulk_ttl", 1000 * ha.bulk_ttl_s),
+        ("put_discard", index.put_discard_ms, "put_release", index.put_release_ms),
+        ("soft_pin_ttl", index.soft_pin_ttl_ms, "soft_pin_ttl_max", index.soft_pin_ttl_max_ms),
+        ("restart_min", guardian.restart_min_ms, "restart_max", guardian.restart_max_ms),
+    )
+    for name, value_ms, bound, bound_ms in pairs:
+        if value_ms > bound_ms:
+            raise SettingError(
+                f"{name} ({format_duration_ms(value_ms)}) must not be longer than "
+                f"{bound} ({format_duration_ms(bound_ms)})"
+            )
+    if wire.frame_bytes > wire.buffered_bytes:
+        raise SettingError(
+            f"frame ({format_bytes(wire.frame_bytes)}) must not be larger than buffered "
+            f"({format_bytes(wire.buffered_bytes)}): such a request could never be received"
+        )
+
+
+def _check_addresses(config: NodeConfig) -> None:
+    """Each listener has an address of its own, and others are told one at which they find it."""
+    node = config.node
+    listening = {"rpc": node.rpc, "door": node.door, "admin": node.admin, "metadata_server": node.metadata_server}
+    listening |= {f"rpc_compat {port.release}": port.address for port in parse_compat(node.rpc_compat, node.cluster)}
+    taken: dict[tuple[str, int], str] = {}
+    for setting, address in listening.items():
+        if not address:
+            continue
+        host, port = split_address(address, setting)
+        other = taken.setdefault((host, port), setting) if port else setting
+        if other != setting:
+            raise SettingError(f"{other} and {setting} are both {address}: give each an address of its own")
+        shared = not node.coord.startswith(("memory://", "embedded://"))
+        if host in EVERYWHERE and not node.advertise and shared and setting != "metadata_server":
+            raise SettingError(
+                f"{setting} = {address}: others cannot be sent to {host}: name this host's address, or tell it by "
+                "--advertise HOST:PORT"
+            )
 
 
 def leadership(config: NodeConfig) -> Plan:
@@ -74,4 +121,11 @@ def waivers(config: NodeConfig) -> list[str]:
         said.append("copies = 1: what leaves the journal is in one node's snapshot only; losing that disk loses it")
     if config.node.coord.startswith("memory://"):
         said.append("coord = memory://: everything is gone with the worker; there is no standby")
+    if config.ha.durability != "buffered" and config.node.buffer != "disk":
+        said.append(f"buffer = {without_secrets(config.node.buffer)} is not used: durability is {config.ha.durability}")
+    for setting, address in (("admin", config.node.admin), ("door", config.node.door)):
+        if split_address(address, setting)[0] in EVERYWHERE:
+            said.append(
+                f"{setting} = {address}: it asks nobody who they are; let only those reach it who may command it"
+            )
     return said

@@ -23,7 +23,7 @@ from leasehold.node.gate import NodeGate
 from leasehold.node.keeping import Keeping
 from leasehold.node.lifeline import Lifeline
 from leasehold.node.service import MasterService
-from leasehold.node.settings import NodeConfig
+from leasehold.node.settings import NodeConfig, as_told
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.server import Handler
 from leasehold.wire.tables import Release
@@ -191,7 +191,10 @@ def _identity(boot: Boot, config: NodeConfig) -> Identity:
         cluster=node.cluster,
         prefix=node.prefix,
         rpc=advertised,
-        door=boot.door.address,
-        admin=boot.admin.address,
-        views=tuple((listener.cluster, listener.address if listener.table else advertised) for listener in boot.rpc),
+        door=as_told(boot.door.address, node.advertise),
+        admin=as_told(boot.admin.address, node.advertise),
+        views=tuple(
+            (listener.cluster, as_told(listener.address, node.advertise) if listener.table else advertised)
+            for listener in boot.rpc
+        ),
     )

@@ -11,6 +11,8 @@ from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
 from leasehold.wire.settings import WireSettings
 
+EVERYWHERE = ("", "0.0.0.0", "::")  # hosts that say where to listen, and not where something is
+
 
 @dataclass(frozen=True)
 class NodeSettings:
@@ -26,7 +28,9 @@ class NodeSettings:
     prefix: str = text("/leasehold", help="where in the coordination store everything of ours stands")
     rpc: str = text("127.0.0.1:50051", help="HOST:PORT for clients")
     rpc_compat: tuple[str, ...] = texts(help="RELEASE=HOST:PORT,cluster=NAME: a second port for an older release")
-    advertise: str = text("", help="HOST:PORT that clients are told, if other than where it listens")
+    advertise: str = text(
+        "", help="HOST:PORT that clients are told, if other than where it listens; its HOST is told for other ports too"
+    )
     admin: str = text("127.0.0.1:8700", help="HOST:PORT for people and probes (HTTP)")
     door: str = text("127.0.0.1:0", help="HOST:PORT on which other nodes' guardians forward connections to this worker")
     data_dir: str = text("leasehold-data/node", help="the directory for snapshots and the disk buffer")
@@ -53,6 +57,15 @@ def split_address(address: str, setting: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         raise SettingError(f"{setting} = {address!r}: HOST:PORT is wanted, such as 127.0.0.1:50051")
     return host.strip("[]"), int(port)
+
+
+def as_told(address: str, advertise: str) -> str:
+    """What others are told of a listener: where it is, or, if it listens everywhere, the host that is advertised."""
+    host, port = split_address(address, "advertise")
+    if host not in EVERYWHERE or not advertise:
+        return address
+    told = split_address(advertise, "advertise")[0]
+    return f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
 
 
 @dataclass(frozen=True)

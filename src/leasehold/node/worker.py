@@ -13,7 +13,7 @@ import msgspec
 import structlog
 import uvloop
 
-from leasehold.admin.server import serve as serve_admin
+from leasehold.admin.server import AdminServer
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys
@@ -39,7 +39,8 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     lifeline = Lifeline(boot, stop.set)
     coord = await connect(config.node.coord)
     node = RunningNode(boot, config, coord, lifeline)
-    admin = await serve_admin(Face(node), socket.socket(fileno=boot.admin.fd))
+    admin = AdminServer(Face(node), socket.socket(fileno=boot.admin.fd))
+    await admin.start()
     metadata = MetadataServer()
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
@@ -57,7 +58,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     # Nothing of this run can answer any more: if its guardian cannot reach the store, it resigns by itself.
     await _give_up(boot, config, coord, (boot.run,), "stopped in an orderly way")
     await metadata.close()
-    await admin.cleanup()
+    await admin.close()
     await coord.close()
     return 0
 

@@ -1,0 +1,97 @@
+"""Bounds of the admin port: connections, and how long each may take. aiohttp itself has none of either.
+
+A probe that hangs, a scraper that never reads, a caller that sends a byte a second: each costs a descriptor and some
+memory of the process that serves the cluster, so there may not be many of them, and not for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from leasehold.runtime.accepting import Acceptor
+from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tasks import TaskSet
+
+CONNECTIONS_MAX: Final = 256
+REQUEST_TIMEOUT_MS: Final = 10_000  # from the connection to the first whole request
+IDLE_TIMEOUT_MS: Final = 75_000  # between two requests: longer than probes and scrapers pause
+ANSWER_TIMEOUT_MS: Final = 600_000  # a snapshot of the largest index, over a slow network
+SWEEP_S: Final = 1.0
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
+)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Doorkeeper:
+    """Accepts on `sock` for `server`, within the bounds."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._clock = BootClock()
+        self._acceptor = Acceptor(sock, self._accepted)
+        self._tasks = TaskSet()
+        self._server: web.Server | None = None
+        self._until_ms: dict[asyncio.BaseTransport, int] = {}  # when each connection's patience ends
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def open(self, server: web.Server) -> None:
+        self._server = server
+        self._sock.setblocking(False)
+        self._acceptor.set_on(True)
+        self._sweep()
+
+    async def close(self) -> None:
+        """Accept no more; what is open is the runner's."""
+        self._acceptor.set_on(False)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._tasks.close()
+        self._sock.close()
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """While a request is answered its connection may take longer than while nothing comes."""
+        transport = request.transport
+        self._extend(transport, ANSWER_TIMEOUT_MS)
+        try:
+            return await handler(request)
+        finally:
+            self._extend(transport, IDLE_TIMEOUT_MS)
+
+    def _extend(self, transport: asyncio.BaseTransport | None, timeout_ms: int) -> None:
+        if transport is not None:
+            self._until_ms[transport] = self._clock.now_ms() + timeout_ms
+
+    def _accepted(self, sock: socket.socket, _address: object) -> None:
+        if len(self._until_ms) + len(self._tasks) >= CONNECTIONS_MAX:
+            with contextlib.suppress(OSError):
+                sock.send(_FULL)
+            sock.close()
+        else:
+            self._tasks.start(self._serve(sock))
+
+    async def _serve(self, sock: socket.socket) -> None:
+        assert self._server is not None  # it accepts only while it is open
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(self._server, sock)
+        except OSError:  # gone again
+            sock.close()
+        else:
+            self._extend(transport, REQUEST_TIMEOUT_MS)
+
+    def _sweep(self) -> None:
+        now_ms = self._clock.now_ms()
+        for transport, until_ms in list(self._until_ms.items()):
+            if transport.is_closing():
+                del self._until_ms[transport]
+            elif now_ms > until_ms and isinstance(transport, asyncio.Transport):
+                transport.abort()
+                del self._until_ms[transport]
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)

@@ -1,0 +1,170 @@
+"""The admin port as probes, people and strangers meet it. The node behind it is a stand-in: what it says is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+import pytest
+
+from leasehold.admin import bounds
+from leasehold.admin.server import BODY_BYTES_MAX, AdminServer
+from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus, Operated
+from leasehold.base.errors import Unavailable
+from leasehold.testing.waiting import until
+
+STATUS = NodeStatus(name="a", run="r", cluster="c", version="1", role="standby", reason="", may_serve=False, ready=True)
+
+
+@dataclass
+class Said:
+    """A node that says what it is told to say."""
+
+    now: NodeStatus = STATUS
+
+    def status(self) -> NodeStatus:
+        return self.now
+
+    async def cluster(self) -> ClusterStatus:
+        raise Unavailable("the store does not answer")
+
+    async def history(self, limit: int) -> list[HistoryLine]:
+        return [HistoryLine(0, "a", limit, "standby", "")]
+
+    async def switchover(self, target: str) -> Operated:
+        return Operated(False, f"not to {target}")
+
+    async def force(self) -> Operated:
+        return Operated(True, "")
+
+    async def pause(self, reason: str) -> Operated:
+        return Operated(True, reason)
+
+    async def resume(self) -> Operated:
+        return Operated(True, "")
+
+    async def export(self) -> bytes:
+        return b"index"
+
+    async def snapshot(self) -> bytes | None:
+        return None
+
+
+class Port:
+    def __init__(self, said: Said, session: aiohttp.ClientSession, address: tuple[str, int]) -> None:
+        self.said = said
+        self.session = session
+        self.address = address
+        self.url = f"http://{address[0]}:{address[1]}"
+
+    async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, object]]:
+        async with self.session.request(method, self.url + path, data=body) as answer:
+            raw = await answer.read()
+            return answer.status, json.loads(raw) if raw.startswith(b"{") else {}
+
+    async def raw(self, sent: bytes) -> bytes:
+        """Everything that comes back until the other side closes."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(sent)
+        try:
+            return await asyncio.wait_for(reader.read(), 20)
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[Port]:
+    sock = socket.create_server(("127.0.0.1", 0))
+    said = Said()
+    server = AdminServer(said, sock)
+    address = sock.getsockname()
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        yield Port(said, session, address)
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "may_serve", "ready", "codes"),
+    [
+        ("primary", True, True, {"/health": 200, "/ready": 200, "/primary": 200, "/standby": 503}),
+        ("standby", False, True, {"/health": 200, "/ready": 200, "/primary": 503, "/standby": 200}),
+        ("catching up", False, False, {"/health": 200, "/ready": 503, "/primary": 503, "/standby": 503}),
+        ("promoting", False, True, {"/health": 200, "/ready": 200, "/primary": 503, "/standby": 200}),
+        # the leader of yesterday, whose right has ended: it says so before anybody else leads
+        ("primary", False, False, {"/health": 200, "/ready": 503, "/primary": 503, "/standby": 503}),
+    ],
+)
+async def test_the_status_is_the_answer(
+    role: str, may_serve: bool, ready: bool, codes: dict[str, int], port: Port
+) -> None:
+    port.said.now = msgspec.structs.replace(STATUS, role=role, may_serve=may_serve, ready=ready)
+    for path, code in codes.items():
+        assert (await port.ask("GET", path))[0] == code, path
+        assert (await port.ask("HEAD", path))[0] == code, path
+
+
+async def test_what_is_asked_for_in_a_wrong_way(port: Port) -> None:
+    status, told = await port.ask("GET", "/nowhere")
+    assert status == 404
+    assert "/api/status" in str(told["paths"])
+    assert (await port.ask("GET", "/api/../../etc/passwd"))[0] == 404
+    assert (await port.ask("GET", "/%00%ff"))[0] == 404
+    assert await port.ask("GET", "/api/switchover") == (405, {"error": "/api/switchover takes POST"})
+    assert (await port.ask("POST", "/api/status"))[0] == 405
+    assert (await port.ask("DELETE", "/metrics"))[0] == 405
+    assert (await port.ask("GET", "/api/history?limit=many"))[0] == 400
+    status, told = await port.ask("POST", "/api/pause", b'["no object"]')
+    assert (status, "a JSON object of texts is wanted" in str(told["error"])) == (400, True)
+    assert (await port.ask("POST", "/api/pause", b"x" * (BODY_BYTES_MAX + 1)))[0] == 413
+    assert await port.ask("GET", "/api/cluster") == (503, {"error": "the store does not answer"})
+    assert (await port.ask("POST", "/api/switchover", b'{"target": "b"}'))[0] == 409
+
+
+async def test_what_is_no_http_at_all(port: Port) -> None:
+    assert (await port.raw(b"\x16\x03\x01 hello\r\n\r\n")).startswith(b"HTTP/1.0 400")
+    assert b" 400 " in await port.raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
+    assert b" 400 " in await port.raw(b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n")
+    assert (await port.ask("GET", "/health"))[0] == 200
+
+
+async def test_a_byte_a_second_is_not_waited_for(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends its request in small pieces, one that asks and stays, one that never says a word."""
+    monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_MS", 300)
+    monkeypatch.setattr(bounds, "IDLE_TIMEOUT_MS", 300)
+    talks = [await asyncio.open_connection(*port.address) for _ in range(3)]
+    talks[1][1].write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    over = [asyncio.ensure_future(reader.read()) for reader, _ in talks]
+    for byte in b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1000:
+        if over[0].done():
+            break
+        talks[0][1].write(bytes((byte,)))
+        await asyncio.sleep(0.05)
+    slow, asked, mute = await asyncio.wait_for(asyncio.gather(*over, return_exceptions=True), 10)
+    assert isinstance(slow, ConnectionError) or slow == b""
+    assert isinstance(asked, ConnectionError) or (isinstance(asked, bytes) and b"200 OK" in asked)
+    assert isinstance(mute, ConnectionError) or mute == b""
+    for _, writer in talks:
+        writer.close()
+
+
+async def test_there_may_not_be_too_many(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 8)
+    talks = [await asyncio.open_connection(*port.address) for _ in range(8)]
+    reader, writer = await asyncio.open_connection(*port.address)
+    assert (await reader.read()).startswith(b"HTTP/1.1 503 Service Unavailable")
+    for _, open_writer in (*talks, (reader, writer)):
+        open_writer.close()
+
+    async def answered() -> bool:
+        try:
+            return (await port.ask("GET", "/health"))[0] == 200
+        except aiohttp.ClientError:
+            return False
+
+    await until(answered, "the port answers again when they are gone")
