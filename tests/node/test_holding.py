@@ -14,6 +14,7 @@ from leasehold.ha.inheritance import Fate
 from leasehold.node.boot import HoldsBoot
 from leasehold.node.guardian.holding import Holding, slots_for
 from leasehold.node.holds import WorkerHolds
+from leasehold.runtime import tcp
 from leasehold.testing.waiting import until
 
 
@@ -138,3 +139,16 @@ def test_the_guardian_keeps_descriptors_for_itself() -> None:
         assert slots_for(100) == 100
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_connection_that_the_worker_resets_is_let_go_too() -> None:
+    both = Both(2)
+    client, accepted = both.connect()
+    assert both.worker.hold(0, accepted, 0) is not None
+    await until(lambda: len(both.holding) == 1, "it is taken")
+    tcp.cut(accepted)
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    await until(lambda: len(both.holding) == 0, "it is let go")
+    accepted.close()
+    assert both.fates() == []
