@@ -228,7 +228,7 @@ def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
     """A request that was read and lost would never be answered: the judge must not take it for none."""
     told: list[tuple[int, int]] = []
     for _ in range(15):
-        pair.revive()
+        pair.revive(60)
         victim = pair.primary()
         asking = [Asking(victim.rpc) for _ in range(16)]
         for each in asking:

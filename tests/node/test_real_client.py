@@ -164,7 +164,7 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
     """Must-show 2, the figures: median and worst of ten; and how many calls of one thread failed."""
     gaps, usual, in_all, in_one = [], [], [], []
     for _ in range(10):
-        pair.revive()
+        pair.revive(60)  # workers that die one after the other are restarted later and later
         outcome = run_burst(pair, pair.primary().rpc, mode, 2.0, NodeProcess.kill_worker, 0.5)
         assert outcome.lost == []
         if mode == "exist":

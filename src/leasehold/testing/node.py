@@ -196,12 +196,12 @@ class NodeGroup:
 
         wait_until(settled, f"one node serves and the others are ready; logs end with:\n{self.logs()}", timeout_s)
 
-    def revive(self) -> None:
+    def revive(self, timeout_s: float = 20.0) -> None:
         """Start what was killed, and wait until the cluster is whole again."""
         for node in self.nodes:
             if not node.running:
                 node.start()
-        self.settle()
+        self.settle(timeout_s)
 
     def logs(self) -> str:
         return "\n".join(f"--- {node.name}\n{node.log_tail(25)}" for node in self.nodes)

@@ -1,0 +1,49 @@
+"""A worker in small: a wire server whose connections its parent holds too. Started by `test_judgement.py`, and killed.
+
+    python held_server.py LISTENING_FD MARKS_FD CHANNEL_FD SLOTS
+
+Function 1 answers at once, 2 a moment later, 3 at once and at length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from functools import partial
+
+import uvloop
+
+from leasehold.node.boot import HoldsBoot
+from leasehold.node.holds import WorkerHolds
+from leasehold.wire.connection import Connection
+from leasehold.wire.frame import response
+from leasehold.wire.server import Server
+
+SHORT, LONG = response(0, b"ok"), response(0, bytes(300_000))
+
+
+def at_once(_: Connection, __: int, ___: bytes) -> bytes:
+    return SHORT
+
+
+def later(connection: Connection, seq: int, _: bytes) -> None:
+    connection.begin_wait()
+    asyncio.get_running_loop().call_later(0.001, connection.end_wait, seq, lambda: SHORT)
+
+
+def at_length(_: Connection, __: int, ___: bytes) -> bytes:
+    return LONG
+
+
+async def main() -> None:
+    listening, marks, channel, slots = map(int, sys.argv[1:])
+    server = Server()
+    listener = server.serve(socket.socket(fileno=listening), {1: at_once, 2: later, 3: at_length})
+    listener.hold = partial(WorkerHolds(HoldsBoot(marks, channel, slots)).hold, 0)
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

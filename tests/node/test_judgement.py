@@ -1,0 +1,155 @@
+"""Is the judge of a dead worker's connections right? Killed at random moments, and compared with what really was open.
+
+The clients know what they sent and what they were answered, the held sockets what was never read: that is the truth,
+and the judge, who sees neither, must say the same of every connection, in both directions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from leasehold.ha.inheritance import Fate
+from leasehold.node.guardian.holding import Holding
+from leasehold.testing.waiting import until
+from leasehold.wire.frame import request, response
+
+SERVER = Path(__file__).parent / "clients" / "held_server.py"
+CLIENTS = 16
+SHORT_BYTES, LONG_BYTES = len(response(0, b"ok")), len(response(0, bytes(300_000)))
+FRAME_BYTES = len(request(0, 1, b"?"))
+
+
+class Client:
+    """One connection, worked upon step by step. It never waits."""
+
+    def __init__(self, address: tuple[str, int], chance: random.Random) -> None:
+        self.sock = socket.create_connection(address)
+        self.sock.setblocking(False)
+        self.answers_bytes: list[int] = []  # of each request that was begun
+        self.sent_bytes = self.heard_bytes = 0
+        self._functions = chance.choice([[1], [2], [1, 2], [1, 1, 1, 3], [1, 2, 3]])
+        self._reads = chance.choice([1.0, 0.5, 0.05])
+        self._unsent = b""
+
+    def step(self, chance: random.Random) -> None:
+        if chance.random() < 0.2:
+            self._send(chance)
+        elif chance.random() < self._reads:
+            with contextlib.suppress(OSError):
+                self.heard_bytes += len(self.sock.recv(1 << 16))
+
+    def _send(self, chance: random.Random) -> None:
+        if not self._unsent:
+            for _ in range(chance.choice([1, 1, 3])):
+                function = chance.choice(self._functions)
+                self._unsent += request(0, function, b"?")
+                self.answers_bytes.append(LONG_BYTES if function == 3 else SHORT_BYTES)
+        size = len(self._unsent) if chance.random() < 0.8 else chance.randrange(len(self._unsent)) + 1
+        with contextlib.suppress(OSError):
+            sent = self.sock.send(self._unsent[:size])
+            self.sent_bytes += sent
+            self._unsent = self._unsent[sent:]
+
+    def has_arrived(self) -> bool:
+        """Whether all that was sent is on the other side: on a busy machine the kernel takes its time."""
+        return fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4)) == bytes(4)
+
+    def take_the_rest(self) -> None:
+        """Everything that the dead server had written."""
+        self.sock.settimeout(10.0)
+        while data := self.sock.recv(1 << 20):
+            self.heard_bytes += len(data)
+
+
+class Working(threading.Thread):
+    """Works on all connections in turn, as fast as it can, until it is told to stop."""
+
+    def __init__(self, clients: list[Client], chance: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.clients, self.chance, self.stop = clients, chance, False
+
+    def run(self) -> None:
+        while not self.stop:
+            self.chance.choice(self.clients).step(self.chance)
+
+
+async def kill_once(seed: int) -> list[tuple[Fate, bool]]:
+    """What the judge said of each connection, and whether nothing was open on it."""
+    chance = random.Random(seed)
+    holding = Holding(CLIENTS)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        boot = holding.boot()
+        fds = (listener.fileno(), boot.marks_fd, boot.channel_fd)
+        process = subprocess.Popen(
+            [sys.executable, str(SERVER), *map(str, fds), str(CLIENTS)], pass_fds=fds, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        holding.started(lambda sock, _: sock.close())
+        clients = [Client(listener.getsockname(), chance) for _ in range(CLIENTS)]
+        await until(lambda: len(holding) == CLIENTS, "all are held")
+        working = Working(clients, chance)
+        working.start()
+        time.sleep(chance.uniform(0.0, 0.1))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        working.stop = True
+        working.join()
+    by_address = {client.sock.getsockname(): client for client in clients}
+    seen = []
+    for sock, _, fate in holding.inherit():
+        client = by_address[sock.getpeername()]
+        await until(client.has_arrived, "what was sent has arrived")
+        seen.append((fate, nothing_open(client, sock)))
+        sock.close()
+    for client in clients:
+        client.sock.close()
+    return seen
+
+
+def nothing_open(client: Client, held: socket.socket) -> bool:
+    """By what the client has sent and heard, and what of it nobody has read."""
+    held.setblocking(False)
+    unread_bytes = 0
+    with contextlib.suppress(BlockingIOError):
+        while data := held.recv(1 << 20):
+            unread_bytes += len(data)
+    read_bytes = client.sent_bytes - unread_bytes
+    owed_bytes = sum(client.answers_bytes[: read_bytes // FRAME_BYTES])
+    held.shutdown(socket.SHUT_WR)
+    client.take_the_rest()
+    return read_bytes % FRAME_BYTES == 0 and client.heard_bytes == owed_bytes
+
+
+async def judge_is_right(seeds: range) -> None:
+    told = {(fate, at_rest): 0 for fate in (Fate.FORWARD, Fate.RESET) for at_rest in (True, False)}
+    for seed in seeds:
+        for fate, at_rest in await kill_once(seed):
+            told[fate, at_rest] += 1
+            assert (fate is Fate.FORWARD) == at_rest, f"seed {seed}: {fate}, although nothing open is {at_rest}"
+    print(f"{len(seeds)} kills: {told[Fate.FORWARD, True]} at rest, {told[Fate.RESET, False]} open, all judged right")
+    assert min(told[Fate.FORWARD, True], told[Fate.RESET, False]) > len(seeds), "there were enough of both"
+
+
+async def test_the_judge_is_right_about_every_connection() -> None:
+    await judge_is_right(range(6))
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+async def test_the_judge_is_right_about_every_connection_in_300_kills() -> None:
+    await judge_is_right(range(1_000, 1_300))
