@@ -59,7 +59,7 @@ class Desk:
                     self.held_back.append(effect)
 
     def tell(self, now_ms: int, client: str, message: Ask | Write | Ack | Hello | Release | Subscribe) -> None:
-        self.feed(now_ms, e.Received(client, message))
+        self.feed(now_ms, e.Received(client, [message]))
 
     def read(self, now_ms: int, client: str, key: bytes = b"k", seq: int = 1) -> tuple[bytes | None, int]:
         """The value and the term of the lease that came with it."""
@@ -143,8 +143,8 @@ def test_schedule_22a_a_load_that_a_write_waits_behind_gives_no_lease_on_the_old
         sent.extend((effect.client, effect.message) for effect in effects if isinstance(effect, e.Send))
         return effects
 
-    assert feed(0, e.Received("r", Ask(1, (key,)))) == [e.Load(key)]
-    assert feed(1, e.Received("w", put(1, b"v2"))) == []  # it begins only when the value is known
+    assert feed(0, e.Received("r", [Ask(1, (key,))])) == [e.Load(key)]
+    assert feed(1, e.Received("w", [put(1, b"v2")])) == []  # it begins only when the value is known
     effects = feed(2, e.Loaded(key, b"v1", Version(6, 1)))
     store = next(effect for effect in effects if isinstance(effect, e.Store))
     answer = next(message for name, message in sent if name == "r")

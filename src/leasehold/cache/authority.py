@@ -119,7 +119,7 @@ class Authority:
 
     def receive(self, client: str, messages: list[FromClient]) -> None:
         """Messages from a client; answers go to its sink, now or later."""
-        self._feed(*[e.Received(client, message) for message in messages])
+        self._feed(e.Received(client, messages))
 
     # --- the end ---
 
@@ -163,28 +163,27 @@ class Authority:
 
     # --- inside ---
 
-    def _feed(self, *events: e.Event) -> None:
+    def _feed(self, event: e.Event) -> None:
         if self._closed:
             return
         now_ms = self._clock.now_ms()
         machine, sinks = self.machine, self._sinks
         if self._right is not None:
             machine.handle(now_ms, e.Right(self._right()))
-        for event in events:
-            for effect in machine.handle(now_ms, event):
-                if type(effect) is e.Send:
-                    if (sink := sinks.get(effect.client)) is not None:
-                        sink.take(effect.message)
-                elif type(effect) is e.CallBack:
-                    for holder in effect.holders:
-                        if (sink := sinks.get(holder)) is not None:
-                            sink.call_back(effect.drop)
-                elif type(effect) is e.Refilled:
-                    for client, seq in effect.asked.items():
-                        if (sink := sinks.get(client)) is not None:
-                            sink.refill(seq, effect.item)
-                else:
-                    self._do(effect)
+        for effect in machine.handle(now_ms, event):
+            if type(effect) is e.Send:
+                if (sink := sinks.get(effect.client)) is not None:
+                    sink.take(effect.message)
+            elif type(effect) is e.CallBack:
+                for holder in effect.holders:
+                    if (sink := sinks.get(holder)) is not None:
+                        sink.call_back(effect.drop)
+            elif type(effect) is e.Refilled:
+                for client, seq in effect.asked.items():
+                    if (sink := sinks.get(client)) is not None:
+                        sink.refill(seq, effect.item)
+            else:
+                self._do(effect)
         self._schedule(now_ms)
 
     def _schedule(self, now_ms: int) -> None:

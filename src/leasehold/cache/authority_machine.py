@@ -87,7 +87,11 @@ class AuthorityMachine(AuthorityWrites):
         return min(due, self._wakes[0][0]) if self._wakes else due
 
     def _on_received(self, now_ms: int, event: Received) -> None:
-        self._by_message[type(event.message)](now_ms, event.client, event.message)
+        client = event.client
+        for message in event.messages:
+            if self.closed:
+                return  # by the message before
+            self._by_message[type(message)](now_ms, client, message)
 
     def _on_right(self, now_ms: int, event: Right) -> None:
         self._right_until_ms = event.until_ms

@@ -10,10 +10,10 @@ from leasehold.cache.model import Drop, FromAuthority, FromClient, Item, Version
 
 
 class Received(Struct, frozen=True, gc=False):
-    """A client's message."""
+    """A client's messages that came together."""
 
     client: str
-    message: FromClient
+    messages: list[FromClient]
 
 
 class Disconnected(Struct, frozen=True):

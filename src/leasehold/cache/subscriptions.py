@@ -34,6 +34,8 @@ class Subscriptions:
 
     def interested(self, key: bytes) -> list[str]:
         """Everybody with a prefix of `key`, once."""
+        if not self._clients:
+            return []
         return sorted(
             {client for prefix, clients in self._clients.items() if key.startswith(prefix) for client in clients}
         )

@@ -70,7 +70,8 @@ class LeaseTable:
         """The latest end ever given out on `key` and not released; 0 if none."""
         latest_ms = self._untracked_end_ms.get(key, 0)
         for hold in self._holds.get(key, {}).values():
-            latest_ms = max(latest_ms, hold.end_ms)
+            if hold.end_ms > latest_ms:
+                latest_ms = hold.end_ms
         return latest_ms
 
     def live_holders(self, key: bytes, now_ms: int) -> list[str]:

@@ -12,7 +12,7 @@ from leasehold.base.errors import Unavailable
 from leasehold.base.limits import wire_frame_bytes_max
 from leasehold.wire.body import unpack
 from leasehold.wire.errors import CallLost, Malformed, RpcRefused
-from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, request
+from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, lone_push, request
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import TEXT
 
@@ -28,6 +28,7 @@ class Channel(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.address = ""
         self.closed = False
+        self.writable = True  # the peer takes what we send: while it does not, wait with `call`, or let go
         self.heard = False  # anything, since somebody last looked (`Vigil` does)
         self.ever_heard = False
         self.on_close: list[Callable[[], None]] = []
@@ -78,11 +79,6 @@ class Channel(asyncio.Protocol):
             raise RpcRefused(answered.err, _message_of(answered.body))
         return answered
 
-    @property
-    def writable(self) -> bool:
-        """Whether the peer takes what we send: while it does not, wait with `call`, or let go."""
-        return self._may_write.is_set() and not self.closed
-
     def say(self, function: int, body: bytes) -> None:
         """Send a body as it is, at once and for no answer; the function's handler on the server must give none."""
         if self._transport is not None and not self.closed:
@@ -122,6 +118,9 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.ever_heard = True
+        if self._said and self._reader.between and (push := lone_push(data)) is not None and push[0] in self._said:
+            self._said[push[0]](push[1])
+            return
         try:
             responses = self._reader.feed(data)
         except Malformed as error:
@@ -136,9 +135,11 @@ class Channel(asyncio.Protocol):
                 future.set_result(item)
 
     def pause_writing(self) -> None:
+        self.writable = False
         self._may_write.clear()
 
     def resume_writing(self) -> None:
+        self.writable = not self.closed
         self._may_write.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -186,6 +187,7 @@ class Channel(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
+        self.writable = False
         self._may_write.set()
         if self._transport is not None:
             self._transport.abort()

@@ -72,6 +72,16 @@ def response(seq: int, body: bytes, *, err: int = Err.OK, kind: int = ANSWER, at
     return RESPONSE_HEAD.pack(MAGIC, VERSION, err, kind, seq, len(body), len(attachment)) + body + attachment
 
 
+def lone_push(data: bytes) -> tuple[int, bytes] | None:
+    """The function and the body, if `data` is one push and nothing else: what pushes mostly are."""
+    if len(data) < RESPONSE_HEAD_BYTES:
+        return None
+    magic, version, _, kind, function, body_bytes, attachment_bytes = RESPONSE_HEAD.unpack_from(data)
+    if kind != PUSH or attachment_bytes or body_bytes != len(data) - RESPONSE_HEAD_BYTES:
+        return None
+    return (function, data[RESPONSE_HEAD_BYTES:]) if magic == MAGIC and version == VERSION else None
+
+
 class ResponseReader:
     """Cuts a stream into responses. Pure: bytes in, responses out."""
 
@@ -79,6 +89,11 @@ class ResponseReader:
         self._partial = bytearray()
         self._wanted = 0  # bytes until what was kept is a whole response
         self._frame_bytes_max = frame_bytes_max
+
+    @property
+    def between(self) -> bool:
+        """Whether the stream is between two responses."""
+        return not self._partial
 
     def feed(self, data: bytes) -> list[Response]:
         """Every response that is complete now."""

@@ -71,7 +71,7 @@ class AuthorityProcess(Process):
 
     def receive(self, client: str, message: FromClient) -> None:
         if self.machine is not None:
-            self.feed(e.Received(client, message))
+            self.feed(e.Received(client, [message]))
 
     def feed(self, event: e.Event) -> None:
         machine = self.machine
