@@ -37,6 +37,7 @@ from leasehold.cache import (
     run_in_office,
 )
 from leasehold.testing.cache import CacheProcess
+from leasehold.testing.ports import free_ports
 from leasehold.testing.waiting import until
 
 
@@ -387,3 +388,29 @@ def test_a_stopped_process_serves_nothing_stale(tmp_path: Path) -> None:
         finally:
             reader.kill()
             reader.wait()
+
+
+async def test_that_nobody_listens_at_any_address_is_said_at_once() -> None:
+    """`leasehold cache get` without a server took eleven seconds to say so."""
+    started = time.monotonic()
+    one, two = free_ports(2)
+    async with Client([f"127.0.0.1:{one}", f"localhost:{two}"]) as client:
+        with pytest.raises(Unavailable, match="is `leasehold cache serve` running"):
+            await client.connected(60)
+    assert time.monotonic() - started < 2
+
+
+async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restarted() -> None:
+    port = free_ports(1)[0]
+    async with Client(f"127.0.0.1:{port}") as client:
+        asking = asyncio.ensure_future(client.get(b"k"))
+        with pytest.raises(Unavailable):
+            await client.connected(60)
+        assert not asking.done()
+        server = CacheServer("127.0.0.1", port)
+        server.install(await Authority.open(MemoryStore()))
+        try:
+            assert await asking is None
+            await client.connected(60)
+        finally:
+            server.close()

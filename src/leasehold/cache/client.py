@@ -80,6 +80,7 @@ class Client:
         self._link: Link | None = None
         self._link_number = 0
         self._dialing: asyncio.Task[None] | None = None
+        self._nobody_listens = asyncio.Event()
         self._outgoing: list[FromClient] = []
         self._hearing = False
         self._futures: dict[int, asyncio.Future[Any]] = {}
@@ -203,10 +204,13 @@ class Client:
         )
 
     async def connected(self, timeout_s: float) -> None:
-        """Wait until an authority has answered; `Unavailable` when none does in time. Calls do this by themselves."""
+        """Wait until an authority has answered; `Unavailable` when none does in time, or nothing listens anywhere.
+
+        Calls do this by themselves, and have the patience to wait for a server that is being restarted.
+        """
         deadline_ms = self._now_ms() + round(timeout_s * 1_000)
         while True:
-            await self._linked(deadline_ms)
+            await self._linked(deadline_ms, patient=False)
             try:
                 async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
                     if self._link is not None and await self._link.answered():
@@ -350,8 +354,9 @@ class Client:
             self._hearing = False
         self._flush()
 
-    async def _linked(self, deadline_ms: int) -> None:
-        """Wait until there is a link; `Unavailable` when there is none in time."""
+    async def _linked(self, deadline_ms: int, *, patient: bool = True) -> None:
+        """Wait until there is a link; `Unavailable` when there is none in time, or (not `patient`) nobody listens."""
+        self._nobody_listens.clear()
         if self._link is not None:
             return
         if self._closed:
@@ -359,9 +364,18 @@ class Client:
         dialing = self._redial()
         try:
             async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
-                await asyncio.shield(dialing)
+                await (asyncio.shield(dialing) if patient else self._linked_or_refused(dialing))
         except TimeoutError:
             raise self._nobody_answers() from None
+
+    async def _linked_or_refused(self, dialing: asyncio.Task[None]) -> None:
+        refused = asyncio.ensure_future(self._nobody_listens.wait())
+        try:
+            await asyncio.wait((dialing, refused), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refused.cancel()
+        if not dialing.done():
+            raise self._nobody_answers()
 
     def _nobody_answers(self) -> Unavailable:
         where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
@@ -374,6 +388,8 @@ class Client:
             try:
                 link = await self._dialer.dial(self.identity, self._on_messages, lost)
             except LeaseholdError:
+                if self._dialer.refused_everywhere:
+                    self._nobody_listens.set()
                 await asyncio.sleep(_REDIAL_S[min(attempt, len(_REDIAL_S) - 1)])
                 continue
             self._link = link

@@ -11,6 +11,7 @@ from leasehold.cache.authority import Authority
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
 from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, encode
 from leasehold.wire.channel import Channel, open_channel
+from leasehold.wire.errors import NobodyListens
 
 OnMessages = Callable[[list[FromAuthority]], None]
 _CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
@@ -37,6 +38,11 @@ class Link(Protocol):
 
 class Dialer(Protocol):
     """Opens links; each call may try another address."""
+
+    @property
+    def refused_everywhere(self) -> bool:
+        """Whether nothing listened at any of the addresses when they were last tried."""
+        ...
 
     async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link: ...
 
@@ -104,11 +110,21 @@ class WireDialer:
             raise InvalidArgument("a cache client needs at least one address, such as 127.0.0.1:7400")
         self._next = 0
         self._timeout_ms = timeout_ms
+        self._refusals = 0
+
+    @property
+    def refused_everywhere(self) -> bool:
+        return self._refusals >= len(self._addresses)
 
     async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link:
         host, port = self._addresses[self._next % len(self._addresses)]
         self._next += 1
-        channel = await open_channel(host, port, timeout_ms=self._timeout_ms)
+        refusals, self._refusals = self._refusals, 0
+        try:
+            channel = await open_channel(host, port, timeout_ms=self._timeout_ms)
+        except NobodyListens:
+            self._refusals = refusals + 1
+            raise
         link = WireLink(channel, on_messages, on_lost)
         link.send([Hello(identity)])
         return link
@@ -168,6 +184,8 @@ class LocalLink:
 
 
 class LocalDialer:
+    refused_everywhere = False
+
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
 

@@ -32,7 +32,7 @@ from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.cli.store_flags import reach, shared
 
 _ADDRESS = "127.0.0.1:7400"
-REACH_TIMEOUT_S = 3.0
+REACH_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from errno import ECONNREFUSED
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec import Struct
 from leasehold.base.errors import Unavailable
 from leasehold.base.limits import wire_frame_bytes_max
 from leasehold.wire.body import unpack
-from leasehold.wire.errors import CallLost, Malformed, RpcRefused
+from leasehold.wire.errors import CallLost, Malformed, NobodyListens, RpcRefused
 from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, lone_push, request
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import TEXT
@@ -206,12 +207,21 @@ def _message_of(body: bytes) -> str:
 
 
 async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
-    """Connect. `Unavailable` if that fails or takes too long."""
+    """Connect. `Unavailable` if that fails or takes too long, `NobodyListens` if it was refused."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, channel = await loop.create_connection(Channel, host, port)
     except (OSError, TimeoutError) as error:
-        raise Unavailable(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
+        kind = NobodyListens if _is_refusal(error) else Unavailable
+        raise kind(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
     channel.address = f"{host}:{port}"
     return channel
+
+
+def _is_refusal(error: OSError | TimeoutError) -> bool:
+    """A name may stand for several addresses: asyncio puts what each of them said into one sentence."""
+    said = str(error)
+    return isinstance(error, ConnectionRefusedError) or 0 < said.count("[Errno ") == said.count(
+        f"[Errno {ECONNREFUSED}]"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.base.codes import CODE_NAMES
-from leasehold.base.errors import InvalidArgument, PeerError, Refused, UnknownOutcome
+from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable, UnknownOutcome
 
 
 class Malformed(PeerError):
@@ -12,6 +12,10 @@ class Malformed(PeerError):
 
 class BadFrame(Malformed):
     """A header that cannot be one: the stream is out of step, and the connection has to go."""
+
+
+class NobodyListens(Unavailable):
+    """The host answers that nothing listens at this port: no server is there, or not yet."""
 
 
 class NotEncodable(InvalidArgument):
