@@ -46,6 +46,7 @@ from leasehold.mvcc.model import (
 # The watch has to be set up again and the state read again; nothing else is wrong.
 WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
+SHORT_WAIT_S = 0.1
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
 # The value of a mutex's key once its owner holds it, where those behind may not know all names. Go's have none.
@@ -233,10 +234,10 @@ async def turn(
         predecessor = line.ahead[0]
         if marked and predecessor.value == HELD:
             line = line.behind_holder()
-        async with watching_deletes(session, place.key, predecessor.key, puts_too=not line.all_known) as watches:
+        async with watching_deletes(session, predecessor.key, puts_too=not line.all_known) as watches:
             if watches and (line.holds_until(watches.since) or await _unchanged(session, place, predecessor)):
-                _own, gone = watches.fired
-                await session.or_lost(*watches.fired)
+                (gone,) = watches.fired
+                await _gone_or_own(session, place, line, gone)
                 if marked and gone.done() and gone.result() == HELD:
                     line = line.behind_holder()
         if line.all_known:
@@ -245,6 +246,19 @@ async def turn(
                 return confirmed.header
         line = await look(session, place, queue, marked=marked)
     return line.header
+
+
+async def _gone_or_own(session: Session, place: Place, line: Line, gone: asyncio.Task[bytes]) -> None:
+    """Wait until the predecessor is gone, or the own key.
+
+    The own key is watched when it is clear that this takes longer: most waits are over before. That watch begins where
+    the line was read, so that nothing is missed; that it may have to catch up, for 100 ms at most, harms nobody.
+    """
+    if not await session.or_lost(gone, timeout_s=SHORT_WAIT_S):
+        since = line.header.revision + 1
+        async with watching_deletes(session, place.key, start_revision=since) as own:
+            if own:
+                await session.or_lost(gone, *own.fired)
 
 
 async def _unchanged(session: Session, place: Place, predecessor: KeyValue) -> bool:
@@ -294,10 +308,14 @@ class Watches(Struct, frozen=True):
 
 @asynccontextmanager
 async def watching(
-    session: Session, *keys: bytes, filters: Sequence[WatchFilter] = (), until_deleted: bool = False
+    session: Session,
+    *keys: bytes,
+    filters: Sequence[WatchFilter] = (),
+    until_deleted: bool = False,
+    start_revision: int = 0,
 ) -> AsyncIterator[Watches]:
     """Watch `keys` for changes *from now on*; when that cannot be set up, after a pause, it says so."""
-    streams = [session.coord.watch(key, filters=filters) for key in keys]
+    streams = [session.coord.watch(key, filters=filters, start_revision=start_revision) for key in keys]
     watches = Watches((), 0)
     try:
         if since := await set_up(session, *streams):
@@ -315,7 +333,7 @@ async def set_up(session: Session, *streams: WatchStream) -> int:
 
     The revision from which they are all complete; 0, after a pause, if they cannot be set up.
     """
-    all_ready = asyncio.gather(*(stream.ready() for stream in streams))
+    all_ready = asyncio.gather(*[stream.ready() for stream in streams])
     all_ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # also if nobody asks any more
     try:
         await session.or_lost(all_ready)
@@ -327,9 +345,12 @@ async def set_up(session: Session, *streams: WatchStream) -> int:
         all_ready.cancel()
 
 
-def watching_deletes(session: Session, *keys: bytes, puts_too: bool = False) -> AbstractAsyncContextManager[Watches]:
+def watching_deletes(
+    session: Session, *keys: bytes, puts_too: bool = False, start_revision: int = 0
+) -> AbstractAsyncContextManager[Watches]:
     """As `watching`, for deletions only; with `puts_too`, values put before the deletion are taken note of."""
-    return watching(session, *keys, filters=() if puts_too else [WatchFilter.NO_PUT], until_deleted=True)
+    filters = () if puts_too else [WatchFilter.NO_PUT]
+    return watching(session, *keys, filters=filters, until_deleted=True, start_revision=start_revision)
 
 
 async def _follow(stream: WatchStream, until_deleted: bool) -> bytes:

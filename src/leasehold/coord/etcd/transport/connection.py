@@ -14,6 +14,7 @@ from typing import cast
 
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
 from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.coord.etcd.transport.outbox import Outbox
 from leasehold.coord.http2.frames import (
     ACK,
     CONTINUATION,
@@ -64,7 +65,6 @@ class Connection(asyncio.Protocol):
         self.calls: dict[int, Call] = {}
         self.usable = False
         self._on_closed = on_closed
-        self._transport: asyncio.Transport | None = None
         self._buffer = b""
         self._headers = HeaderReader()
         self._block: tuple[int, int, bytes] | None = None  # a header block under way: stream, flags, bytes so far
@@ -76,8 +76,7 @@ class Connection(asyncio.Protocol):
         self._frame_bytes_max = 16_384
         self._blocked: dict[Call, None] = {}  # calls with requests that did not fit, in order
         self._unacknowledged = 0  # bytes received for which the window was not opened again
-        self._out: list[bytes] = []
-        self._flushing = False
+        self._out = Outbox(self.loop)
         self._leaving = False  # no new calls; closed with the last one
         self._heard_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -85,8 +84,8 @@ class Connection(asyncio.Protocol):
     # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
-        self._transport.write(_HELLO)
+        self._out.transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._out.send_now(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"the connection was lost: {exc}" if exc is not None else "the server closed the connection")
@@ -97,28 +96,15 @@ class Connection(asyncio.Protocol):
             self._take_frames(self._buffer + data if self._buffer else data)
         except ProtocolBroken as error:
             self._buffer = b""
-            self._write(frame(GOAWAY, 0, 0, struct.pack(">II", 0, error.code)))
+            self._out.send_now(frame(GOAWAY, 0, 0, struct.pack(">II", 0, error.code)))
             self.abort(f"the server does not speak HTTP/2 as it should: {error}")
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this turn, together with what else comes in it; at once if nothing else can."""
-        if len(self.calls) < TOGETHER_MIN and not self._flushing:
-            self._write(data)
-            return
-        self._out.append(data)
-        if not self._flushing:
-            self._flushing = True
-            self.loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        out, self._out = self._out, []
-        if out:
-            self._write(b"".join(out))
-
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        """Write, in order."""
+        if len(self.calls) < TOGETHER_MIN:
+            self._out.send_now(data)
+        else:
+            self._out.send_together(data)
 
     # --- its life ---
 
@@ -132,10 +118,8 @@ class Connection(asyncio.Protocol):
 
     def abort(self, reason: str) -> None:
         """End at once, and with it all calls."""
-        transport = self._transport
+        self._out.abort()
         self._end(reason)
-        if transport is not None:
-            transport.abort()
 
     @property
     def unhurried(self) -> list[UnaryCall]:
@@ -144,10 +128,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def ended(self) -> bool:
-        return self._transport is None and not self.calls
+        return self._out.transport is None and not self.calls
 
     def _end(self, reason: str) -> None:
-        self._transport = None
+        self._out.transport = None
         if self._timer is not None:
             self._timer.cancel()
         if not self.opened.done():
@@ -171,10 +155,8 @@ class Connection(asyncio.Protocol):
             self._on_closed(self)
 
     def _close_if_idle(self) -> None:
-        if self._leaving and not self.calls and self._transport is not None:
-            self._flush()
-            transport, self._transport = self._transport, None
-            transport.close()
+        if self._leaving and not self.calls:
+            self._out.close()
 
     def _look_for_life(self) -> None:
         """While there are calls, a silent server is asked for a sign of life."""
@@ -244,7 +226,7 @@ class Connection(asyncio.Protocol):
             call.window -= len(part)
             self._window -= len(part)
             last = call.ends and place == len(held)
-            self.send(frame(DATA, END_STREAM if last else 0, call.stream, part))
+            self._out.send_together(frame(DATA, END_STREAM if last else 0, call.stream, part))
         call.held = held[place:]
 
     def _unblock(self) -> None:
@@ -313,7 +295,8 @@ class Connection(asyncio.Protocol):
         elif kind == PING:
             check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
             if not flags & ACK:
-                self.send(frame(PING, ACK, 0, payload))
+                # To measure the way, etcd pings with every request that it gets: that is not worth a write of its own.
+                self._out.send_unhurried(frame(PING, ACK, 0, payload))
         elif kind == SETTINGS:
             check(len(payload) % 6 == 0 and not stream, "settings of odd length, or of a stream")
             if not flags & ACK:
