@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from msgspec import Struct
 
-from leasehold.base.errors import Unavailable
+from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.concurrency.errors import PlaceLost, WaitTimeout
 from leasehold.concurrency.keys import unique_key
 from leasehold.concurrency.session import Session
@@ -46,7 +46,7 @@ from leasehold.mvcc.model import (
 # The watch has to be set up again and the state read again; nothing else is wrong.
 WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
-SHORT_WAIT_S = 0.1
+SHORT_WAIT_S = 0.05
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
 # The value of a mutex's key once its owner holds it, where those behind may not know all names. Go's have none.
@@ -237,7 +237,7 @@ async def turn(
         async with watching_deletes(session, predecessor.key, puts_too=not line.all_known) as watches:
             if watches and (line.holds_until(watches.since) or await _unchanged(session, place, predecessor)):
                 (gone,) = watches.fired
-                await _gone_or_own(session, place, line, gone)
+                await _gone_or_own(session, place, gone)
                 if marked and gone.done() and gone.result() == HELD:
                     line = line.behind_holder()
         if line.all_known:
@@ -248,17 +248,16 @@ async def turn(
     return line.header
 
 
-async def _gone_or_own(session: Session, place: Place, line: Line, gone: asyncio.Task[bytes]) -> None:
+async def _gone_or_own(session: Session, place: Place, gone: asyncio.Task[bytes]) -> None:
     """Wait until the predecessor is gone, or the own key.
 
-    The own key is watched when it is clear that this takes longer: most waits are over before. That watch begins where
-    the line was read, so that nothing is missed; that it may have to catch up, for 100 ms at most, harms nobody.
+    The own key is watched when it is clear that this takes longer: most waits are over before.
     """
-    if not await session.or_lost(gone, timeout_s=SHORT_WAIT_S):
-        since = line.header.revision + 1
-        async with watching_deletes(session, place.key, start_revision=since) as own:
-            if own:
-                await session.or_lost(gone, *own.fired)
+    if await session.or_lost(gone, timeout_s=SHORT_WAIT_S):
+        return
+    async with watching_deletes(session, place.key) as own:
+        if own and (await _compare(session, place.stands())).succeeded:
+            await session.or_lost(gone, *own.fired)
 
 
 async def _unchanged(session: Session, place: Place, predecessor: KeyValue) -> bool:
@@ -308,57 +307,68 @@ class Watches(Struct, frozen=True):
 
 @asynccontextmanager
 async def watching(
-    session: Session,
-    *keys: bytes,
-    filters: Sequence[WatchFilter] = (),
-    until_deleted: bool = False,
-    start_revision: int = 0,
+    session: Session, *keys: bytes, filters: Sequence[WatchFilter] = (), until_deleted: bool = False
 ) -> AsyncIterator[Watches]:
     """Watch `keys` for changes *from now on*; when that cannot be set up, after a pause, it says so."""
-    streams = [session.coord.watch(key, filters=filters, start_revision=start_revision) for key in keys]
-    watches = Watches((), 0)
+    streams = [session.coord.watch(key, filters=filters) for key in keys]
+    ready = [asyncio.get_running_loop().create_future() for _ in streams]
+    following = [asyncio.create_task(_follow(stream, ready[n], until_deleted)) for n, stream in enumerate(streams)]
     try:
-        if since := await set_up(session, *streams):
-            watches = Watches(tuple([asyncio.create_task(_follow(stream, until_deleted)) for stream in streams]), since)
-        yield watches
+        since = await _all_ready(session, ready)
+        yield Watches(tuple(following) if since else (), since)
     finally:
-        for task in watches.fired:
+        for task in following:
             task.cancel()
         for stream in streams:
             await stream.close()
 
 
-async def set_up(session: Session, *streams: WatchStream) -> int:
-    """Wait until the store has taken the watches, or until the session is lost.
-
-    The revision from which they are all complete; 0, after a pause, if they cannot be set up.
-    """
-    all_ready = asyncio.gather(*[stream.ready() for stream in streams])
-    all_ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # also if nobody asks any more
-    try:
-        await session.or_lost(all_ready)
-        return max(all_ready.result())
-    except WATCH_BROKEN:
+async def _all_ready(session: Session, ready: list[asyncio.Future[int]]) -> int:
+    """Wait until the store has taken all watches: the revision from which they are complete, or 0 after a pause."""
+    while waiting := [future for future in ready if not future.done()]:
+        await session.or_lost(*waiting)
+    since = [future.result() for future in ready]
+    if 0 in since:
         await asyncio.sleep(WATCH_RETRY_S)
         return 0
+    return max(since)
+
+
+async def set_up(session: Session, stream: WatchStream) -> bool:
+    """Wait until the store has taken the watch, or until the session is lost; False, after a pause, if it cannot be."""
+    taken = asyncio.ensure_future(stream.ready())
+    taken.add_done_callback(lambda taken: taken.cancelled() or taken.exception())  # also if nobody asks any more
+    try:
+        await session.or_lost(taken)
+        return bool(taken.result())
+    except WATCH_BROKEN:
+        await asyncio.sleep(WATCH_RETRY_S)
+        return False
     finally:
-        all_ready.cancel()
+        taken.cancel()
 
 
-def watching_deletes(
-    session: Session, *keys: bytes, puts_too: bool = False, start_revision: int = 0
-) -> AbstractAsyncContextManager[Watches]:
+def watching_deletes(session: Session, *keys: bytes, puts_too: bool = False) -> AbstractAsyncContextManager[Watches]:
     """As `watching`, for deletions only; with `puts_too`, values put before the deletion are taken note of."""
-    filters = () if puts_too else [WatchFilter.NO_PUT]
-    return watching(session, *keys, filters=filters, until_deleted=True, start_revision=start_revision)
+    return watching(session, *keys, filters=() if puts_too else [WatchFilter.NO_PUT], until_deleted=True)
 
 
-async def _follow(stream: WatchStream, until_deleted: bool) -> bytes:
+async def _follow(stream: WatchStream, ready: asyncio.Future[int], until_deleted: bool) -> bytes:
+    """Tell by `ready` from where on the watch is complete (0: it is not), then wait for something to look at."""
     value = b""
-    with suppress(*WATCH_BROKEN):
+    try:
+        ready.set_result(await stream.ready())
         async for batch in stream:
             for event in batch.events:
                 if event.type is EventType.DELETE or not until_deleted:
                     return value
                 value = event.kv.value
+    except WATCH_BROKEN:
+        if not ready.done():
+            ready.set_result(0)
+    except LeaseholdError as error:
+        if ready.done():
+            raise
+        ready.set_exception(error)
+        ready.exception()  # looked at: whoever waits for it may have gone
     return value

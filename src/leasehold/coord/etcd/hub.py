@@ -143,16 +143,21 @@ class Hub:
         self._stream = stream
         loop = asyncio.get_running_loop()
         listening = loop.create_task(self._listen_for_life(stream, endpoint, metadata))
+
+        def hear(message: rpc_pb2.WatchResponse) -> None:
+            endpoint.heard_s = loop.time()
+            try:
+                if not self._dispatch(message, endpoint, metadata):
+                    stream.cancel("the token went stale")
+            except Exception as error:  # nobody may be left to wait for events that will never come
+                log.exception("watching failed unexpectedly: this is a bug; watches are resumed")
+                stream.cancel(repr(error))
+
         try:
             for watch in self._watches.values():
                 self._send(codec.watch_request(watch.request, watch.watch_id, watch.next_revision))
-            while True:
-                message: rpc_pb2.WatchResponse | None = await stream.read()
-                if message is None:
-                    return "the stream was ended"
-                endpoint.heard_s = loop.time()
-                if not self._dispatch(message, endpoint, metadata):
-                    return "the token went stale"
+            await stream.tell(hear)
+            return "the stream was ended"
         finally:
             self._stream = None
             listening.cancel()

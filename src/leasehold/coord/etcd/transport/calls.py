@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leasehold.base.limits import KIB, rpc_answer_bytes_max
@@ -136,10 +137,22 @@ class UnaryCall(Call):
 class StreamCall(Call):
     """Requests and answers, for as long as both like. Answers that are not read keep the server from sending more."""
 
-    __slots__ = ("_failure", "_messages", "_owed", "_rest", "_rest_bytes", "_unread", "_waiting", "_wanted")
+    __slots__ = (
+        "_failure",
+        "_messages",
+        "_owed",
+        "_rest",
+        "_rest_bytes",
+        "_unread",
+        "_waiting",
+        "_wanted",
+        "on_message",
+    )
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
+        # Told every message as it comes, if set: then `read` waits for the end only. It must not raise.
+        self.on_message: Callable[[bytes], None] | None = None
         self._messages: deque[bytes] = deque()
         self._unread = 0  # bytes of them
         self._owed = 0  # bytes for which the window is opened again when less is unread
@@ -199,12 +212,19 @@ class StreamCall(Call):
             if end - place < size + 5:
                 wanted = size + 5
                 break
-            self._messages.append(data[place + 5 : place + 5 + size])
-            self._unread += size
+            message = data[place + 5 : place + 5 + size]
             place += 5 + size
+            if self.on_message is not None:
+                self.on_message(message)
+                if self.over:
+                    return
+            else:
+                self._messages.append(message)
+                self._unread += size
         self._rest = [data[place:]] if place < end else []
         self._rest_bytes, self._wanted = end - place, wanted
-        self._wake()
+        if self._messages:
+            self._wake()
 
     def _pay(self) -> None:
         if self._unread < UNREAD_BYTES_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -29,6 +30,7 @@ LAST_ANSWERS_S = 1.0
 # A loop that stood still for longer has lost time that others would have had.
 STOOD_STILL_S = 0.05
 TIMEOUT_MS_MAX = 99_999_999  # that a header can tell
+_UNREADABLE = "an answer that cannot be read"
 
 
 class Channel:
@@ -176,10 +178,7 @@ class UnaryMethod:
         except asyncio.CancelledError:
             call.abandon()
             raise
-        try:
-            return self._parse(answer)
-        except DecodeError:
-            raise RpcFailed(Code.INTERNAL, "an answer that cannot be read") from None
+        return parsed(self._parse, answer)
 
 
 class StreamMethod:
@@ -217,10 +216,35 @@ class MessageStream:
         """Send one message. After the end of the stream it goes nowhere: whoever reads is told."""
         self._call.send(self._serialize(request))
 
+    async def tell(self, on_message: Callable[[Any], None]) -> None:
+        """Call `on_message` with every message as it comes, until the end, which is told as `read` does it.
+
+        It is called where the bytes come in, so it must not raise.
+        """
+
+        def pass_on(data: bytes) -> None:
+            try:
+                message = self._parse(data)
+            except DecodeError:
+                self._call.cancel(_UNREADABLE)
+            else:
+                on_message(message)
+
+        self._call.on_message = pass_on
+        while (data := await self._call.read()) is not None:  # those that came before
+            pass_on(data)
+
     async def read(self) -> Any:
         """The next message; None at a good end. Raises `RpcFailed` at another one, or if it was cancelled here."""
-        message = await self._call.read()
-        return None if message is None else self._parse(message)
+        data = await self._call.read()
+        return None if data is None else parsed(self._parse, data)
+
+
+def parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return parse(data)
+    except DecodeError:
+        raise RpcFailed(Code.INTERNAL, _UNREADABLE) from None
 
 
 def not_connected() -> RpcFailed:

@@ -24,6 +24,7 @@ from leasehold.coord.http2.frames import (
     GOAWAY,
     HEADERS,
     NO_ERROR,
+    PADDED,
     PING,
     PREFACE,
     PRIORITY,
@@ -49,6 +50,7 @@ LAST_LOOK_S = 0.05
 # With fewer calls under way (one of them may be a stream of watches) there is nothing to be written together with.
 TOGETHER_MIN = 3
 
+_HEAD = struct.Struct(">IBI")
 _HELLO = (
     PREFACE
     + frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 2, 0, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX))
@@ -192,10 +194,10 @@ class Connection(asyncio.Protocol):
         if size <= self._window and size <= call.window and size <= self._frame_bytes_max >= len(block):
             self._window -= size
             call.window -= size
-            head = struct.pack(">IBI", len(block) << 8 | HEADERS, END_HEADERS, stream) + block
+            request = _HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS, stream) + block
             if call.ends or size:
-                head += struct.pack(">IBI", size << 8 | DATA, END_STREAM if call.ends else 0, stream) + body
-            self.send(head)
+                request += _HEAD.pack(size << 8 | DATA, END_STREAM if call.ends else 0, stream) + body
+            self.send(request)
         else:
             self._send_head(stream, block)
             self.write(call, body)
@@ -268,9 +270,10 @@ class Connection(asyncio.Protocol):
     def _take_frames(self, buffer: bytes) -> None:
         place, end = 0, len(buffer)
         while end - place >= 9:
-            length_kind, flags, stream = struct.unpack_from(">IBI", buffer, place)
+            length_kind, flags, stream = _HEAD.unpack_from(buffer, place)
             length = length_kind >> 8
-            check(length <= FRAME_BYTES_MAX, "a frame is too long")
+            if length > FRAME_BYTES_MAX:
+                raise ProtocolBroken("a frame is too long")
             if end - place - 9 < length:
                 break
             payload = buffer[place + 9 : place + 9 + length]
@@ -279,21 +282,18 @@ class Connection(asyncio.Protocol):
         self._buffer = buffer[place:]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        check(self._block is None or kind == CONTINUATION, "a header block was interrupted")
-        check(self.opened.done() or kind == SETTINGS, "it does not begin with its settings")
+        if self._block is not None and kind != CONTINUATION:
+            raise ProtocolBroken("a header block was interrupted")
         if kind == DATA:
             self._take_data(flags, stream, payload)
         elif kind == HEADERS:
             payload = unpadded(flags, payload)
             self._take_block(flags, stream, payload[5:] if flags & PRIORITY else payload)
-        elif kind == CONTINUATION:
-            check(self._block is not None and self._block[0] == stream, "a continuation of nothing")
-            assert self._block is not None
-            self._take_block(flags | self._block[1], stream, self._block[2] + payload)
         elif kind == WINDOW_UPDATE:
             self._take_window(stream, payload)
         elif kind == PING:
             check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
+            check(self.opened.done(), "it does not begin with its settings")
             if not flags & ACK:
                 # To measure the way, etcd pings with every request that it gets: that is not worth a write of its own.
                 self._out.send_unhurried(frame(PING, ACK, 0, payload))
@@ -304,9 +304,14 @@ class Connection(asyncio.Protocol):
         elif kind == RST_STREAM:
             check(len(payload) == 4, "a reset of odd length")
             self._take_reset(stream, struct.unpack(">I", payload)[0])
+        elif kind == CONTINUATION:
+            if self._block is None or self._block[0] != stream:
+                raise ProtocolBroken("a continuation of nothing")
+            self._take_block(flags | self._block[1], stream, self._block[2] + payload)
         elif kind == GOAWAY:
             self._take_go_away(payload)
-        check(kind != PUSH_PROMISE, "it pushes, which we told it not to do")
+        elif kind == PUSH_PROMISE:
+            raise ProtocolBroken("it pushes, which we told it not to do")
 
     def _take_block(self, flags: int, stream: int, block: bytes) -> None:
         check(len(block) <= BLOCK_BYTES_MAX, "a header block is too long")
@@ -334,10 +339,11 @@ class Connection(asyncio.Protocol):
         call = self.calls.get(stream)
         if call is None:
             return  # nobody waits for it any more
-        data = unpadded(flags, payload)
-        if len(data) < len(payload):
+        if flags & PADDED:
+            data = unpadded(flags, payload)
             call.reopen(len(payload) - len(data))
-        call.took_data(data)
+            payload = data
+        call.took_data(payload)
         if flags & END_STREAM:
             self._fail(stream, "the answer ended without a status")
 
