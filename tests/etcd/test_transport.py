@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 import pytest
+import uvloop
 from hpack import Encoder
 from tests.etcd.raw_server import Peer, RawServer, connected
 
@@ -36,7 +38,8 @@ from leasehold.coord.http2.frames import (
 )
 from leasehold.coord.url import ConnectOptions
 from leasehold.mvcc.errors import Code
-from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.certificates import CertificateAuthority
+from leasehold.testing.etcd import EtcdCluster, etcd_binary
 
 ANSWER = rpc_pb2.RangeResponse(count=7)
 CANCEL = struct.pack(">I", 8)
@@ -223,6 +226,37 @@ async def test_no_more_calls_than_the_server_takes() -> None:
         assert [getattr(answer, "count", None) for answer in answers] == [7, None, None, 7, 7]
 
 
+async def test_a_token_longer_than_a_frame() -> None:
+    async with connected() as (_, peer, endpoint):
+        method, token = endpoint.unary["Range"], "x" * 40_000
+        call = asyncio.create_task(method(rpc_pb2.RangeRequest(), timeout=20, metadata=(("token", token),)))
+        flags, stream, block = await peer.until(HEADERS)
+        while not flags & END_HEADERS:
+            flags, _, more = await peer.until(CONTINUATION)
+            block += more
+        assert dict(peer.headers.read(block))[b"token"] == token.encode()
+        assert (await peer.until(DATA))[0] & END_STREAM
+        peer.write(peer.answer(stream, ANSWER))
+        assert (await call).count == 7
+
+
+async def test_numbers_that_run_out_take_a_new_connection() -> None:
+    async with connected() as (server, peer, endpoint):
+        assert endpoint.channel.connection is not None
+        endpoint.channel.connection._next_stream = (1 << 31) - 1
+        last = asking(endpoint)
+        stream, _ = await peer.request()
+        assert stream == (1 << 31) - 1
+        assert endpoint.channel.connection is None
+        connecting = asyncio.create_task(endpoint.ready(20, insist=False))
+        other = await server.peer()
+        await other.greet()
+        assert await connecting
+        peer.write(peer.answer(stream, ANSWER))
+        assert (await last).count == 7
+        assert await peer.ended()
+
+
 async def test_who_does_not_read_a_stream_is_not_sent_more() -> None:
     async with connected() as (_, peer, endpoint):
         stream = endpoint.streams["Watch"]()
@@ -397,6 +431,45 @@ async def test_a_client_that_is_closed_ends_what_is_under_way() -> None:
             await reading
         stream.send(rpc_pb2.WatchRequest())  # nowhere
         assert await peer.ended()
+
+
+async def test_a_stream_that_tells_garbage_is_ended() -> None:
+    async with connected() as (_, peer, endpoint):
+        stream, told = endpoint.streams["Watch"](), list[rpc_pb2.WatchResponse]()
+        telling = asyncio.create_task(stream.tell(told.append))
+        number, _ = await peer.request()
+        good = rpc_pb2.WatchResponse(watch_id=5).SerializeToString()
+        data = b"".join(b"\0" + struct.pack(">I", len(each)) + each for each in (good, good, b"\xff\xff", good))
+        peer.write(peer.head(number, (":status", "200")), frame(DATA, 0, number, data[:9]))
+        await asyncio.sleep(0.01)
+        peer.write(frame(DATA, 0, number, data[9:]))
+        with pytest.raises(RpcFailed, match="cannot be read"):
+            await telling
+        assert [message.watch_id for message in told] == [5, 5]
+        assert await peer.until(RST_STREAM) == (0, number, CANCEL)
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_both_loops_with_and_without_tls(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A call, a large one, a watch, and a call after the server was started anew."""
+
+    async def work(cluster: EtcdCluster, ca: bytes | None) -> None:
+        async with await leasehold.connect(cluster.url, ca=ca) as client:
+            stream = client.watch(b"k")
+            await stream.ready()
+            await client.put(b"k", bytes(1_000_000))
+            assert len((await anext(aiter(stream))).events[0].kv.value) == 1_000_000
+            await asyncio.to_thread(cluster.nodes[0].restart)
+            await client.get(b"k", timeout_s=20)
+
+    authority = CertificateAuthority()
+    for trusted in (None, authority):
+        binary = etcd_binary(survives_kills=True)
+        with (
+            EtcdCluster(1, authority=trusted, binary=binary) as cluster,
+            asyncio.Runner(loop_factory=factory) as runner,
+        ):
+            runner.run(work(cluster, None if trusted is None else authority.ca_pem))
 
 
 def test_certificates_that_are_none_are_refused() -> None:

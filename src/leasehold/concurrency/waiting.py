@@ -226,7 +226,7 @@ async def turn(
 ) -> Header:
     """Wait until nobody in `queue` is ahead while the own key stands; the header of the answer that showed it.
 
-    `line` is who is ahead, if that is known already. Only the predecessor and the own key are watched (no herd).
+    `line` is who is ahead, if that is known already. Only the predecessor is watched (no herd), and later the own key.
     `marked` says that a value of `HELD` means in this queue what it says.
     """
     line = line or await look(session, place, queue, marked=marked)
