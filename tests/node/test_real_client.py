@@ -37,7 +37,8 @@ class Outcome(msgspec.Struct):
     back: list[str]
     stale: list[str]
     failed: list[list[int]]
-    gap_s: float  # between two good answers of one thread
+    gap_s: float  # between two good answers to one thread
+    silence_s: float  # between two good answers to any
     usual_call_s: float
     longest_call_s: float
 
@@ -156,13 +157,17 @@ def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup
     assert outcome.gap_s <= 0.5
 
 
+def told(times_s: list[float]) -> str:
+    return f"after {sorted(times_s)[len(times_s) // 2] * 1000:.0f} ms, at most {max(times_s) * 1000:.0f} ms"
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("wheel")
 @pytest.mark.parametrize("mode", ["exist", "put"])
 def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str) -> None:
     """Must-show 2, the figures: median and worst of ten; and how many calls of one thread failed."""
-    gaps, usual, in_all, in_one = [], [], [], []
+    gaps, silences, usual, in_all, in_one = [], [], [], [], []
     for _ in range(10):
         pair.revive(60)  # workers that die one after the other are restarted later and later
         outcome = run_burst(pair, pair.primary().rpc, mode, 2.0, NodeProcess.kill_worker, 0.5)
@@ -170,14 +175,14 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
         if mode == "exist":
             assert all(0 not in failed for failed in outcome.failed), "no false miss"
         gaps.append(outcome.gap_s)
+        silences.append(outcome.silence_s)
         usual.append(outcome.usual_call_s)
         in_all.append(sum(len(failed) for failed in outcome.failed))
         in_one.append(most_in_one(outcome))
-    print(f"real client, ten kills: median {sorted(gaps)[5] * 1000:.0f} ms, worst {max(gaps) * 1000:.0f} ms")
+    print(f"real client, ten kills: the next good answer to anybody {told(silences)}, to the same thread {told(gaps)}")
     print(f"a call without a kill {statistics.median(usual) * 1000:.0f} ms")
     print(f"failed calls of all 8 threads {in_all}, at most of one thread {in_one}")
     assert max(in_one) <= FAILURES_MAX
-    # Between two good answers there are the call that was cut off and the one after it, each as long as any other.
-    assert max(gap - 2 * call for gap, call in zip(gaps, usual, strict=True)) <= 0.5
-    if mode == "exist":
+    assert max(silences) <= 0.5
+    if mode == "exist":  # a batch takes its time also without a kill, and the one that was cut off is made anew
         assert max(gaps) <= 0.5

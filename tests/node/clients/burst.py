@@ -11,6 +11,7 @@ acknowledged, how many of them are lost, stale or back, how many calls failed pe
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import struct
@@ -46,6 +47,7 @@ class Writer(threading.Thread):
         self.calls = 0
         self.gap_s = 0.0
         self.good_s = []  # how long each good call took
+        self.answered_at_s = []
         self.longest_call_s = 0.0
 
     def run(self):
@@ -67,6 +69,7 @@ class Writer(threading.Thread):
             self.longest_call_s = max(self.longest_call_s, now_s - start_s)
             if answer == 1:
                 self.good_s.append(now_s - start_s)
+                self.answered_at_s.append(now_s)
                 self.gap_s = max(self.gap_s, now_s - good_s)
                 good_s = now_s
             else:
@@ -89,6 +92,7 @@ class Writer(threading.Thread):
                 self.failed.append(code)
                 continue
             self.good_s.append(now_s - start_s)
+            self.answered_at_s.append(now_s)
             self.gap_s = max(self.gap_s, now_s - good_s)
             good_s = now_s
             self.acknowledged.update(dict.fromkeys(keys, version))
@@ -135,6 +139,12 @@ def stale(store, acknowledged):
     return old
 
 
+def silence_s(writers):
+    """The longest time without a good answer to any thread."""
+    moments_s = sorted(moment_s for writer in writers for moment_s in writer.answered_at_s)
+    return max(later_s - moment_s for moment_s, later_s in itertools.pairwise(moments_s))
+
+
 def main():
     master, mode, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     store = connect(master)
@@ -159,6 +169,7 @@ def main():
         "stale": stale(store, acknowledged) if mode == "upsert" else [],
         "failed": [writer.failed for writer in writers],
         "gap_s": max(writer.gap_s for writer in writers),
+        "silence_s": silence_s(writers),
         "usual_call_s": statistics.median(took_s for writer in writers for took_s in writer.good_s),
         "longest_call_s": max(writer.longest_call_s for writer in writers),
     }
