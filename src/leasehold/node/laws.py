@@ -125,7 +125,5 @@ def waivers(config: NodeConfig) -> list[str]:
         said.append(f"buffer = {without_secrets(config.node.buffer)} is not used: durability is {config.ha.durability}")
     for setting, address in (("admin", config.node.admin), ("door", config.node.door)):
         if split_address(address, setting)[0] in EVERYWHERE:
-            said.append(
-                f"{setting} = {address}: it asks nobody who they are; let only those reach it who may command it"
-            )
+            said.append(f"{setting} = {address}: everybody who can reach it may command this node: see SECURITY.md")
     return said
