@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from tests.wire.conftest import need
 
 import leasehold.sync
 from leasehold.base.errors import Unavailable
+from leasehold.node.service import _OFF, _method_name
+from leasehold.pool import Pool, SyncPool
+from leasehold.runtime.portal import Through
 from leasehold.testing.mooncake import NEWEST, MooncakeMaster, StandaloneMaster
 from leasehold.wire import messages as m
 from leasehold.wire.client import Client
@@ -17,6 +21,8 @@ from leasehold.wire.errors import CallLost, MasterError
 from leasehold.wire.finder import MasterView
 from leasehold.wire.native import PUT_START, Start
 from leasehold.wire.schema import Failed
+from leasehold.wire.sync import SyncClient
+from leasehold.wire.tables import NEWEST as NEWEST_TABLE
 
 LEASE = ("--lease-ttl", "60s", "--client-ttl", "600s")
 Master = MooncakeMaster | StandaloneMaster
@@ -55,6 +61,9 @@ async def test_every_call(master: Master) -> None:
         await client.remount_segment([segment(1), segment(2)])
         assert (await client.ping()).client_status == m.ClientStatus.OK
         assert await client.query_segment_status("seg1") == 1
+        assert await client.query_segment_status_by_id(segment(1).id) == 1
+        await refused(-101, client.query_segment_status_by_id(b"no such segment."))
+        assert await client.fsdir() == ""
         assert await client.batch_query_ip([client.client_id]) == {client.client_id: ["127.0.0.1"]}
 
         (replica,) = await client.put_start("k", 10)
@@ -63,6 +72,9 @@ async def test_every_call(master: Master) -> None:
         await refused(-703, client.get_replica_list("k"))
         await client.put_end("k")
         assert await client.exist_key("k")
+        await client.evict_disk_replica("k")
+        await refused(-704, client.evict_disk_replica("no"))
+        assert await client.batch_evict_disk_replica(["k", "no"]) == [None, Failed(-704)]
         assert await client.batch_exist_key(["k", "no"]) == [True, False]
         found = await client.get_replica_list("k")
         assert [each.status for each in found.replicas] == [m.ReplicaStatus.COMPLETE]
@@ -183,3 +195,21 @@ def test_the_same_without_asyncio() -> None:
         assert client.get_replica_list("k").replicas[0].status == 3
         with pytest.raises(MasterError, match="object has a lease"):
             client.remove("k")
+
+
+# Function -> the method's name, where that does not follow from it.
+_OTHER_NAMES = {"GetStorageConfig": "storage_config", "GetFsdir": "fsdir", "ReMountSegment": "remount_segment"}
+
+
+def test_every_function_that_is_served_has_its_method_in_both_faces() -> None:
+    """Of the tables, all but the features that are off here (`service._OFF` answers for those)."""
+    for name in NEWEST_TABLE.functions.keys() - _OFF.keys():
+        method = _OTHER_NAMES.get(name, _method_name(name))
+        assert inspect.iscoroutinefunction(getattr(Client, method, None)), f"{name}: Client.{method}"
+        assert isinstance(getattr(SyncClient, method, None), Through), f"{name}: SyncClient.{method}"
+
+
+def test_the_synchronous_faces_have_every_method() -> None:
+    for core, face in ((Client, SyncClient), (Pool, SyncPool)):
+        names = {name for name, each in vars(core).items() if inspect.iscoroutinefunction(each) and name[0] != "_"}
+        assert names == {name for name, each in vars(face).items() if isinstance(each, Through)}

@@ -169,11 +169,15 @@ class MasterService:
         return (cleared if code == Code.OK else Failed(code)), after
 
     def evict_disk_replica(self, client: bytes, key: bytes, tenant: bytes, kind: int) -> Result:
-        """There are no disk replicas: nothing to evict is success, another kind is not found."""
-        return (None if kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK) else _NOT_FOUND), 0
+        """There are no disk replicas: of an object that is here, nothing to evict is success."""
+        return self._no_disk_replica(key, tenant, kind), self._index.last_n
 
     def batch_evict_disk_replica(self, client: bytes, keys: list[bytes], tenant: bytes, kind: int) -> Result:
-        return [_NOT_FOUND for _ in keys], 0
+        return [self._no_disk_replica(key, tenant, kind) for key in keys], self._index.last_n
+
+    def _no_disk_replica(self, key: bytes, tenant: bytes, kind: int) -> Failed | None:
+        on_disk = kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK)
+        return None if on_disk and self._index.lookup(tenant, key) is not None else _NOT_FOUND
 
     # --- removes: the only calls that may have to wait before they are decided
 

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from leasehold.base.errors import LeaseholdError
 from leasehold.pool.pool import Pool
-from leasehold.runtime.portal import Portal
+from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.client import Key
 from leasehold.wire.finder import Finder
+from leasehold.wire.messages import DEFAULT_TENANT
 
 
 class SyncPool:
-    """See `Pool`. May be used from many threads."""
+    """See `Pool`: every method under the same name. May be used from many threads."""
 
-    def __init__(self, master: str | Finder, *, portal: Portal | None = None, **options: Any) -> None:
-        self._portal = portal or Portal.shared()
+    def __init__(
+        self,
+        master: str | Finder,
+        *,
+        tenant: Key = DEFAULT_TENANT,
+        timeout_ms: int = 10_000,
+        portal: Portal | None = None,
+    ) -> None:
+        self.portal = portal or Portal.shared()
 
-        async def make() -> Pool:
-            return Pool(master, **options)
+        async def make() -> Pool:  # on the loop that it will live on
+            return Pool(master, tenant=tenant, timeout_ms=timeout_ms)
 
-        self.pool = self._portal.call(make)
+        self.pool = self.portal.call(make)
+
+    @property
+    def core(self) -> Pool:
+        return self.pool
+
+    put = Through(Pool.put)
+    put_many = Through(Pool.put_many)
+    get = Through(Pool.get)
+    get_many = Through(Pool.get_many)
+    exists = Through(Pool.exists)
+    remove = Through(Pool.remove)
+
+    def close(self) -> None:
+        async def close() -> None:
+            self.pool.close()
+
+        self.portal.call(close)
 
     def __enter__(self) -> Self:
         return self
@@ -31,27 +54,3 @@ class SyncPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def put(self, key: Key, data: bytes, **options: Any) -> None:
-        self._portal.call(self.pool.put, key, data, **options)
-
-    def put_many(self, objects: Mapping[Key, bytes], **options: Any) -> dict[Key, LeaseholdError]:
-        return self._portal.call(self.pool.put_many, objects, **options)
-
-    def get(self, key: Key) -> bytes | None:
-        return self._portal.call(self.pool.get, key)
-
-    def get_many(self, keys: Sequence[Key]) -> dict[Key, bytes | LeaseholdError | None]:
-        return self._portal.call(self.pool.get_many, keys)
-
-    def exists(self, key: Key) -> bool:
-        return self._portal.call(self.pool.exists, key)
-
-    def remove(self, key: Key, *, force: bool = False) -> None:
-        self._portal.call(self.pool.remove, key, force=force)
-
-    def close(self) -> None:
-        async def close() -> None:
-            self.pool.close()
-
-        self._portal.call(close)

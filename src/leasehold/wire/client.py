@@ -81,6 +81,10 @@ class Client:
         answer: m.StorageConfig = await self.calls.mooncake("GetStorageConfig", repeat=True)
         return answer
 
+    async def fsdir(self) -> str:
+        """The directory of a shared file system under the pool; "" where there is none."""
+        return str(await self.calls.mooncake("GetFsdir", repeat=True))
+
     async def ping(self) -> m.PingResponse:
         """Stay alive as a storage client. `client_status` 2 asks to mount again."""
         answer: m.PingResponse = await self.calls.mooncake("Ping", self.client_id, repeat=True)
@@ -199,6 +203,15 @@ class Client:
         answer: list[bytes] = await self.calls.mooncake("BatchReplicaClear", _raws(keys), self.client_id, segment_name)
         return answer
 
+    async def evict_disk_replica(self, key: Key, *, type: int = int(m.ReplicaKind.DISK)) -> None:
+        """Forget a replica that this client had on a disk. There are none here: success, and nothing is changed."""
+        await self.calls.mooncake("EvictDiskReplica", self.client_id, _raw(key), self.tenant, type, repeat=True)
+
+    async def batch_evict_disk_replica(
+        self, keys: Sequence[Key], *, type: int = int(m.ReplicaKind.DISK)
+    ) -> list[Failed | None]:
+        return await self._many("BatchEvictDiskReplica", self.client_id, _raws(keys), self.tenant, type)
+
     # --- segments
 
     async def mount_segment(self, segment: m.Segment) -> None:
@@ -215,6 +228,9 @@ class Client:
 
     async def query_segment_status(self, name: str) -> int:
         return int(await self.calls.mooncake("QuerySegmentStatus", name, repeat=True))
+
+    async def query_segment_status_by_id(self, segment_id: bytes) -> int:
+        return int(await self.calls.mooncake("QuerySegmentStatusById", segment_id, repeat=True))
 
     async def batch_query_ip(self, client_ids: Sequence[bytes]) -> dict[bytes, list[str]]:
         answer: dict[bytes, list[str]] = await self.calls.mooncake("BatchQueryIp", list(client_ids), repeat=True)

@@ -80,6 +80,7 @@ class Connection:
         self._unsent = bytearray()
         self._reading = True
         self._parting_ms: int | None = None  # since the stream broke, and since it last took of its answers
+        self._only_answers = False  # the peer has shut down its sending side
         self._tasks: set[asyncio.Future[Any]] = set()
         self._hold = hold
         self._marks, self._slot = (UNSEEN, 0) if hold is None else (hold.marks, hold.slot)
@@ -100,7 +101,7 @@ class Connection:
             self.close()
             return
         if not data:
-            self.close()
+            self._peer_ended()
             return
         self.heard = True
         size = len(data)
@@ -360,6 +361,7 @@ class Connection:
         if (
             not self._reading
             and not self.closed
+            and not self._only_answers
             and len(self._unsent) + self.held_bytes <= settings.unsent_bytes // 2
             and self.in_flight <= settings.in_flight_max // 2
         ):
@@ -393,6 +395,9 @@ class Connection:
     def _say_end(self) -> None:
         if self.closed or self._unsent or self._late or self.in_flight:
             return
+        if self._only_answers:  # all is said, on both sides
+            self.close()
+            return
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:  # it has gone
@@ -406,7 +411,19 @@ class Connection:
         except OSError:
             data = b""
         if not data:
+            self._peer_ended()
+
+    def _peer_ended(self) -> None:
+        """No more requests come. Whoever has only shut down its sending side still waits for answers that are due."""
+        if not (self._unsent or self._late or self.in_flight):
             self.close()
+            return
+        self._only_answers = True
+        self._parting_ms = 0
+        self.server.buffered_bytes -= len(self._partial)
+        self._partial.clear()  # half a request that will never be whole
+        self._reading = False
+        self.server.loop.remove_reader(self._fd)
 
     @property
     def buffered_bytes(self) -> int:
@@ -424,7 +441,7 @@ class Connection:
         if self._parting_ms is not None:
             self._parting_ms += passed_ms
             self._say_end()  # the last request in flight may have ended without an answer
-            if self._parting_ms > wire_parting_ms:
+            if self._parting_ms > (settings.slow_reader_ms if self._only_answers else wire_parting_ms):
                 self.close()
         elif self.stuck_ms > settings.slow_reader_ms:
             self.abort("it takes no answers")
