@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hpack import Encoder
+from tests.raw_frames import WAIT_S, RawFrames
 
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.http2.frames import (
@@ -20,17 +21,13 @@ from leasehold.coord.http2.frames import (
     SETTINGS,
     frame,
 )
-from leasehold.coord.http2.headers import HeaderReader
-
-WAIT_S = 20.0
 
 
-class Peer:
+class Peer(RawFrames):
     """One client's connection, at the server's end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-        self.headers = HeaderReader()
+        super().__init__(reader, writer)
         self._encoder = Encoder()
 
     def write(self, *frames: bytes) -> None:
@@ -39,33 +36,13 @@ class Peer:
     async def greet(self, settings: bytes = b"") -> None:
         """Take the client's preface, and send the settings without which it does not begin."""
         async with asyncio.timeout(WAIT_S):
-            assert await self._reader.readexactly(len(PREFACE)) == PREFACE
+            assert await self.reader.readexactly(len(PREFACE)) == PREFACE
         self.write(frame(SETTINGS, 0, 0, settings))
-
-    async def frame(self) -> tuple[int, int, int, bytes]:
-        """Kind, flags, stream, payload."""
-        async with asyncio.timeout(WAIT_S):
-            length_kind, flags, stream = struct.unpack(">IBI", await self._reader.readexactly(9))
-            return length_kind & 0xFF, flags, stream, await self._reader.readexactly(length_kind >> 8)
-
-    async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """The next frame of `kind`: flags, stream, payload."""
-        while True:
-            found, flags, stream, payload = await self.frame()
-            if found == kind:
-                return flags, stream, payload
 
     async def request(self) -> tuple[int, dict[bytes, bytes]]:
         """The next request's stream and headers."""
         _, stream, block = await self.until(HEADERS)
         return stream, dict(self.headers.read(block))
-
-    async def ended(self) -> bool:
-        """Whether the client hangs up."""
-        async with asyncio.timeout(WAIT_S):
-            while await self._reader.read(1 << 16):
-                pass
-        return True
 
     def head(self, stream: int, *headers: tuple[str, str], end: bool = False) -> bytes:
         flags = END_HEADERS | (END_STREAM if end else 0)

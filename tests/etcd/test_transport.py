@@ -163,7 +163,7 @@ async def test_a_read_only_transaction_is_not_taken_back() -> None:
         assert not closing.done()  # the two are given a moment
         peer.write(peer.answer(first, rpc_pb2.TxnResponse()), peer.answer(second, rpc_pb2.TxnResponse()))
         await asyncio.wait_for(closing, 0.9)
-        assert await peer.ended()
+        assert await peer.closed()
 
 
 # --- windows and numbers ---
@@ -254,7 +254,7 @@ async def test_numbers_that_run_out_take_a_new_connection() -> None:
         assert await connecting
         peer.write(peer.answer(stream, ANSWER))
         assert (await last).count == 7
-        assert await peer.ended()
+        assert await peer.closed()
 
 
 async def test_who_does_not_read_a_stream_is_not_sent_more() -> None:
@@ -322,7 +322,7 @@ async def test_a_farewell_tells_what_was_not_done() -> None:
         assert await connecting
         peer.write(peer.answer(first, ANSWER))
         assert (await begun).count == 7
-        assert await peer.ended()
+        assert await peer.closed()
         again = asking(endpoint)
         other.write(other.answer((await other.request())[0], ANSWER))
         assert (await again).count == 7
@@ -380,7 +380,7 @@ async def test_who_does_not_speak_http2_is_left(garbage: bytes) -> None:
             call = asking(endpoint)
             with pytest.raises(RpcFailed):
                 await call
-        assert await peer.ended()
+        assert await peer.closed()
         assert endpoint.channel.connection is None
         await endpoint.close()
         peer.writer.close()
@@ -430,7 +430,7 @@ async def test_a_client_that_is_closed_ends_what_is_under_way() -> None:
         with pytest.raises(RpcFailed, match="closed"):
             await reading
         stream.send(rpc_pb2.WatchRequest())  # nowhere
-        assert await peer.ended()
+        assert await peer.closed()
 
 
 async def test_a_stream_that_tells_garbage_is_ended() -> None:

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from hpack import Encoder
+from tests.raw_frames import RawFrames
 
 from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.coord.http2.frames import (
@@ -18,7 +19,6 @@ from leasehold.coord.http2.frames import (
     SETTINGS,
     frame,
 )
-from leasehold.coord.http2.headers import HeaderReader
 
 REQUEST = [
     (":method", "POST"),
@@ -31,35 +31,14 @@ REQUEST = [
 ]
 
 
-class Raw:
+class Raw(RawFrames):
     """A client that speaks frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-        self.headers = HeaderReader()
 
     @classmethod
     async def connect(cls, server: StoreServer, settings: bytes = b"") -> Raw:
         reader, writer = await asyncio.open_connection(*server.address.split(":"))
         writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
         return cls(reader, writer)
-
-    async def frame(self) -> tuple[int, int, int, bytes]:
-        async with asyncio.timeout(20):
-            length_kind, flags, stream = struct.unpack(">IBI", await self._reader.readexactly(9))
-            return length_kind & 0xFF, flags, stream, await self._reader.readexactly(length_kind >> 8)
-
-    async def until(self, kind: int) -> tuple[int, int, bytes]:
-        """The next frame of `kind`."""
-        while True:
-            found, flags, stream, payload = await self.frame()
-            if found == kind:
-                return flags, stream, payload
-
-    async def closed(self) -> bool:
-        async with asyncio.timeout(20):
-            await self._reader.read()
-        return self._reader.at_eof()
 
 
 def message(request: Any) -> bytes:

@@ -15,6 +15,7 @@ from typing import cast
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
 from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.transport.outbox import Outbox
+from leasehold.coord.http2.blocks import BlockReader
 from leasehold.coord.http2.frames import (
     ACK,
     CONTINUATION,
@@ -27,7 +28,6 @@ from leasehold.coord.http2.frames import (
     PADDED,
     PING,
     PREFACE,
-    PRIORITY,
     REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
@@ -36,7 +36,7 @@ from leasehold.coord.http2.frames import (
     frame,
     unpadded,
 )
-from leasehold.coord.http2.headers import BLOCK_BYTES_MAX, HeaderReader, ProtocolBroken
+from leasehold.coord.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code
 
 CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
@@ -68,8 +68,7 @@ class Connection(asyncio.Protocol):
         self.usable = False
         self._on_closed = on_closed
         self._buffer = b""
-        self._headers = HeaderReader()
-        self._block: tuple[int, int, bytes] | None = None  # a header block under way: stream, flags, bytes so far
+        self._blocks = BlockReader()
         self._next_stream = 1
         self._streams_max = STREAMS_MAX
         self._waiting: deque[tuple[Call, bytes, bytes]] = deque()  # calls that the server does not take yet
@@ -164,7 +163,8 @@ class Connection(asyncio.Protocol):
         """While there are calls, a silent server is asked for a sign of life."""
         silent_s = self.loop.time() - self._heard_s
         if silent_s < PING_AFTER_S or not self.calls:
-            self._timer = self.loop.call_later(max(PING_AFTER_S - silent_s, 1.0), self._look_for_life)
+            pause_s = PING_AFTER_S - silent_s if silent_s < PING_AFTER_S else PING_AFTER_S
+            self._timer = self.loop.call_later(pause_s, self._look_for_life)
             return
         self.send(frame(PING, 0, 0, bytes(8)))
         self._timer = self.loop.call_later(PING_ANSWER_S, self._look_once_more, self._heard_s)
@@ -282,13 +282,12 @@ class Connection(asyncio.Protocol):
         self._buffer = buffer[place:]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._block is not None and kind != CONTINUATION:
+        if self._blocks.under_way and kind != CONTINUATION:
             raise ProtocolBroken("a header block was interrupted")
         if kind == DATA:
             self._take_data(flags, stream, payload)
-        elif kind == HEADERS:
-            payload = unpadded(flags, payload)
-            self._take_block(flags, stream, payload[5:] if flags & PRIORITY else payload)
+        elif kind in (HEADERS, CONTINUATION):
+            self._take_headers(kind, flags, stream, payload)
         elif kind == WINDOW_UPDATE:
             self._take_window(stream, payload)
         elif kind == PING:
@@ -304,22 +303,16 @@ class Connection(asyncio.Protocol):
         elif kind == RST_STREAM:
             check(len(payload) == 4, "a reset of odd length")
             self._take_reset(stream, struct.unpack(">I", payload)[0])
-        elif kind == CONTINUATION:
-            if self._block is None or self._block[0] != stream:
-                raise ProtocolBroken("a continuation of nothing")
-            self._take_block(flags | self._block[1], stream, self._block[2] + payload)
         elif kind == GOAWAY:
             self._take_go_away(payload)
         elif kind == PUSH_PROMISE:
             raise ProtocolBroken("it pushes, which we told it not to do")
 
-    def _take_block(self, flags: int, stream: int, block: bytes) -> None:
-        check(len(block) <= BLOCK_BYTES_MAX, "a header block is too long")
-        if not flags & END_HEADERS:
-            self._block = (stream, flags, block)
+    def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        block = self._blocks.take(kind, flags, stream, payload)
+        if block is None:
             return
-        self._block = None
-        headers = dict(self._headers.read(block))  # its table is state: also of a call that nobody waits for
+        flags, headers = block
         if flags & END_STREAM:
             call = self._forget(stream)
             if call is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from leasehold.coord.embedded.server.http2.calls import WINDOW_BYTES, Call, Handler
+from leasehold.coord.http2.blocks import BlockReader
 from leasehold.coord.http2.frames import (
     ACK,
     CONTINUATION,
@@ -20,7 +21,6 @@ from leasehold.coord.http2.frames import (
     NO_ERROR,
     PING,
     PREFACE,
-    PRIORITY,
     REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
@@ -30,10 +30,8 @@ from leasehold.coord.http2.frames import (
     unpadded,
 )
 from leasehold.coord.http2.headers import (
-    BLOCK_BYTES_MAX,
     OK_TRAILERS,
     RESPONSE,
-    HeaderReader,
     ProtocolBroken,
     timeout_s,
     trailers,
@@ -68,8 +66,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._begun = False
-        self._headers = HeaderReader()
-        self._block: tuple[int, int, bytes] | None = None  # a header block under way: stream, flags, bytes so far
+        self._blocks = BlockReader()
         self.calls: dict[int, Call] = {}
         self._last_stream = 0
         self._unacknowledged = 0  # bytes received for which the window was not opened again
@@ -203,12 +200,12 @@ class Connection(asyncio.Protocol):
             self.data_received(b"")
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._block is not None and kind != CONTINUATION:
+        if self._blocks.under_way and kind != CONTINUATION:
             raise ProtocolBroken("a header block was interrupted")
         if kind == DATA:
             self._take_data(flags, stream, payload)
-        elif kind == HEADERS:
-            self._take_headers(flags, stream, payload)
+        elif kind in (HEADERS, CONTINUATION):
+            self._take_headers(kind, flags, stream, payload)
         elif kind == WINDOW_UPDATE:
             self._take_window(stream, payload)
         elif kind == PING:
@@ -222,8 +219,6 @@ class Connection(asyncio.Protocol):
         elif kind == RST_STREAM:
             check(len(payload) == 4, "a reset of odd length")
             self._take_reset(stream)
-        elif kind == CONTINUATION:
-            self._take_continuation(flags, stream, payload)
         # GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us.
 
     def _take_reset(self, stream: int) -> None:
@@ -238,29 +233,11 @@ class Connection(asyncio.Protocol):
             raise ProtocolBroken("calls are begun and reset without end", ENHANCE_YOUR_CALM)
         self._go_on()
 
-    def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        payload = unpadded(flags, payload)
-        if flags & PRIORITY:
-            payload = payload[5:]
-        check(len(payload) <= BLOCK_BYTES_MAX, "a header block is too long")
-        self._block = (stream, flags, payload)
-        if flags & END_HEADERS:
-            self._end_headers()
-
-    def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        if self._block is None or self._block[0] != stream:
-            raise ProtocolBroken("a continuation of nothing")
-        block = self._block[2] + payload
-        check(len(block) <= BLOCK_BYTES_MAX, "a header block is too long")
-        self._block = (stream, self._block[1], block)
-        if flags & END_HEADERS:
-            self._end_headers()
-
-    def _end_headers(self) -> None:
-        assert self._block is not None
-        stream, flags, block = self._block
-        self._block = None
-        headers = dict(self._headers.read(block))
+    def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        block = self._blocks.take(kind, flags, stream, payload)
+        if block is None:
+            return
+        flags, headers = block
         known = self.calls.get(stream)
         if known is not None:  # trailers of a request: gRPC has none, but they may end it
             if flags & END_STREAM:
