@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from leasehold.cli.help import Explained
 from leasehold.cli.main import COMMANDS, leasehold
 from leasehold.cli.settings import SECTIONS, SettingOption
+from leasehold.testing.store import StoreProcess
 
 
 def run(*arguments: str, timeout_s: float = 30) -> tuple[int, str]:
@@ -137,6 +142,16 @@ def test_a_node_that_does_not_answer(closed: str) -> None:
         ('[store]\nquota = "1GiB"\n[index]\nlease_ttl = 10', "{file}:4: lease_ttl = 10: not a quantity with a unit"),
         ('[node]\nname = "a', "{file}: not valid TOML"),
         ("\udc97", "{file} cannot be read as a TOML file"),
+        ('[node]\nname = "a"\n[node]\n', "{file}: not valid TOML: Cannot declare ('node',) twice (at line 3"),
+        ('[node]\nname = "a"\nname = "b"\n', "{file}: not valid TOML: Cannot overwrite a value (at line 3"),
+        ("[node]\nname = 5", "{file}:2: name = 5: a text is wanted: write it in quotes"),
+        ("[ha]\ndurability = true", "{file}:2: durability = True: a text is wanted: write it in quotes"),
+        ('[node]\nname = ["a"]', "{file}:2: name = ['a']: a list is not a value for it"),
+        ('[index]\nlease_ttl = "5MiB"', "{file}:2: lease_ttl = '5MiB': not a quantity with a unit, such as 10s"),
+        ('[wire]\nframe = "5s"', "{file}:2: frame = '5s': not a quantity with a unit, such as 64MiB"),
+        ('node.name = "a"\nindex.lease_ttl = "x"', "{file}:2: lease_ttl = 'x'"),
+        ('# ours\n[[node]]\nname = "a"', "{file}:2: [[node]] is a list of sections; write [node]"),
+        ('[index]\nlease_ttl = "0s"', "{file}:2: lease_ttl = '0s' is out of bounds; it takes 10ms to 1h"),
     ],
 )
 def test_a_settings_file_with_a_mistake(toml: str, says: str, tmp_path: Path) -> None:
@@ -147,11 +162,40 @@ def test_a_settings_file_with_a_mistake(toml: str, says: str, tmp_path: Path) ->
     assert says.format(file=file) in result.output
 
 
+def test_the_environment_with_a_mistake() -> None:
+    for variable, value, says in (
+        ("LEASEHOLD_INDEX_LEASE_TTL", "5", "environment variable LEASEHOLD_INDEX_LEASE_TTL: lease_ttl = '5': not a"),
+        ("LEASEHOLD_NODE_NMAE", "a", "LEASEHOLD_NODE_NMAE: unknown setting 'nmae' in [node]; did you mean 'name'?"),
+        ("LEASEHOLD_HA_COPIES", "99", "LEASEHOLD_HA_COPIES: copies = '99' is out of bounds; it takes 1 to 7"),
+    ):
+        result = CliRunner(env={variable: value}).invoke(leasehold, ["node", "--show-settings"])
+        assert result.exit_code == 2, result.output
+        assert says in result.output
+
+
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    for words, says in (
+        ("cache get k --server nonsense", "'nonsense' is not an address: write HOST:PORT"),
+        ("cache get k --server 127.0.0.1:99999", "'127.0.0.1:99999' is not an address: write HOST:PORT"),
+        ("cache serve --listen nonsense", "'nonsense' is not an address: write HOST:PORT"),
+        ("host --segment 64KiB --master nonsense", "'nonsense' is not an address: write HOST:PORT"),
+        ("store --listen 127.0.0.1:99999", "'127.0.0.1:99999' is no address to listen on"),
+        ("node --rpc nonsense", "rpc = 'nonsense': HOST:PORT is wanted"),
+        ("journal aside --buffer nonsense", "buffer = 'nonsense': `disk` or redis://HOST:PORT is wanted"),
+        (f"journal aside --data-dir {tmp_path}/none", "is no directory: --data-dir names that of the node"),
+        ("lock x --coord nonsense -- true", "not the address of a store: 'nonsense'"),
+    ):
+        code, said = run(*words.split())
+        assert (code, "Traceback" in said) == (1, False), said
+        assert says in said
+
+
 def test_flags_with_a_mistake() -> None:
     for arguments, says in (
         (["sim", "--seeds", "5:1"], "names no seed"),
         (["sim", "--events", "0"], "0 is not in the range x>=1"),
         (["lock", "x", "--ttl", "0"], "0 is not in the range x>=1"),
+        (["up", "--store-port", "99999"], "99999 is not in the range 0<=x<=65534"),
         (["up", "--segment", "much"], "'much': not a quantity with a unit, such as 64MiB or 1GiB"),
         (["node", "--held-max", "many"], "held_max = 'many': not a whole number"),
         (["node", "--drift", "1%"], "drift = '1%': not a share, such as 0.9"),
@@ -181,11 +225,65 @@ def test_a_store_where_nobody_else_can_be_met_is_refused(words: str, tmp_path: P
     assert "that store is in this process alone, and nobody else could ever be met there" in result.output
 
 
-def test_every_command_shows_how_it_is_used() -> None:
+def every_command() -> dict[str, click.Command]:
+    context = click.Context(leasehold)
+    found: dict[str, click.Command] = {}
     for name in COMMANDS:
-        result = CliRunner().invoke(leasehold, [name, "--help"])
+        command = leasehold.get_command(context, name)
+        assert command is not None
+        below = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {sub}": each for sub, each in below.items()} or {name: command}
+    return found
+
+
+def test_every_command_shows_how_it_is_used() -> None:
+    for name in every_command():
+        result = CliRunner().invoke(leasehold, [*name.split(), "--help"])
         assert result.exit_code == 0, result.output
-        assert name in ("cache", "journal", "resume", "version") or "Examples:" in result.output, name
+        assert name == "version" or "Examples:" in result.output, name
+
+
+def examples() -> list[str]:
+    return [line for each in every_command().values() if isinstance(each, Explained) for line, _ in each.examples]
+
+
+def test_the_examples_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every word of them is parsed, every setting checked; only what they name is not there is made."""
+    monkeypatch.chdir(tmp_path)
+    for line in examples():
+        words = shlex.split(line.partition("|")[0])
+        for place, word in enumerate(words):
+            if word.endswith((".toml", ".snap", ".lsx")):
+                words[place] = str(tmp_path / Path(word).name)
+                Path(words[place]).write_text("")
+        name = next(each for each in sorted(every_command(), key=len, reverse=True) if line[10:].startswith(each))
+        arguments = words[1 + len(name.split()) :]
+        command = every_command()[name]
+        command.make_context(name, list(arguments))
+        if any(isinstance(option, SettingOption) for option in command.params):
+            shown = CliRunner().invoke(leasehold, [*name.split(), *arguments, "--show-settings"])
+            assert shown.exit_code == 0, shown.output
+
+
+def test_the_examples_that_need_little_are_run(served_store: StoreProcess, tmp_path: Path) -> None:
+    script = tmp_path / "nightly.sh"
+    script.write_text("#!/bin/sh\necho $LEASEHOLD_LOCK_TOKEN\n")
+    script.chmod(0o755)
+    environment = {
+        **os.environ,
+        "LEASEHOLD_COORD": served_store.url,
+        "LEASEHOLD_NODE_COORD": served_store.url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    chosen = [
+        line for line in examples() if line.split()[1] in ("plan", "lock") or line.startswith("leasehold journal show")
+    ]
+    assert len(chosen) == 6
+    for line in chosen:
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
 
 
 def test_every_section_of_the_settings_file_is_known() -> None:

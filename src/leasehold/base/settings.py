@@ -174,11 +174,19 @@ def resolve(
 def check_sections(toml: str, toml_name: str, known: Collection[str]) -> None:
     """Refuse a section that nobody reads, and a setting outside of any: a typo there would be ignored in silence."""
     for name, value in _parse(toml, toml_name).items():
+        if isinstance(value, list) and name in known:
+            line = _line_of_section(toml, name)
+            raise SettingError(f"{toml_name}:{line}: [[{name}]] is a list of sections; write [{name}]")
         if not isinstance(value, dict):
             raise SettingError(f"{toml_name}:{_line_of(toml, '', name)}: {name!r} stands outside of any [section]")
         if name not in known:
-            lines = (number for number, line in enumerate(toml.splitlines(), 1) if line.strip("[ ").startswith(name))
-            raise SettingError(f"{toml_name}:{next(lines, 1)}: unknown section [{name}]; {_nearest(name, known)}")
+            line = _line_of_section(toml, name)
+            raise SettingError(f"{toml_name}:{line}: unknown section [{name}]; {_nearest(name, known)}")
+
+
+def _line_of_section(toml: str, name: str) -> int:
+    lines = (number for number, line in enumerate(toml.splitlines(), 1) if line.strip("[ \"'").startswith(name))
+    return next(lines, 1)
 
 
 def _parse(toml: str, toml_name: str) -> dict[str, Any]:
@@ -202,7 +210,9 @@ def _line_of(toml: str, section: str, name: str) -> int:
         stripped = line.strip()
         if stripped.startswith("["):
             current = stripped.partition("]")[0].strip("[ \"'")  # a comment may follow
-        elif current == section and stripped.split("=")[0].strip().strip("\"'") == name:
+            continue
+        key = [part.strip().strip("\"'") for part in stripped.split("=")[0].split(".")]
+        if (key == [name] and current == section) or (key == [section, name] and not current):
             return number
     return 1
 
@@ -221,6 +231,8 @@ def _checked(name: str, spec: Spec, raw: object, origin: str) -> Any:
 
 
 def _as_text(spec: Spec, raw: object) -> str:
+    if spec.parse is str and isinstance(raw, bool | int | float):
+        raise TypeError('a text is wanted: write it in quotes, as in "5"')
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if spec.many and isinstance(raw, list):

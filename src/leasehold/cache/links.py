@@ -12,6 +12,7 @@ from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, 
 from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, encode
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import NobodyListens
+from leasehold.wire.finder import parse_address
 
 OnMessages = Callable[[list[FromAuthority]], None]
 _CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
@@ -105,7 +106,7 @@ class WireDialer:
     """Tries the addresses in turn, beginning with the one that worked last."""
 
     def __init__(self, addresses: Sequence[str], timeout_ms: int = 1_000) -> None:
-        self._addresses = [_host_and_port(address) for address in addresses]
+        self._addresses = [parse_address(address) for address in addresses]
         if not self._addresses:
             raise InvalidArgument("a cache client needs at least one address, such as 127.0.0.1:7400")
         self._next = 0
@@ -136,13 +137,6 @@ class WireDialer:
     def prefer_last(self) -> None:
         """The address dialled last answers: come back to it first."""
         self._next -= 1
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise InvalidArgument(f"{address!r} is not an address: write host:port")
-    return host, int(port)
 
 
 class LocalLink:

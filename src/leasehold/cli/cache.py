@@ -30,6 +30,7 @@ from leasehold.cli.child import END_GRACE_S
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.cli.store_flags import reach, shared
+from leasehold.wire.finder import parse_address
 
 _ADDRESS = "127.0.0.1:7400"
 REACH_TIMEOUT_S = 2.0
@@ -87,8 +88,7 @@ async def _serve(settings: CacheSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    host, _, port = settings.listen.rpartition(":")
-    server = CacheServer(host, int(port))
+    server = CacheServer(*parse_address(settings.listen))
     stopping = asyncio.ensure_future(stop.wait())
     serving = asyncio.ensure_future(_serve_until_cancelled(settings, server))
     try:
@@ -160,7 +160,7 @@ async def _client(servers: tuple[str, ...]) -> AsyncIterator[Client]:
         yield client
 
 
-@cache.command()
+@cache.command(cls=Explained, examples=(("leasehold cache get limits owners", "two keys, two lines"),))
 @click.argument("keys", nargs=-1, required=True)
 @_addresses
 def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
@@ -177,7 +177,13 @@ def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-@cache.command()
+@cache.command(
+    cls=Explained,
+    examples=(
+        ("leasehold cache put limits 100", "prints its version once nobody can read the old value any more"),
+        ("leasehold cache put limits 100 --expect 0.0", "only if the key is absent"),
+    ),
+)
 @click.argument("key")
 @click.argument("value")
 @_mode
@@ -194,7 +200,7 @@ def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str,
     click.echo(str(asyncio.run(run())))
 
 
-@cache.command()
+@cache.command(cls=Explained, examples=(("leasehold cache delete limits --mode fail", "only if nobody holds it"),))
 @click.argument("key")
 @_mode
 @_addresses

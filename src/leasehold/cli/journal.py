@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from leasehold.base.errors import InvalidArgument
 from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
@@ -18,6 +19,7 @@ from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, d
 from leasehold.journal.fenced import slot_key
 from leasehold.journal.show import describe, plain
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
+from leasehold.node import preflight
 from leasehold.node.buffer.disk import ASIDE, read_frames
 
 PAGE_KEYS = 64
@@ -67,14 +69,23 @@ async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_j
             click.echo(f"nothing stands under {root.decode()}: is it the right --cluster and --coord?", err=True)
 
 
-@journal.command()
+@journal.command(
+    cls=Explained,
+    examples=(
+        ("leasehold journal aside --data-dir /var/lib/leasehold", "on the host of the node that `status` names"),
+        ("leasehold journal aside --buffer redis://10.0.0.5:6379", "the same, if the buffer is there"),
+    ),
+)
 @cluster_option
 @click.option("--data-dir", default="leasehold-data/node", show_default=True, help="as the node was told")
 @click.option("--buffer", default="disk", show_default=True, help="as the node was told: disk, or redis://HOST:PORT")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
 def aside(cluster: str, data_dir: str, buffer: str, as_json: bool) -> None:
     """Print what was acknowledged (durability `buffered`), could not be attached to the journal, and was set aside."""
+    preflight.check_buffer(buffer)
     if buffer == "disk":
+        if not Path(data_dir).is_dir():
+            raise InvalidArgument(f"{data_dir} is no directory: --data-dir names that of the node, on its host")
         for path in sorted((Path(data_dir) / "buffer").glob(f"*{ASIDE}")):
             click.echo(f"{path}:", err=True)
             for _, raw in read_frames(path):

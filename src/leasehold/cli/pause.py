@@ -27,7 +27,7 @@ def pause(admin: str, as_json: bool, reason: str) -> None:
     _operate(admin, "/api/pause", {"reason": reason}, as_json)
 
 
-@click.command()
+@click.command(cls=Explained, examples=(("leasehold resume --admin 10.0.0.11:8700,10.0.0.12:8700", ""),))
 @admin_option
 @json_option
 def resume(admin: str, as_json: bool) -> None:

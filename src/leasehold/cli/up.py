@@ -30,6 +30,7 @@ from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.05
+PORT = click.IntRange(0, 65534)  # there must be a next one
 _PR_SET_PDEATHSIG = 1
 
 
@@ -167,9 +168,15 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
     help="directory for all data and logs",
 )
 @click.option("--cluster", default="mooncake_cluster", show_default=True, help="the cluster's name")
-@click.option("--store-port", default=2379, show_default=True, help="the store's port; 0 takes a free one")
-@click.option("--rpc-port", default=50051, show_default=True, help="node a's port, node b takes the next; 0: free ones")
-@click.option("--admin-port", default=8700, show_default=True, help="the same for the admin ports")
+@click.option("--store-port", default=2379, show_default=True, type=PORT, help="the store's port; 0 takes a free one")
+@click.option(
+    "--rpc-port",
+    default=50051,
+    show_default=True,
+    type=PORT,
+    help="node a's port, node b takes the next; 0: free ones",
+)
+@click.option("--admin-port", default=8700, show_default=True, type=PORT, help="the same for the admin ports")
 @click.option("--segment", default="256MiB", show_default=True, help="how much memory each storage host lends")
 def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
     """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""

@@ -28,9 +28,14 @@ def check(config: NodeConfig) -> BinaryIO:
             find_release(port.release)
         except InvalidArgument as error:
             raise SettingError(f"rpc_compat: {error}") from None
-    if node.buffer != "disk" and not node.buffer.startswith(("redis://", "rediss://", "unix://")):
-        raise SettingError(f"buffer = {node.buffer!r}: `disk` or redis://HOST:PORT is wanted")
+    check_buffer(node.buffer)
     return hold(Path(node.data_dir))
+
+
+def check_buffer(buffer: str) -> None:
+    """Raise `SettingError` if that names no buffer."""
+    if buffer != "disk" and not buffer.startswith(("redis://", "rediss://", "unix://")):
+        raise SettingError(f"buffer = {buffer!r}: `disk` or redis://HOST:PORT is wanted")
 
 
 def hold(folder: Path) -> BinaryIO:
