@@ -15,6 +15,7 @@ from leasehold.testing.waiting import until
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import request, response
 from leasehold.wire.gate import OpenGate
+from leasehold.wire.holds import NEVER
 from leasehold.wire.server import Server, listen
 
 AT_ONCE, LATER, LARGE = 1, 2, 3
@@ -224,3 +225,15 @@ async def test_a_connection_for_which_something_is_kept_is_not_left_to_anybody(s
     scene.server.drop_all("a test", leave=True)
     assert scene.holder.handed_over == 0
     assert scene.holder.fate() is Fate.DROP
+
+
+async def test_a_peer_that_waits_for_its_last_answers_only_is_not_left_to_anybody(scene: Scene) -> None:
+    """It would be taken for one that has gone, and reset, while its answers are on their way."""
+    await scene.send(request(1, LATER, b"?"))
+    scene.client.shutdown(socket.SHUT_WR)
+    await until(lambda: bool(scene.gate.waiting) and scene.holder.marks[0] == NEVER, "its end is seen")
+    let_go = scene.gate.waiting.pop()
+    scene.server.send_together(let_go)
+    await scene.answered()
+    assert scene.holder.handed_over == 0
+    assert not scene.server.connections

@@ -420,6 +420,7 @@ class Connection:
             return
         self._only_answers = True
         self._parting_ms = 0
+        self._stay()
         self.server.buffered_bytes -= len(self._partial)
         self._partial.clear()  # half a request that will never be whole
         self._reading = False
