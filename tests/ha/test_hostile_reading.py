@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
+from leasehold.ha.pieces import at_once
 from leasehold.ha.replica import Replica, Took
 from leasehold.ha.snapshots import Snapshots
 from leasehold.index.index import Index
@@ -115,16 +116,16 @@ def test_a_later_epoch_before_our_mark_is_a_fork_not_old_news() -> None:
 def _replica() -> Replica:
     replica = Replica(lambda: Index(IndexSettings(), lambda count: 0))
     begin = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
-    assert replica.take_explicit(0, 1, begin, leads=7) is Took.APPLIED
+    assert at_once(replica.take_explicit(0, 1, begin, leads=7)) is Took.APPLIED
     return replica
 
 
 def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() -> None:
     replica = _replica()
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    replica.take_bulk(1, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7)
+    at_once(replica.take_bulk(1, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    replica.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7)
+    at_once(replica.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
     assert replica.mark == Mark(7, 5)
     assert "ghost" in replica.diverged
 
@@ -132,9 +133,9 @@ def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() 
 def test_a_renewal_that_cannot_be_judged_costs_the_hand_over_its_shortcut() -> None:
     replica = _replica()
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    replica.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7)
+    at_once(replica.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    replica.take_bulk(2, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7)
+    at_once(replica.take_bulk(2, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
     assert not replica.diverged
     assert replica.unexplained
 
@@ -144,13 +145,13 @@ def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
     replica = _replica()
     hint = Hint(b"t", b"k", 3)
     ahead = BulkBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
-    replica.take_bulk(1, encode_bulk(ahead), leads=7)
+    at_once(replica.take_bulk(1, encode_bulk(ahead), leads=7))
     assert replica.bulk.applied == 0
     record = Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)
     begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_records([record])])
-    assert replica.take_explicit(2, 2, begin, leads=7) is Took.APPLIED
+    assert at_once(replica.take_explicit(2, 2, begin, leads=7)) is Took.APPLIED
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
-    replica.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7)
+    at_once(replica.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
     assert replica.bulk.applied == 0
     assert not replica.bulk.waits
 
@@ -160,5 +161,5 @@ def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None
     leader = _replica()
     raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
     leader.last_write = type(leader.last_write)()  # as after loading: it knows the records, not their writer
-    assert leader.take_explicit(50, 1, raw, leads=0) is Took.OLD
+    assert at_once(leader.take_explicit(50, 1, raw, leads=0)) is Took.OLD
     assert (leader.last_write.epoch, leader.last_write.seen_ms) == (7, 50)

@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 from leasehold.ha.effects import GrantLease, NodeEffect, Say, StoreRequest
 from leasehold.ha.events import StoreAnswered
+from leasehold.ha.pieces import Pieces
 from leasehold.mvcc.model import DeleteRange, Put, Range, Txn
 
-Handler: TypeAlias = Callable[[int, StoreAnswered], None]
+Handler: TypeAlias = Callable[[int, StoreAnswered], Pieces[None] | None]
 
 
 class Activity:
@@ -27,10 +28,11 @@ class Activity:
 class Desk:
     """Collects effects while one event is handled; remembers for every open request whom its answer concerns."""
 
-    __slots__ = ("_next", "_waiting", "out", "timeout_ms")
+    __slots__ = ("_next", "_waiting", "now_ms", "out", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
+        self.now_ms = 0  # of the present event, or of the present piece of long work
         self.out: list[NodeEffect] = []
         self._next = 0
         self._waiting: dict[int, tuple[Activity, Handler]] = {}
@@ -58,11 +60,12 @@ class Desk:
         self._waiting[request] = (owner, then)
         self.out.append(GrantLease(request, ttl_s, self.timeout_ms))
 
-    def answered(self, now_ms: int, event: StoreAnswered) -> None:
-        """Hand an answer to whoever waits for it; repeated or late ones concern nobody."""
+    def answered(self, now_ms: int, event: StoreAnswered) -> Pieces[None] | None:
+        """Hand an answer to whoever waits for it; repeated or late ones concern nobody. What is left to do about it."""
         owner, then = self._waiting.pop(event.request, (None, None))
         if owner is not None and then is not None and owner.open:
-            then(now_ms, event)
+            return then(now_ms, event)
+        return None
 
     def take(self) -> list[NodeEffect]:
         out, self.out = self.out, []

@@ -8,6 +8,7 @@ from leasehold.base import limits
 from leasehold.ha.desk import Activity, Desk
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import Keys
+from leasehold.ha.pieces import Pieces
 from leasehold.ha.replica import Replica, Took
 from leasehold.ha.view import View
 from leasehold.journal.fenced import slot_key, slot_number
@@ -59,7 +60,7 @@ class Lister(Activity):
             reads.append(Range(here, prefix_end(keys.explicit), limit=page))
         self._desk.ask(self, Txn(success=tuple(reads)), self._first)
 
-    def _first(self, now_ms: int, event: StoreAnswered) -> None:
+    def _first(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
         result = event.result
         if not isinstance(result, TxnResult):
             self._fail(now_ms, event)
@@ -74,15 +75,14 @@ class Lister(Activity):
             self.close()
             self._failed(now_ms, "below the floor")
             return
-        if not self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs]):
-            return
-        self._page_explicit(now_ms, parts[6])
+        if (yield from self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs])):
+            self._page_explicit(parts[6])
 
     def _lacks(self, ahead: RangeResult) -> bool:
         """Whether the record after the mark is gone from the journal."""
         return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._replica.mark.n + 1
 
-    def _page_explicit(self, now_ms: int, page: RangeResult) -> None:
+    def _page_explicit(self, page: RangeResult) -> None:
         # After a record that is set aside nothing fits: the pages behind it would only look like a gap.
         if page.more and page.kvs and not self._replica.set_aside:
             op = Range(
@@ -95,18 +95,18 @@ class Lister(Activity):
             return
         self._ask_bulk(self._keys.bulk)
 
-    def _explicit_page(self, now_ms: int, event: StoreAnswered) -> None:
+    def _explicit_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
         if not isinstance(event.result, RangeResult):
             self._fail(now_ms, event)
-        elif self._feed_explicit(now_ms, list(event.result.kvs)):
-            self._page_explicit(now_ms, event.result)
+        elif (yield from self._feed_explicit(now_ms, list(event.result.kvs))):
+            self._page_explicit(event.result)
 
-    def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> bool:
+    def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> Pieces[bool]:
         for kv in kvs:
-            took = self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=0)
+            took = yield from self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=0)
             if took in (Took.GAP, Took.FORK):
                 self.close()
-                self._failed(now_ms, took.value)
+                self._failed(self._desk.now_ms, took.value)
                 return False
             if took is Took.SET_ASIDE:
                 break  # nothing after it fits; the caller sees `replica.set_aside`
@@ -116,16 +116,16 @@ class Lister(Activity):
         op = Range(start, prefix_end(self._keys.bulk), limit=limits.journal_list_page_keys, revision=self._revision)
         self._desk.ask(self, op, self._bulk_page)
 
-    def _bulk_page(self, now_ms: int, event: StoreAnswered) -> None:
+    def _bulk_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
         if not isinstance(event.result, RangeResult):
             self._fail(now_ms, event)
             return
         for kv in event.result.kvs:
-            self._replica.take_bulk(now_ms, kv.value, leads=0)
+            yield from self._replica.take_bulk(now_ms, kv.value, leads=0)
         if event.result.more and event.result.kvs:
             self._ask_bulk(event.result.kvs[-1].key + b"\0")
         else:
-            self._finish(now_ms)
+            self._finish(self._desk.now_ms)
 
     def _finish(self, now_ms: int) -> None:
         self.close()

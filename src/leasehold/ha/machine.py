@@ -16,6 +16,7 @@ and after every `handle`: `gate.release(now_ms, machine)`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from leasehold.base import limits
@@ -44,6 +45,7 @@ from leasehold.ha.events import (
 )
 from leasehold.ha.floor import Floor
 from leasehold.ha.leading import Leading, Phase
+from leasehold.ha.pieces import Pieces
 from leasehold.ha.promotion import Promotion, Ready
 from leasehold.ha.publisher import Publisher
 from leasehold.ha.registration import Registration
@@ -77,6 +79,8 @@ class NodeMachine:
         self._publisher: Publisher | None = None
         self._counts: dict[str, int] = {}  # of the last promotion
         self._base = Base(ctx)
+        self._work: Pieces[None] | None = None  # what is left to do about an event
+        self._waiting: deque[NodeEvent] = deque()  # events that came meanwhile
         self.wake_at_ms = 0
         self.index = ctx.replica.index
         self.durable_n = 0  # the last record known durable
@@ -131,6 +135,11 @@ class NodeMachine:
         """Whether this node may be promoted, or serves."""
         return self._standing.ready
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to do about an event: what is told meanwhile waits (so tell no more than must be)."""
+        return self._work is not None
+
     def may_serve(self, now_ms: int) -> bool:
         """Whether an answer may leave at this moment: primary, and the right to serve holds."""
         return now_ms < self.right_until_ms
@@ -142,14 +151,43 @@ class NodeMachine:
     # --- events ---
 
     def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
-        """Take one event; what is to be done about it."""
-        if self._only_journal(now_ms, event):
-            return self.ctx.desk.take()
+        """Take one event; what is to be done about it.
+
+        Long work (records to be applied) is done in pieces: then `wake_at_ms` has come already, and every event that
+        arrives meanwhile waits for its turn.
+        """
+        desk = self.ctx.desk
+        desk.now_ms = now_ms
+        if self._work is None:
+            if self._only_journal(now_ms, event):
+                return desk.take()
+            self._work = self._begin(now_ms, event)
+        elif type(event) is not Ticked:
+            self._waiting.append(event)
+        while self._piece():
+            self._tick(now_ms)
+            self._decide(now_ms)
+            self._set_wake(now_ms)
+            self._refresh()
+            if not self._waiting:
+                return desk.take()
+            self._work = self._begin(now_ms, self._waiting.popleft())
+        self.wake_at_ms = now_ms
+        return desk.take()
+
+    def _piece(self) -> bool:
+        """Do a piece of the work that is under way; whether there is no more of it."""
+        if self._work is not None and next(self._work, self) is self:
+            self._work = None
+        return self._work is None
+
+    def _begin(self, now_ms: int, event: NodeEvent) -> Pieces[None] | None:
+        """Take one event; what of it is to be done in pieces."""
         match event:
             case StoreAnswered():
-                self.ctx.desk.answered(now_ms, event)
+                return self.ctx.desk.answered(now_ms, event)
             case WatchDelivered():
-                self._watcher.delivered(now_ms, event)
+                return self._watcher.delivered(now_ms, event)
             case WatchBroken():
                 self._watcher.broken(now_ms, event)
             case LeaseLost(lease):
@@ -179,11 +217,7 @@ class NodeMachine:
                     self._leading.decided(now_ms)
             case Ticked():
                 pass
-        self._tick(now_ms)
-        self._decide(now_ms)
-        self._set_wake(now_ms)
-        self._refresh()
-        return self.ctx.desk.take()
+        return None
 
     def _only_journal(self, now_ms: int, event: NodeEvent) -> bool:
         """The hot path of a leader: records were decided, or a batch of them was committed.

@@ -18,7 +18,8 @@ from leasehold.ha.desk import Activity
 from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.lister import Lister
-from leasehold.ha.replica import Took
+from leasehold.ha.pieces import Pieces
+from leasehold.ha.replica import LastWrite, Took
 from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_records
 from leasehold.journal.chain import Fit, fit
 from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
@@ -64,7 +65,7 @@ class Promotion(Activity):
         self._wait_until_ms = FAR_MS
         self._uses_buffer = ctx.settings.durability == "buffered"
         self._drain_asked = False
-        self._last_write = ctx.replica.last_write  # before anything was drained: that is the dead leader's, and old
+        self._last_write = LastWrite()  # of the dead leader: known when the tail has been read
         self._batches: list[bytes] = []
         self._drained = 0
         self._writer = FencedWriter(ctx.keys.leader, epoch)
@@ -166,7 +167,7 @@ class Promotion(Activity):
         return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
 
     def _right_ended(self, now_ms: int) -> None:
-        self._last_write = self._ctx.replica.last_write
+        self._last_write = self._ctx.replica.last_write  # before anything is drained, which may be of any age
         if self._uses_buffer:
             self._drain_asked = True
             self._ctx.desk.do(DrainBuffer(self.epoch))
@@ -213,7 +214,7 @@ class Promotion(Activity):
             self._batches.pop(0)
         self._finish(now_ms)
 
-    def _attached(self, now_ms: int, event: StoreAnswered) -> None:
+    def _attached(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
         if not isinstance(event.result, TxnResult):
             self._retry_at_ms = now_ms + RETRY_MS
             return
@@ -222,10 +223,10 @@ class Promotion(Activity):
             return
         raw = self._batches.pop(0)
         batch = decode_explicit(raw)
-        self._ctx.replica.take_batch(batch)
+        yield from self._ctx.replica.take_batch(batch)
         self._ctx.replica.ledger.saw(batch.first_n, len(raw))
         self._drained += 1
-        self._attach(now_ms)
+        self._attach(self._ctx.desk.now_ms)
 
     # --- the end ---
 

@@ -12,10 +12,12 @@ from enum import Enum
 from msgspec import Struct
 
 from leasehold.base.errors import LeaseholdError
+from leasehold.base.limits import replay_piece_objects
+from leasehold.ha.pieces import Pieces
 from leasehold.ha.right import NEVER_MS
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
-from leasehold.index.records import Begin, Handover, Record
+from leasehold.index.records import Begin, Handover, Record, RemoveRange
 from leasehold.index.state import NotHere
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
@@ -69,6 +71,7 @@ class Replica:
         "last_write",
         "ledger",
         "mark",
+        "piece_objects",
         "records_applied",
         "set_aside",
         "torn",
@@ -77,6 +80,7 @@ class Replica:
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
         self._make = make_index
+        self.piece_objects = replay_piece_objects
         self._lacked_n = 0  # the last record that cost a rebuild because its object was not here
         self.reset()
 
@@ -118,7 +122,7 @@ class Replica:
         index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
         return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
-    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Took:
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Pieces[Took]:
         """One value of `journal/explicit/`, whose key says that its first record is `n`.
 
         `leads`: the epoch whose leader writes it now, as far as this node knows; 0 if it was found, not seen to happen.
@@ -131,13 +135,13 @@ class Replica:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
         if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
             self._saw(now_ms, batch.epoch, batch.right_ms, leads)
-        took = self.take_batch(batch)
+        took = yield from self.take_batch(batch)
         if took is Took.APPLIED:
             self.ledger.saw(n, len(raw))
         return took
 
-    def take_batch(self, batch: ExplicitBatch) -> Took:
-        """A decoded batch; see `Took`."""
+    def take_batch(self, batch: ExplicitBatch) -> Pieces[Took]:
+        """A decoded batch; see `Took`. Between its pieces this node is where it would be had the batch ended there."""
         verdict = fit(self.mark, batch)
         if verdict is Fit.OLD:
             return Took.OLD
@@ -145,9 +149,13 @@ class Replica:
             return Took.GAP
         if verdict is Fit.FORK:
             return Took.FORK
+        touched = 0
         for at, record in enumerate(batch.records, start=batch.first_n):
             if at <= self.mark.n:
                 continue
+            if touched >= self.piece_objects:
+                touched = 0
+                yield
             try:
                 self._apply(batch.epoch, at, record)
             except LeaseholdError as error:
@@ -159,7 +167,8 @@ class Replica:
                     self.diverged = str(error)
                 return self._put_aside(at, f"record {at} cannot be applied: {error}")
             if self.bulk.waits:
-                self._count_bulk()  # at its very place in the order: only there can divergence be told
+                yield from self._count_bulk()  # at its very place in the order: only there can divergence be told
+            touched += 1 if type(record) is not RemoveRange else self.piece_objects  # which is a piece of its own
         if self.set_aside:
             # A slot that could not be applied was given up by an operator's word, and the chain goes on in its place.
             self.set_aside = [one for one in self.set_aside if one.n > self.mark.n]
@@ -183,7 +192,7 @@ class Replica:
             self.bulk.gap_closed_ms = 0
             self.index.gap_closed(0)
 
-    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int) -> None:
+    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int) -> Pieces[None]:
         """One value of `journal/bulk/`; `leads` as above. A damaged one is as good as lost: its number leaves a gap."""
         try:
             batch = decode_bulk(raw)
@@ -193,15 +202,17 @@ class Replica:
             self._bulk_seen = (batch.epoch, batch.number)
             self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         self.bulk.offer(batch)
-        self._count_bulk()
+        yield from self._count_bulk()
 
-    def _count_bulk(self) -> None:
+    def _count_bulk(self) -> Pieces[None]:
         for batch in self.bulk.due(self.mark):
-            self._apply_bulk(batch)
+            yield from self._apply_bulk(batch)
 
-    def _apply_bulk(self, batch: BulkBatch) -> None:
-        index = self.index
-        for one in batch.renewals:
+    def _apply_bulk(self, batch: BulkBatch) -> Pieces[None]:
+        index, every = self.index, self.piece_objects
+        for place, one in enumerate(batch.renewals, start=1):
+            if place % every == 0:
+                yield
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
             if known:
                 continue
@@ -210,13 +221,16 @@ class Replica:
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
             else:
                 self.unexplained = True  # it may have been removed since, or never have been here
-        for hint in batch.hints:
+        for place, hint in enumerate(batch.hints, start=1):
+            if place % every == 0:
+                yield
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
         index.observe(batch.leader_ms)
         if self.bulk.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
         if batch.complete:
-            index.expire_until(batch.leader_ms)
+            while index.expire_some(batch.leader_ms, every):
+                yield
 
     def _put_aside(self, n: int, reason: str) -> Took:
         if all(one.n != n for one in self.set_aside):

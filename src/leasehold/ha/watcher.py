@@ -9,6 +9,7 @@ from leasehold.ha.desk import Activity
 from leasehold.ha.effects import CloseWatch, OpenWatch
 from leasehold.ha.events import StoreAnswered, WatchBroken, WatchDelivered
 from leasehold.ha.lister import Lister
+from leasehold.ha.pieces import Pieces
 from leasehold.ha.replica import Took
 from leasehold.journal.fenced import slot_key, slot_number
 from leasehold.mvcc.model import EventType, Range, RangeResult, Txn, TxnResult, prefix_end
@@ -85,7 +86,7 @@ class Watcher(Activity):
         elif self.caught_up and not self._verify_asked and now_ms >= self._verify_due_ms():
             self._verify(now_ms)
 
-    def delivered(self, now_ms: int, event: WatchDelivered) -> None:
+    def delivered(self, now_ms: int, event: WatchDelivered) -> Pieces[None]:
         """Changes in the order of their revisions."""
         if event.watch not in self._watches:
             return
@@ -95,9 +96,12 @@ class Watcher(Activity):
             if ctx.view.change(now_ms, one) or one.type is EventType.DELETE or not self.journal:
                 continue
             if one.kv.key.startswith(ctx.keys.bulk):
-                ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads())
-            elif one.kv.key.startswith(ctx.keys.explicit) and not self._take(now_ms, one.kv.key, one.kv.value):
+                yield from ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads())
+            elif one.kv.key.startswith(ctx.keys.explicit) and not (
+                yield from self._take(now_ms, one.kv.key, one.kv.value)
+            ):
                 return
+        self.heard_ms = ctx.desk.now_ms
         if self._behind_since_ms != FAR_MS and not self._behind():
             self._behind_since_ms = FAR_MS
 
@@ -106,9 +110,10 @@ class Watcher(Activity):
         leader = self._ctx.view.leader
         return leader.epoch if leader is not None else 0
 
-    def _take(self, now_ms: int, key: bytes, value: bytes) -> bool:
+    def _take(self, now_ms: int, key: bytes, value: bytes) -> Pieces[bool]:
         """Feed one explicit batch; False if the rest of the delivery no longer counts."""
-        took = self._ctx.replica.take_explicit(now_ms, slot_number(key), value, leads=self._leads())
+        took = yield from self._ctx.replica.take_explicit(now_ms, slot_number(key), value, leads=self._leads())
+        now_ms = self._ctx.desk.now_ms
         if took is Took.GAP:
             if not self._ctx.replica.set_aside:
                 self.relist(now_ms)

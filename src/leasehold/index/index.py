@@ -178,13 +178,19 @@ class Index(Reads, Checking):
 
     def expire_until(self, leader_ms: int) -> int:
         """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""
-        if not self.expiry:
-            return 0
         before = self.evicted_count
+        while self.expire_some(leader_ms, 1_000):
+            pass
+        return self.evicted_count - before
+
+    def expire_some(self, leader_ms: int, limit: int) -> bool:
+        """As `expire_until`, but looks at no more than `limit` objects; whether there are more to be looked at."""
+        if not self.expiry:
+            return False
         last = leader_ms + self.offset - 1
         self.wheel.ripen_all(last)
         ripe = self.wheel.ripe
-        for _ in range(len(ripe)):
+        for _ in range(min(limit, len(ripe))):
             entry = ripe.popleft()
             if not entry.visible or (self.ending and not self.settle(entry)):
                 continue
@@ -193,7 +199,7 @@ class Index(Reads, Checking):
                 self.wheel.add(entry, max(end, last + 1))
             else:
                 self._evict(entry, hint=False)
-        return self.evicted_count - before
+        return bool(ripe)
 
     def gap_closed(self, leader_ms: int) -> None:
         """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3).

@@ -100,6 +100,8 @@ class Driver:
         self._deciding = False
         self._at_once = coord.at_once if isinstance(coord, AtOnce) else None
         self._answers: deque[StoreAnswered] = deque()  # of the store, to what was asked in the present turn
+        self._idle = asyncio.Event()  # clear while the machine has more to do about what it was told
+        self._idle.set()
         self._closed = False
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -118,6 +120,10 @@ class Driver:
                     self._do(effect)
             self._on_progress()
             self._arm()
+            if machine.busy:
+                self._idle.clear()
+            elif not self._idle.is_set():
+                self._idle.set()
         except BaseException as error:
             # A machine that raised may have done half of something: this process must not go on with it.
             self._failed(error)
@@ -278,6 +284,7 @@ class Driver:
             async with stream:
                 async for batch in stream:
                     self.tell(WatchDelivered(effect.watch, batch))
+                    await self._idle.wait()  # a slow reader: what comes meanwhile is in the watch's bounds, not in ours
             reason = "the stream ended"
         except LeaseholdError as error:
             reason = str(error)

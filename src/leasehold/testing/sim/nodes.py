@@ -60,6 +60,7 @@ class Run:
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance)
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
+        self.machine.ctx.replica.piece_objects = plan.piece_objects
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}

@@ -40,7 +40,7 @@ def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
         faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False, mixed=False,
-        copies=False, lonely=False,
+        copies=False, lonely=False, piece_objects=100,
     )  # fmt: skip
 
 
