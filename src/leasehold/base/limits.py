@@ -38,6 +38,7 @@ range_record_stays_max: Final = 20_000  # put numbers in one range record: about
 range_step_objects: Final = 200  # keys that one step of a range removal, or of a listing, matches: 2 us each, twice
 range_step_hits: Final = 50  # of those, that a step takes away (more only if one table has more), or tells of
 absent_removes_bytes_max: Final = 256 * KIB  # of one caller, not yet durable
+limbo_step_extents: Final = 100  # whose time in limbo is over, looked at in one step
 segment_end_step_objects: Final = 256  # that are told of the end of their segment in one step
 inline_evictions_max: Final = 256  # objects that a put may look at, to evict them, before it is answered "no space"
 regex_results_max: Final = 100_000

@@ -225,12 +225,12 @@ class Replica:
             if place % every == 0:
                 yield
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
-        index.observe(batch.leader_ms)
+        while index.observe(batch.leader_ms):
+            yield
         if self.bulk.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
         if batch.complete:
-            while index.expire_some(batch.leader_ms, every):
-                yield
+            yield from index.expiring(batch.leader_ms, every)
 
     def _put_aside(self, n: int, reason: str) -> Took:
         if all(one.n != n for one in self.set_aside):

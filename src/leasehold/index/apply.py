@@ -108,7 +108,7 @@ class Apply(Doubt):
             self._move_on(beyond - self.offset - record.at_ms)
             now = self.older_than = self.offset + record.at_ms
             self.floor = now + record.grace_ms
-            self._lift_limbo(now, record.grace_ms)
+            self._lift_limbo(n, now, record.grace_ms)
         else:
             self.offset += record.handover_ms - record.drift_ms
             now = self.offset + record.at_ms

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from zlib import crc32
 
 from leasehold.base.invariants import ensure
+from leasehold.index.allocator import rounded
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Limbo, Object
 from leasehold.index.saving import Saving
 from leasehold.index.state import NO_OBJECTS
@@ -63,6 +64,8 @@ class Checking(Saving):
 
     def _check_space(self, holders: dict[tuple[int, int], Object | CopyJob]) -> None:
         resting = {id(entry) for entry in self._live_limbo()}
+        ensure(self.resting_count == len(resting), "what rests is counted", self.resting_count, len(resting))
+        ensure(self.resting_bytes == sum(rounded(entry.size) for entry in self._live_limbo()), "and its bytes")
         for segment in self.segments.values():
             segment.space.check()
             for start, owner in segment.space.owners.items():

@@ -15,6 +15,8 @@ The parts, each a file: `state` (data), `mounts` and `apply` (records), `reads`,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from leasehold.base.codes import Code
 from leasehold.base.invariants import ensure
 from leasehold.index.checking import Checking
@@ -84,12 +86,11 @@ class Index(Reads, Checking):
         if not 0 <= now - self._housekept < _HOUSEKEEPING_MS:
             self._housekept = now
             self._keep_house(now)
-        if self.ending and self.end_some(budget):
+        if self._free_limbo(now) or (self.ending and self.end_some(budget)):
             return True
         return self._evict_some(now, budget)
 
     def _keep_house(self, now: int) -> None:
-        self._free_limbo(now)
         self._prune_graves(now)
         self._end_silent_clients(now)
         self._end_drained(now)
@@ -167,30 +168,32 @@ class Index(Reads, Checking):
         self._evict(entry, hint=False)
         return True
 
-    def observe(self, leader_ms: int) -> None:
-        """The leader's clock has reached this: limbo that is over by then is free here too."""
+    def observe(self, leader_ms: int) -> bool:
+        """The leader's clock has reached this: limbo that is over by then is free here too. True: call again soon."""
         now = leader_ms + self.offset
         self.latest = max(self.latest, now)
-        self._free_limbo(now)
         self._prune_graves(now)
         if self.ending:
             self.end_some(self.end_step_objects)
+        return self._free_limbo(now)
 
     def expire_until(self, leader_ms: int) -> int:
         """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""
         before = self.evicted_count
-        while self.expire_some(leader_ms, 1_000):
+        for _ in self.expiring(leader_ms, 1_000):
             pass
         return self.evicted_count - before
 
-    def expire_some(self, leader_ms: int, limit: int) -> bool:
-        """As `expire_until`, but looks at no more than `limit` objects; whether there are more to be looked at."""
+    def expiring(self, leader_ms: int, every: int) -> Iterator[None]:
+        """As `expire_until`, with a pause after `every` objects; nothing else may be applied meanwhile."""
         if not self.expiry:
-            return False
+            return
         last = leader_ms + self.offset - 1
-        self.wheel.ripen_all(last)
+        self.wheel.ripen_all(last)  # once: what is put back may come into a bucket that has begun
         ripe = self.wheel.ripe
-        for _ in range(min(limit, len(ripe))):
+        for place in range(1, len(ripe) + 1):
+            if place % every == 0:
+                yield
             entry = ripe.popleft()
             if not entry.visible or (self.ending and not self.settle(entry)):
                 continue
@@ -199,7 +202,6 @@ class Index(Reads, Checking):
                 self.wheel.add(entry, max(end, last + 1))
             else:
                 self._evict(entry, hint=False)
-        return bool(ripe)
 
     def gap_closed(self, leader_ms: int) -> None:
         """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3).

@@ -179,7 +179,9 @@ class Mounts(State):
             for replica in owner.replicas
             if replica.segment is segment
         ]
-        owners += [(entry.offset, entry) for entry in self._live_limbo(segment)]
+        for entry in self._live_limbo(segment):
+            owners.append((entry.offset, entry))
+            self._count_resting(entry, -1)
         extents = []
         for start, owner in sorted(owners, key=lambda one: one[0]):
             end = self._writer_gives_up(owner)
@@ -192,7 +194,7 @@ class Mounts(State):
 
     def _writer_gives_up(self, owner: Owner) -> int:
         if isinstance(owner, Limbo):
-            return owner.end
+            return self.limbo_end_of(owner)
         if isinstance(owner, CopyJob):
             return max(owner.started, self.epoch_start) + self.settings.put_release_ms
         if owner.draft is not None:

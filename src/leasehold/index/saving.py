@@ -91,7 +91,7 @@ class Saving(Copying):
             for s in self.segments.values()
         )
         limbo = tuple(
-            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, e.end - offset, e.n)
+            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, self.limbo_end_of(e) - offset, e.n)
             for e in self._live_limbo()
         )
         graves = tuple(

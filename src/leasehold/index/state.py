@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from zlib import crc32
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.base.limits import index_hints_max, segment_end_step_objects
+from leasehold.base.limits import index_hints_max, limbo_step_extents, segment_end_step_objects
 from leasehold.index.allocator import rounded
 from leasehold.index.model import (
     Client,
@@ -86,7 +86,10 @@ class State:
         self.clients: dict[bytes, Client] = {}
         self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
         self.unheard_n = 0  # this epoch began with owners of segments mounted before this record in doubt
-        self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end`
+        self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end` and `limbo_end_of`
+        self.resting_count = 0  # extents in limbo
+        self.resting_bytes = 0
+        self.lifted = (0, 0, 0)  # the last `begin` that gave grace: record, internal time, length
         self.graves: list[Grave] = []
         self.ending: list[Segment] = []  # ended, but not all of their objects have been looked at since: see `settle`
         self.end_step_objects = segment_end_step_objects
@@ -257,6 +260,7 @@ class State:
         owner = segment.space.owners[start]
         self._release(segment, start)
         if isinstance(owner, Limbo):
+            self._count_resting(owner, -1)
             return
         self.displaced_count += 1
         self._lose_replica(owner, segment, start, n)
@@ -293,6 +297,7 @@ class State:
             if limbo_ms > 0:
                 entry = Limbo(segment, replica.offset, size, limbo_ms, now + limbo_ms, n)
                 segment.space.pass_on(replica.offset, entry)
+                self._count_resting(entry, 1)
                 heappush(self.limbo, by_end(entry))
             else:
                 self.used_bytes -= segment.space.release(replica.offset)
@@ -303,6 +308,7 @@ class State:
         space = segment.space
         space.claim(offset, entry)
         self.used_bytes += rounded(size)
+        self._count_resting(entry, 1)
         heappush(self.limbo, by_end(entry))
 
     def _place_limbo(self) -> None:
@@ -315,17 +321,40 @@ class State:
             there = segment.space.owners.get(entry.offset)
             again = isinstance(there, Limbo) and there.n == entry.n
             if not segment.unmounted and not again and self._claim(segment, entry.offset, entry, entry.n):
+                self._count_resting(entry, 1)
                 heappush(self.limbo, by_end(entry))
         self.limbo_to_come = []
 
-    def _free_limbo(self, now: int) -> None:
-        """Everything whose time in limbo is over is free. No record: a later claim tells everyone."""
+    def _count_resting(self, entry: Limbo, by: int) -> None:
+        self.resting_count += by
+        self.resting_bytes += by * rounded(entry.size)
+
+    def limbo_end_of(self, entry: Limbo) -> int:
+        """When an extent's time in limbo is over, in internal time: with the grace that `begin` gave to all of them.
+
+        Its place in the heap may be too early: that is found out when its turn comes. There may be a million of them,
+        and an epoch begins without going through them.
+        """
+        n, at, grace_ms = self.lifted
+        return entry.end if entry.n >= n else max(entry.end, at + max(grace_ms, entry.duration_ms))
+
+    def _free_limbo(self, now: int) -> bool:
+        """What has been in limbo long enough is free; whether there is more of it. No record: a later claim tells."""
         heap = self.limbo
-        while heap and heap[0][0] <= now:
+        for _ in range(limbo_step_extents):
+            if not heap or heap[0][0] > now:
+                return False
             entry = heappop(heap)[4]
             segment = entry.segment
-            if not segment.unmounted and segment.space.owners.get(entry.offset) is entry:
+            if segment.unmounted or segment.space.owners.get(entry.offset) is not entry:
+                continue
+            entry.end = self.limbo_end_of(entry)
+            if entry.end > now:
+                heappush(heap, by_end(entry))
+            else:
                 self._release(segment, entry.offset)
+                self._count_resting(entry, -1)
+        return bool(heap) and heap[0][0] <= now
 
     def _live_limbo(self, of: Segment | None = None) -> list[Limbo]:
         """What is in limbo, or what of it is on one segment (also one that is just ending)."""
@@ -338,15 +367,11 @@ class State:
 
     def resting(self) -> tuple[int, int]:
         """How many extents are in limbo, and their bytes."""
-        entries = self._live_limbo()
-        return len(entries), sum(rounded(entry.size) for entry in entries)
+        return self.resting_count, self.resting_bytes
 
-    def _lift_limbo(self, now: int, grace_ms: int) -> None:
-        entries = self._live_limbo()
-        for entry in entries:
-            entry.end = max(entry.end, now + max(grace_ms, entry.duration_ms))
-        self.limbo = [by_end(entry) for entry in entries]
-        heapify(self.limbo)
+    def _lift_limbo(self, n: int, now: int, grace_ms: int) -> None:
+        # Each `begin` reaches further than the one before (an older grace has passed by then): the last one will do.
+        self.lifted = (n, now, grace_ms)
         for grave in self.graves:
             if grave.duration_ms:
                 grave.end = max(grave.end, now + max(grace_ms, grave.duration_ms))

@@ -33,6 +33,8 @@ log = structlog.get_logger("leasehold.node")
 WORK_BUDGET_OBJECTS: Final = 256
 WORK_PAUSE_S: Final = 0.02
 OVERDUE_CHECK_S: Final = 1.0
+# Nobody is served yet, and large states take long steps. A promotion that hangs ends with its lease.
+_PATIENT: Final = (Role.FOLLOWER, Role.CATCHING_UP, Role.PROMOTING)
 
 
 class RunningNode:
@@ -123,14 +125,14 @@ class RunningNode:
         # What was loaded or replayed lives long: it need not be looked at by every later collection.
         gc.collect()
         gc.freeze()
-        self.lifeline.be_patient(self.machine.role in (Role.FOLLOWER, Role.CATCHING_UP))
+        self.lifeline.be_patient(self.machine.role in _PATIENT)
 
     def _tell(self, event: NodeEvent) -> None:
         self.driver.tell(event)
 
     def _on_role(self, change: ChangeRole) -> None:
         """Law: when the new role is not primary, connections are closed before anything else is done."""
-        self.lifeline.be_patient(change.role in (Role.FOLLOWER, Role.CATCHING_UP))
+        self.lifeline.be_patient(change.role in _PATIENT)
         if change.role is Role.PRIMARY:
             self.entrance.open()
             self.lifeline.say_serving(True)
