@@ -1,0 +1,123 @@
+"""Long work is done in pieces: the loop beats in between, and what happens meanwhile waits for its turn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from bench.bench_index import filled, key_of
+from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
+
+from leasehold.base.limits import limbo_step_extents, replay_piece_objects
+from leasehold.ha.effects import Role
+from leasehold.ha.events import ForceAsked, LeaseLost, Ticked
+from leasehold.index import Code, Index
+from leasehold.index.records import RemoveRange
+
+COUNT = 3_000
+LATER_MS = 20_000_000
+
+
+@pytest.fixture
+def leader() -> Index:
+    index = filled(COUNT)
+    index.take_outbox()
+    return index
+
+
+def test_no_step_of_a_promotion_applies_more_than_a_piece_however_long_the_tail(leader: Index) -> None:
+    """A tail of 100,000 records in one delivery was one step of a second; its guardian kills after two."""
+    node = Node()
+    node.follow(snapshot_of(leader))
+    for number in range(0, COUNT, 2):
+        assert leader.remove(LATER_MS, TENANT, key_of(number), False)[0] == Code.OK
+    leader.remove_by_regex(LATER_MS, TENANT, b"[1-8]$", True)
+    records = [record for _, record in leader.outbox]
+    ranges = sum(type(record) is RemoveRange for record in records)
+    assert ranges > 1
+    told, applied = write_tail(node, leader), [node.machine.ctx.replica.records_applied]
+    handle = node.machine.handle
+
+    def watched(now_ms: int, event: object) -> object:
+        effects = handle(now_ms, event)  # type: ignore[arg-type] # whatever the node hears
+        applied.append(node.machine.ctx.replica.records_applied)
+        return effects
+
+    node.machine.handle = watched  # type: ignore[method-assign,assignment] # only looked at
+    node.promote()
+    steps = [after - before for before, after in pairwise(applied)]
+    assert sum(steps) == told
+    assert max(steps) <= replay_piece_objects
+    assert sum(step > 0 for step in steps) >= told // replay_piece_objects + ranges - 1, "a range record is a piece"
+    assert node.machine.index.digest() == leader.digest()
+    assert node.machine.role is Role.PRIMARY
+
+
+def test_events_that_come_between_two_pieces_wait_for_their_turn(leader: Index) -> None:
+    node = Node()
+    node.follow(snapshot_of(leader))
+    for number in range(COUNT):
+        assert leader.remove(LATER_MS, TENANT, key_of(number), False)[0] == Code.OK
+    write_tail(node, leader)
+    node._pull()
+    machine = node.machine
+    while not machine.busy:
+        machine.handle(node.now_ms, node._inbox.popleft())
+    assert machine.wake_at_ms <= node.now_ms
+    assert machine.ctx.replica.records_applied == replay_piece_objects
+    machine.handle(node.now_ms, ForceAsked())
+    machine.handle(node.now_ms, LeaseLost(12345))
+    assert not machine.forced, "it came after the delivery, and is heard after it"
+    while machine.busy:
+        machine.handle(node.now_ms, Ticked())
+    assert machine.forced
+    assert machine.index.last_n == leader.last_n
+    assert machine.wake_at_ms > node.now_ms
+
+
+def rested(leader: Index) -> Index:
+    for number in range(COUNT):
+        leader.get(LATER_MS, TENANT, key_of(number))
+    leader.remove_all(LATER_MS, TENANT, True)
+    assert leader.resting() == (COUNT, COUNT * 4096)
+    return leader
+
+
+def test_an_epoch_begins_without_going_through_what_rests_and_gives_it_its_grace(leader: Index) -> None:
+    index = rested(leader)
+    heap = index.limbo.copy()
+    index.begin(0, 2)
+    assert index.limbo == heap
+    assert index.resting()[0] == COUNT
+    index.ping(9_999, STORAGE)
+    while index.work(9_999):
+        pass
+    assert index.resting()[0] == COUNT, "the maximum term, from `begin` on"
+    index.check()
+    while index.work(10_000):
+        pass
+    assert index.resting() == (0, 0)
+    assert index.used_bytes == 0
+    assert len(index.segments) == 4
+    index.check()
+
+
+def test_a_snapshot_tells_the_grace_of_what_rests(leader: Index) -> None:
+    index = rested(leader)
+    index.begin(0, 2)
+    ends_ms = {saved.end_ms for saved in index.export_keyless().limbo}
+    assert ends_ms == {10_000}
+
+
+def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
+    """A million extents that rest are over at the same moment: freed in one go that was a pause of seconds."""
+    index = rested(leader)
+    index.ping(LATER_MS + 10_000, STORAGE)
+    freed, before = [], COUNT
+    while index.work(LATER_MS + 10_000):
+        freed.append(before - index.resting()[0])
+        before = index.resting()[0]
+    assert len(freed) >= COUNT // limbo_step_extents - 1
+    assert max(freed) <= limbo_step_extents
+    assert index.resting() == (0, 0)
+    index.check()
