@@ -15,6 +15,8 @@ from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.coord.embedded.settings import StoreSettings
 
+DISK_FAILED = "the disk failed"
+
 
 @click.command(
     cls=Explained,
@@ -83,12 +85,18 @@ async def _serve(settings: StoreSettings, listen: str, data: Path | None, tls: A
 
     asked = _asked_to_end()
     engine = opening.open_memory(settings) if data is None else opening.open_folder(data, settings)
+    # As etcd does: what is in memory is ahead of the disk, and must not be told to anybody; whoever supervises this
+    # process sees that it has ended, and starts it again.
+    loop = asyncio.get_running_loop()
+    engine.on_failed = lambda: loop.call_soon_threadsafe(_settle, asked, DISK_FAILED)
     server = StoreServer(engine, listen, tls)
     try:
         await server.start()
         kept = f"keeps it in {data}" if data else "in memory only: it is gone when this process ends"
         click.echo(f"leasehold store: serves {server.url}, {kept}")
         name = await asked
+        if name == DISK_FAILED:
+            engine.check_open()  # raises, with what to do
         structlog.get_logger("leasehold.store").info("the store ends in an orderly way", signal=name)
     finally:
         await server.stop()

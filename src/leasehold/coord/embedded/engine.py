@@ -102,6 +102,7 @@ class Engine:
         self._marked_ms = 0
         self._keeper: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self.on_failed: Callable[[], object] = lambda: None  # called once, by the keeper's thread, when the disk failed
         self.closed = False
         forks.watch_over(self)
         if log is not None or len(store.leases_open):
@@ -214,7 +215,10 @@ class Engine:
         if isinstance(self._failure, LeaseholdError):
             raise self._failure
         if self._failure is not None:
-            raise StoreFailed(f"the disk failed ({self._failure}): restart the store when it is mended")
+            raise StoreFailed(
+                f"the disk failed ({self._failure}): make room or mend it, and start the store again; what was being "
+                "written may or may not be there"
+            )
         raise StoreClosed("the store is closed: connect again")
 
     # --- the keeper ---
@@ -347,6 +351,7 @@ class Engine:
         unknown = UnknownOutcome(f"the disk failed while this was written ({error}): read before you repeat")
         _release(waiters, unknown)
         _release(later, unknown)
+        self.on_failed()
 
     # --- the end ---
 
