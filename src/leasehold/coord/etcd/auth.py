@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from leasehold.coord.etcd.endpoints import Endpoint
+from leasehold.coord.etcd.errors import Verdict, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.coord.etcd.transport.channel import Metadata
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.url import ConnectOptions
 
 # Streams ask to be ended when their member has lost the leader: else they would hang there in silence.
@@ -29,11 +31,19 @@ class Authenticator:
         if self._token is None:
             async with self._lock:
                 if self._token is None:
-                    request = rpc_pb2.AuthenticateRequest(name=self._user, password=self._password)
-                    answer: rpc_pb2.AuthenticateResponse
-                    answer = await endpoint.unary["Authenticate"](request, timeout=timeout_s)
-                    self._token = answer.token
+                    self._token = await self._fetch(endpoint, timeout_s)
         return (("token", self._token or ""),)
+
+    async def _fetch(self, endpoint: Endpoint, timeout_s: float) -> str:
+        request = rpc_pb2.AuthenticateRequest(name=self._user, password=self._password)
+        try:
+            answer: rpc_pb2.AuthenticateResponse
+            answer = await endpoint.unary["Authenticate"](request, timeout=timeout_s)
+        except RpcFailed as error:
+            if meaning(error).verdict is Verdict.UNKNOWN:  # of the token: the call that needs it was not sent
+                raise RpcFailed(error.code, f"no token: {error.message}", sent=False) from None
+            raise
+        return answer.token
 
     def forget(self, metadata: Metadata) -> None:
         """The token in `metadata` is no longer good; one that was fetched since stays."""

@@ -22,7 +22,6 @@ from leasehold.coord.url import ConnectOptions
 from leasehold.mvcc.errors import Code
 
 TOKENS_PER_CALL_MAX = 3
-_NO_CONNECTION = Failure(Verdict.NOT_DONE, Code.UNAVAILABLE, "no connection")
 
 
 class Caller:
@@ -159,7 +158,8 @@ class _Task:
         metadata: Metadata = ()
         try:
             if not await endpoint.ready(limit_s, insist=len(caller.endpoints) == 1):
-                return self.failed(endpoint, _NO_CONNECTION)
+                why = f"no connection: {endpoint.channel.failure or 'not in time'}"
+                return self.failed(endpoint, Failure(Verdict.NOT_DONE, Code.UNAVAILABLE, why))
             metadata = await caller.metadata(endpoint, limit_s)
             response = await endpoint.unary[self._name](request, timeout=limit_s, metadata=metadata)
         except RpcFailed as error:

@@ -101,7 +101,7 @@ class Hub:
             metadata: Metadata = ()
             try:
                 if not await endpoint.ready(self._options.attempt_timeout_s, insist=alone):
-                    reason = "no connection"
+                    reason = f"no connection: {endpoint.channel.failure or 'not in time'}"
                 else:
                     metadata = await self._authenticator.metadata(endpoint, self._options.attempt_timeout_s)
                     reason = await self._stream_at(endpoint, metadata)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 4096 * KIB  # that we grant to a call
 UNREAD_BYTES_MAX = 1024 * KIB  # of a stream's answers, before its server has to wait
+MESSAGE_BYTES = 64  # that a message takes of our memory, however short it is
 REOPENED_BYTES = 64 * KIB  # it is not worth a frame to open it for less
 # What the server was not asked to give up it may answer for so much longer: 5 s and two of etcd's election timeouts.
 LATE_ANSWER_S = 10.0
@@ -64,13 +65,14 @@ class UnaryCall(Call):
     An `unhurried` one is never taken back: whoever asked may stop waiting, but the server is left to answer.
     """
 
-    __slots__ = ("_parts", "_size", "_timer", "_told", "answer", "unhurried")
+    __slots__ = ("_first", "_more", "_size", "_timer", "_told", "answer", "unhurried")
 
     def __init__(self, connection: Connection, *, unhurried: bool) -> None:
         super().__init__(connection)
         self.answer: asyncio.Future[bytes] = connection.loop.create_future()
         self.unhurried = unhurried
-        self._parts: list[bytes] = []
+        self._first = b""  # of the answer, and mostly all of it
+        self._more: bytearray | None = None  # all of one that came in pieces
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._told: asyncio.Future[None] | None = None
@@ -80,12 +82,17 @@ class UnaryCall(Call):
         self._timer = self.connection.loop.call_later(timeout_s, self._late)
 
     def took_data(self, data: bytes) -> None:
+        if not self._size:
+            self._first = data
+        elif self._more is None:
+            self._more = bytearray(self._first) + data
+        else:
+            self._more += data
         self._size += len(data)
         if self._size > rpc_answer_bytes_max:
             self.connection.reset(self)
             self.ended(RpcFailed(Code.INTERNAL, f"an answer of more than {rpc_answer_bytes_max} bytes"))
             return
-        self._parts.append(data)
         self.reopen(len(data))
 
     def when_over(self) -> asyncio.Future[None]:
@@ -99,16 +106,16 @@ class UnaryCall(Call):
         if self.answer.done():
             return  # nobody waits any more
         if failure is None:
-            message = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            if message[:1] == b"\0" and int.from_bytes(message[1:5], "big") == len(message) - 5:
-                self.answer.set_result(message[5:])
+            whole = self._first if self._more is None else self._more
+            if whole[:1] == b"\0" and int.from_bytes(whole[1:5], "big") == self._size - 5:
+                self.answer.set_result(self._first[5:] if self._more is None else bytes(memoryview(whole)[5:]))
                 return
             failure = RpcFailed(Code.INTERNAL, "the answer is not one whole message")
         self.answer.set_exception(failure)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
-        if not self.over and not self.unhurried:
+        """Nobody waits any more. What the server has not heard of it need not answer, either."""
+        if not self.over and not (self.unhurried and self.stream):
             self._take_back()
 
     def _take_back(self) -> None:
@@ -127,8 +134,9 @@ class UnaryCall(Call):
 
     def _time_is_up(self) -> None:
         if not self.answer.done():
-            self.answer.set_exception(RpcFailed(Code.DEADLINE_EXCEEDED, "no answer in time"))
-        if self.unhurried:
+            why = "no answer in time" if self.stream else "the server took no more calls"
+            self.answer.set_exception(RpcFailed(Code.DEADLINE_EXCEEDED, why, sent=self.stream != 0))
+        if self.unhurried and self.stream:
             self._timer = self.connection.loop.call_later(LATE_ANSWER_S, self._take_back)
         else:
             self._take_back()
@@ -142,7 +150,6 @@ class StreamCall(Call):
         "_messages",
         "_owed",
         "_rest",
-        "_rest_bytes",
         "_unread",
         "_waiting",
         "_wanted",
@@ -154,10 +161,9 @@ class StreamCall(Call):
         # Told every message as it comes, if set: then `read` waits for the end only. It must not raise.
         self.on_message: Callable[[bytes], None] | None = None
         self._messages: deque[bytes] = deque()
-        self._unread = 0  # bytes of them
+        self._unread = 0  # bytes that they take
         self._owed = 0  # bytes for which the window is opened again when less is unread
-        self._rest: list[bytes] = []  # of a message that is not whole
-        self._rest_bytes = 0
+        self._rest = bytearray()  # of a message that is not whole
         self._wanted = 0  # so many make it worth looking again
         self._waiting: asyncio.Future[None] | None = None
         self._failure: RpcFailed | None = None
@@ -177,7 +183,7 @@ class StreamCall(Call):
             self._waiting = self.connection.loop.create_future()
             await self._waiting
         message = self._messages.popleft()
-        self._unread -= len(message)
+        self._unread -= len(message) + MESSAGE_BYTES
         self._pay()
         return message
 
@@ -190,13 +196,19 @@ class StreamCall(Call):
     def took_data(self, data: bytes) -> None:
         self._owed += len(data)
         check(self._owed <= WINDOW_BYTES, "it sends more than its window")
-        self._rest.append(data)
-        self._rest_bytes += len(data)
-        if self._rest_bytes >= self._wanted:
-            self._take_messages(data if len(self._rest) == 1 else b"".join(self._rest))
+        if not self._rest:
+            self._take_messages(data)
+        else:
+            self._rest += data
+            if len(self._rest) >= self._wanted:
+                data = bytes(self._rest)
+                self._rest.clear()
+                self._take_messages(data)
         self._pay()
 
     def ended(self, failure: RpcFailed | None) -> None:
+        if failure is None and self._rest:
+            failure = RpcFailed(Code.INTERNAL, "the stream ended in the middle of a message")
         self.over = True
         self._failure = failure
         self._wake()
@@ -220,9 +232,9 @@ class StreamCall(Call):
                     return
             else:
                 self._messages.append(message)
-                self._unread += size
-        self._rest = [data[place:]] if place < end else []
-        self._rest_bytes, self._wanted = end - place, wanted
+                self._unread += size + MESSAGE_BYTES
+        self._rest += data[place:]
+        self._wanted = wanted
         if self._messages:
             self._wake()
 

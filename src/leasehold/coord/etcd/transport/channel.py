@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.coord.etcd.transport.calls import LATE_ANSWER_S, StreamCall, UnaryCall
 from leasehold.coord.etcd.transport.connection import Connection
-from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.coord.etcd.transport.failures import RpcFailed, explained
 from leasehold.coord.http2.headers import literal, secret
 from leasehold.mvcc.errors import Code
 
@@ -39,6 +39,7 @@ class Channel:
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.connection: Connection | None = None
+        self.failure = ""  # why the last attempt to connect went wrong
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
         self._tls = tls
@@ -95,14 +96,16 @@ class Channel:
     async def close(self) -> None:
         """End the connection, and what is under way on it; what must not be cut off gets a moment."""
         self._closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
-        last = [call.when_over() for connection in self._alive for call in connection.unhurried]
-        if last:
-            await asyncio.wait(last, timeout=LAST_ANSWERS_S)
-        for connection in self._alive:
-            connection.abort("the connection was closed")
+        try:
+            if self._connecting is not None:
+                self._connecting.cancel()
+                await asyncio.gather(self._connecting, return_exceptions=True)
+            last = [call.when_over() for connection in self._alive for call in connection.unhurried]
+            if last:
+                await asyncio.wait(last, timeout=LAST_ANSWERS_S)
+        finally:  # also when whoever closes it is in a hurry
+            for connection in self._alive:
+                connection.abort("the connection was closed")
 
     async def _connect(self) -> None:
         try:
@@ -110,8 +113,9 @@ class Channel:
                 self.connection = await self._open()
             self._alive = {connection for connection in self._alive if not connection.ended}
             self._alive.add(self.connection)
-            self._failures = 0
-        except (OSError, TimeoutError, RpcFailed):
+            self._failures, self.failure = 0, ""
+        except Exception as error:  # also a name that cannot be one: whatever it is, there is no connection
+            self.failure = explained(error)
             self._not_before_s = self._loop.time() + min(BACKOFF_S_MIN * 2**self._failures, BACKOFF_S_MAX)
             self._failures += 1
         finally:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
-from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.coord.etcd.transport.failures import RpcFailed, explained, stranger
 from leasehold.coord.etcd.transport.outbox import Outbox
+from leasehold.coord.etcd.transport.reading import FRAME_BYTES_MAX, FrameReader
 from leasehold.coord.http2.blocks import BlockReader
 from leasehold.coord.http2.frames import (
     ACK,
@@ -40,7 +40,6 @@ from leasehold.coord.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code
 
 CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
-FRAME_BYTES_MAX = 1 << 20  # that we take, and the most that we send
 WINDOW_BYTES_MAX = (1 << 31) - 1
 STREAMS_MAX = (1 << 31) - 1
 PUSH_PROMISE, CANCEL = 5, 8
@@ -67,18 +66,19 @@ class Connection(asyncio.Protocol):
         self.calls: dict[int, Call] = {}
         self.usable = False
         self._on_closed = on_closed
-        self._buffer = b""
+        self._reader = FrameReader(self._take)
         self._blocks = BlockReader()
         self._next_stream = 1
         self._streams_max = STREAMS_MAX
-        self._waiting: deque[tuple[Call, bytes, bytes]] = deque()  # calls that the server does not take yet
+        self._waiting: dict[Call, tuple[bytes, bytes]] = {}  # calls that the server does not take yet, in order
         self._window = 65_535  # what the server takes, of all calls together
         self._stream_window = 65_535  # what it takes of a new call
         self._frame_bytes_max = 16_384
         self._blocked: dict[Call, None] = {}  # calls with requests that did not fit, in order
         self._unacknowledged = 0  # bytes received for which the window was not opened again
-        self._out = Outbox(self.loop)
+        self._out = Outbox(self.loop, self._stuck)
         self._leaving = False  # no new calls; closed with the last one
+        self._first_words = b""  # of the server, by which somebody else is known
         self._heard_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -89,16 +89,32 @@ class Connection(asyncio.Protocol):
         self._out.send_now(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"the connection was lost: {exc}" if exc is not None else "the server closed the connection")
+        if exc is not None:
+            self._end(f"the connection was lost: {explained(exc)}")
+        else:
+            self._end(stranger(self._first_words) or "the server closed the connection")
 
     def data_received(self, data: bytes) -> None:
+        if not self._heard_s:
+            self._first_words = data[:16]
         self._heard_s = self.loop.time()
         try:
-            self._take_frames(self._buffer + data if self._buffer else data)
+            self._reader.feed(data)
         except ProtocolBroken as error:
-            self._buffer = b""
             self._out.send_now(frame(GOAWAY, 0, 0, struct.pack(">II", 0, error.code)))
-            self.abort(f"the server does not speak HTTP/2 as it should: {error}")
+            self.abort(stranger(self._first_words) or f"the server does not speak HTTP/2 as it should: {error}")
+
+    def pause_writing(self) -> None:
+        """The server does not read. Calls are not begun meanwhile, so that of them it is certain that they were not."""
+        self._out.paused = True
+
+    def resume_writing(self) -> None:
+        self._out.resumed()
+        self._unblock()
+        self._next_call()
+
+    def _stuck(self) -> None:
+        self.abort("the server sends, but does not read")
 
     def send(self, data: bytes) -> None:
         """Write, in order."""
@@ -129,10 +145,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def ended(self) -> bool:
-        return self._out.transport is None and not self.calls
+        return self._out.ended and not self.calls
 
     def _end(self, reason: str) -> None:
-        self._out.transport = None
+        self._out.lost()
         if self._timer is not None:
             self._timer.cancel()
         if not self.opened.done():
@@ -145,10 +161,9 @@ class Connection(asyncio.Protocol):
             call.ended(RpcFailed(Code.UNAVAILABLE, reason))
 
     def _fail_waiting(self, reason: str) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for call, _, _ in waiting:
-            if not call.over:
-                call.ended(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting:
+            call.ended(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
 
     def _unusable(self) -> None:
         if self.usable:
@@ -183,8 +198,8 @@ class Connection(asyncio.Protocol):
 
     def begin(self, call: Call, block: bytes, body: bytes) -> None:
         """Send the head of a request and what there is of its body; or later, when the server takes more calls."""
-        if len(self.calls) >= self._streams_max:
-            self._waiting.append((call, block, body))
+        if len(self.calls) >= self._streams_max or self._out.paused:
+            self._waiting[call] = (block, body)
             return
         stream = call.stream = self._next_stream
         self._next_stream += 2
@@ -220,7 +235,7 @@ class Connection(asyncio.Protocol):
         held, place = call.held, 0
         while place < len(held):
             room = min(call.window, self._window, self._frame_bytes_max)
-            if room <= 0:
+            if room <= 0 or self._out.paused:
                 self._blocked[call] = None
                 break
             part = held[place : place + room]
@@ -228,18 +243,20 @@ class Connection(asyncio.Protocol):
             call.window -= len(part)
             self._window -= len(part)
             last = call.ends and place == len(held)
-            self._out.send_together(frame(DATA, END_STREAM if last else 0, call.stream, part))
+            send = self._out.send_together if place == len(held) else self._out.send_now  # which may be paused so
+            send(frame(DATA, END_STREAM if last else 0, call.stream, part))
         call.held = held[place:]
 
     def _unblock(self) -> None:
         for call in list(self._blocked):
-            if self._window <= 0:
+            if self._window <= 0 or self._out.paused:
                 return
             del self._blocked[call]
             self._write_held(call)
 
     def reset(self, call: Call) -> None:
-        """Nobody wants the answer any more: tell the server."""
+        """Nobody wants the answer any more: tell the server, if it has heard of the call."""
+        self._waiting.pop(call, None)
         if call.stream and self._forget(call.stream) is not None:
             self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", CANCEL)))
             self._next_call()
@@ -256,30 +273,16 @@ class Connection(asyncio.Protocol):
 
     def _next_call(self) -> None:
         """A call has ended: another may begin, or the last one has."""
-        while self._waiting and len(self.calls) < self._streams_max:
-            call, block, body = self._waiting.popleft()
-            if not call.over:
-                body += call.held  # of a stream that wrote more meanwhile
-                call.held = b""
-                self.begin(call, block, body)
+        while self._waiting and len(self.calls) < self._streams_max and not self._out.paused:
+            call = next(iter(self._waiting))
+            block, body = self._waiting.pop(call)
+            body += call.held  # of a stream that wrote more meanwhile
+            call.held = b""
+            self.begin(call, block, body)
         if self._leaving:
             self._close_if_idle()
 
     # --- answers ---
-
-    def _take_frames(self, buffer: bytes) -> None:
-        place, end = 0, len(buffer)
-        while end - place >= 9:
-            length_kind, flags, stream = _HEAD.unpack_from(buffer, place)
-            length = length_kind >> 8
-            if length > FRAME_BYTES_MAX:
-                raise ProtocolBroken("a frame is too long")
-            if end - place - 9 < length:
-                break
-            payload = buffer[place + 9 : place + 9 + length]
-            place += 9 + length
-            self._take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
-        self._buffer = buffer[place:]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._blocks.under_way and kind != CONTINUATION:
@@ -316,13 +319,16 @@ class Connection(asyncio.Protocol):
         if flags & END_STREAM:
             call = self._forget(stream)
             if call is not None:
-                if call.held:  # it was answered before it was sent: the rest of it is of no interest
+                # Answered before the request was at its end: the rest is of no interest, and the server is told so.
+                if call.held or not call.ends:
                     self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
                 call.took_trailers(headers)
                 if self._waiting or self._leaving:
                     self._next_call()
-        elif headers.get(b":status") != b"200":
-            self._fail(stream, f"the server does not speak gRPC (HTTP status {headers.get(b':status')!r})")
+            return
+        status = headers.get(b":status", b"none")
+        if status != b"200" and not (status[:1] == b"1" and len(status) == 3):  # those of 1xx come before an answer
+            self._fail(stream, f"the server does not speak gRPC (HTTP status {status.decode(errors='replace')})")
 
     def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
         self._unacknowledged += len(payload)
@@ -362,9 +368,8 @@ class Connection(asyncio.Protocol):
         text = payload[8:].decode(errors="replace")
         why = "the server is going away" + (f" (HTTP/2 code {code} {text})" if code != NO_ERROR else "")
         self.leave()
-        for stream in [number for number in self.calls if number > last & 0x7FFFFFFF]:
-            call = self._forget(stream)
-            assert call is not None
+        for call in [call for number, call in self.calls.items() if number > last & 0x7FFFFFFF]:
+            self._forget(call.stream)
             call.ended(RpcFailed(Code.UNAVAILABLE, why, sent=False))
         self._close_if_idle()
 

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 # What nobody waits for goes with the next request, or after this time.
 UNHURRIED_S = 0.002
+# A server that reads nothing is written no requests; so many answers to its pings and settings still.
+UNREAD_BYTES_MAX = 1 << 20
+# What was written last gets so long to leave when a connection is closed: a frozen server would keep it for ever.
+FAREWELL_S = 2.0
 
 
 class Outbox:
     """What is to be written to one transport, in order. Without a transport it goes nowhere."""
 
-    __slots__ = ("_flushing_now", "_flushing_soon", "_loop", "_parts", "transport")
+    __slots__ = (
+        "_closing",
+        "_flushing_now",
+        "_flushing_soon",
+        "_loop",
+        "_on_stuck",
+        "_parts",
+        "_timer",
+        "_unread",
+        "paused",
+        "transport",
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_stuck: Callable[[], None]) -> None:
         self.transport: asyncio.Transport | None = None
+        self.paused = False  # the server does not read what was written
+        self._unread = 0  # bytes that were written nevertheless
+        self._closing: asyncio.Transport | None = None  # closed, with something that has still to leave
+        self._timer: asyncio.TimerHandle | None = None
         self._loop = loop
+        self._on_stuck = on_stuck
         self._parts: list[bytes] = []
         self._flushing_now = self._flushing_soon = False
 
@@ -40,20 +61,43 @@ class Outbox:
     def flush(self) -> None:
         parts, self._parts = self._parts, []
         # A transport that is closing must not be written to: uvloop's raises.
-        if parts and self.transport is not None and not self.transport.is_closing():
-            self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        if not parts or self.transport is None or self.transport.is_closing():
+            return
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self.paused:
+            self._unread += len(data)
+            if self._unread > UNREAD_BYTES_MAX:
+                self._loop.call_soon(self._on_stuck)  # not in the midst of what is being done
+                return
+        self.transport.write(data)
+
+    def resumed(self) -> None:
+        self.paused, self._unread = False, 0
+
+    @property
+    def ended(self) -> bool:
+        return self.transport is None and self._closing is None
 
     def close(self) -> None:
         """Write what is left, and close."""
         self.flush()
         transport, self.transport = self.transport, None
         if transport is not None:
+            self._closing = transport
+            self._timer = self._loop.call_later(FAREWELL_S, self.abort)
             transport.close()
 
     def abort(self) -> None:
-        transport, self.transport = self.transport, None
+        transport = self.transport or self._closing
+        self.lost()
         if transport is not None:
             transport.abort()
+
+    def lost(self) -> None:
+        """There is no connection any more."""
+        self.transport = self._closing = None
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _flush_now(self) -> None:
         self._flushing_now = False
