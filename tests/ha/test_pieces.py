@@ -8,11 +8,13 @@ import pytest
 from bench.bench_index import filled, key_of
 from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 
-from leasehold.base.limits import limbo_step_extents, replay_piece_objects
-from leasehold.ha.effects import Role
+from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_resting_max
+from leasehold.ha.effects import Role, WriteSnapshot
 from leasehold.ha.events import ForceAsked, LeaseLost, Ticked
+from leasehold.ha.snapshots import Snapshots
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
+from leasehold.journal.chain import Mark
 
 COUNT = 3_000
 LATER_MS = 20_000_000
@@ -121,3 +123,19 @@ def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
     assert max(freed) <= limbo_step_extents
     assert index.resting() == (0, 0)
     index.check()
+
+
+def test_the_last_slice_of_a_snapshot_waits_a_while_for_what_rests(leader: Index) -> None:
+    """All of it is in that slice, one step: most of it is over with its leases, the rest must not hold it up."""
+    node = Node()
+    node.follow(snapshot_of(rested(leader)))
+    ctx = node.machine.ctx
+    assert ctx.replica.index.resting()[0] == COUNT > snapshot_resting_max
+    ctx.replica.mark = Mark(ctx.replica.mark.epoch, ctx.settings.snapshot_records)  # one is due
+    snapshots, written_ms = Snapshots(ctx), []
+    snapshots.consider(0)
+    for now_ms in range(0, 20_000, 50):
+        snapshots.tick(now_ms, COUNT * 10)
+        written_ms += [now_ms for one in ctx.desk.take() if isinstance(one, WriteSnapshot) and one.last]
+    assert len(written_ms) == 1
+    assert 15_000 <= written_ms[0] < 16_000
