@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -34,6 +35,20 @@ def test_python_in_the_docs_is_python(page: Path) -> None:
         if language == "python":
             # a block may show the inside of a coroutine
             ast.parse("async def inside():\n" + textwrap.indent(block, "    "))
+
+
+@EACH_PAGE
+def test_what_the_docs_import_is_there(page: Path) -> None:
+    for language, block in BLOCK.findall(page.read_text()):
+        if language != "python":
+            continue
+        for node in ast.walk(ast.parse("async def inside():\n" + textwrap.indent(block, "    "))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leasehold"):
+                module = importlib.import_module(node.module or "")
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+            elif isinstance(node, ast.Import):
+                for name in node.names:
+                    importlib.import_module(name.name)
 
 
 @EACH_PAGE

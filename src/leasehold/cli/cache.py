@@ -42,7 +42,7 @@ class CacheSettings(AuthoritySettings):
 
     listen: str = text(_ADDRESS, help="host:port to serve on; port 0 takes a free one")
     store: str = text(
-        "memory://", help="where the truth is kept: memory://, sqlite:///FILE, redis://..., etcd://..., embedded:///DIR"
+        "memory://", help="where the truth is kept: memory://, sqlite://FILE, redis://..., etcd://..., embedded:///DIR"
     )
     prefix: str = text("leasehold/cache/", help="what the keys in the store behind begin with")
     elect: str = text("", help="a coordination store (etcd://...) over which one of several authorities is elected")
@@ -57,7 +57,7 @@ def cache() -> None:
 @cache.command(
     cls=Explained,
     examples=(
-        ("leasehold cache serve --store sqlite:///cache.db --term 10s", ""),
+        ("leasehold cache serve --store sqlite://cache.db --term 10s", ""),
         (
             "leasehold cache serve --store etcd://10.0.0.1:2379 --elect etcd://10.0.0.1:2379",
             "one of several, with failover",
