@@ -48,6 +48,8 @@ class HeaderReader:
                     index, place = _integer(block, place, 7)
                     found.append(self._entry(index))
                 elif first & 0xE0 == 0x20:
+                    if found:
+                        raise ProtocolBroken("a header table changes its size in the middle of a block")
                     size, place = _integer(block, place, 5)
                     self._resize(size)
                 else:
@@ -70,6 +72,8 @@ class HeaderReader:
             raise ProtocolBroken("header index 0")
         if index <= len(_STATIC):
             return _STATIC[index - 1]
+        if index > len(_STATIC) + len(self._table):
+            raise ProtocolBroken(f"header index {index}, of which nothing was told")
         return self._table[index - len(_STATIC) - 1]
 
     def _text(self, block: bytes, place: int) -> tuple[bytes, int]:
