@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.coord.etcd.transport.calls import LATE_ANSWER_S, StreamCall, UnaryCall
 from leasehold.coord.etcd.transport.connection import Connection
-from leasehold.coord.etcd.transport.failures import RpcFailed, explained
+from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained
 from leasehold.coord.http2.headers import literal, secret
 from leasehold.mvcc.errors import Code
 
@@ -30,6 +30,8 @@ LAST_ANSWERS_S = 1.0
 # A loop that stood still for longer has lost time that others would have had.
 STOOD_STILL_S = 0.05
 TIMEOUT_MS_MAX = 99_999_999  # that a header can tell
+_TLS_WANTED = ": if it wants TLS, write etcds:// for it"
+_NO_TLS_OR_CERT = ": if it wants a certificate of the client, give it cert and key; if no TLS, write etcd:// for it"
 _UNREADABLE = "an answer that cannot be read"
 
 
@@ -116,6 +118,8 @@ class Channel:
             self._failures, self.failure = 0, ""
         except Exception as error:  # also a name that cannot be one: whatever it is, there is no connection
             self.failure = explained(error)
+            if self.failure == HUNG_UP:
+                self.failure += _NO_TLS_OR_CERT if self._tls is not None else _TLS_WANTED
             self._not_before_s = self._loop.time() + min(BACKOFF_S_MIN * 2**self._failures, BACKOFF_S_MAX)
             self._failures += 1
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
-from leasehold.coord.etcd.transport.failures import RpcFailed, explained, stranger
+from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained, stranger
 from leasehold.coord.etcd.transport.outbox import Outbox
 from leasehold.coord.etcd.transport.reading import FRAME_BYTES_MAX, FrameReader
 from leasehold.coord.http2.blocks import BlockReader
@@ -89,8 +89,10 @@ class Connection(asyncio.Protocol):
         self._out.send_now(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None:
-            self._end(f"the connection was lost: {explained(exc)}")
+        if not self._first_words:
+            self._end(HUNG_UP if exc is None else explained(exc))
+        elif exc is not None:
+            self._end(f"the connection was lost: {exc}")
         else:
             self._end(stranger(self._first_words) or "the server closed the connection")
 

@@ -37,6 +37,7 @@ def status_of(headers: Headers) -> RpcFailed | None:
     return RpcFailed(code, unquote_to_bytes(headers.get(b"grpc-message", b"")).decode(errors="replace"))
 
 
+HUNG_UP = "it hung up without a word"
 _TLS_ALERT, _HTTP_1 = b"\x15\x03", b"HTTP/1"
 _NO_TLS, _OLD_TLS = "it does not speak TLS: write etcd:// for it", "it speaks no TLS of 1.2 or later"
 # What OpenSSL calls it, and what there is to be done.
@@ -71,6 +72,8 @@ def explained(error: BaseException) -> str:
         return _TLS_REASONS.get(error.reason or "", f"TLS failed: {error}")
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there"
+    if isinstance(error, ConnectionResetError):
+        return HUNG_UP
     if isinstance(error, socket.gaierror):
         return f"no such host: {error.strerror}"
     if isinstance(error, TimeoutError):

@@ -1,0 +1,155 @@
+"""No connection: whatever is wrong with a server's TLS, or with what answers at all, the error says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from tests.etcd.raw_server import Peer
+from tests.etcd.test_transport import ANSWER
+
+import leasehold
+from leasehold.base.errors import Unavailable
+from leasehold.testing import certificates
+from leasehold.testing.certificates import CertificateAuthority
+from leasehold.testing.etcd import EtcdCluster
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+Talk = Callable[[Peer], Awaitable[None]]
+
+
+def context(authority: CertificateAuthority, folder: Path, *, alpn: str = "h2") -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*authority.server_files(folder))
+    made.set_alpn_protocols([alpn])
+    return made
+
+
+async def one_answer(peer: Peer) -> None:
+    await peer.greet()
+    stream, _ = await peer.request()
+    peer.write(peer.answer(stream, ANSWER))
+    await peer.closed()
+
+
+async def http_1(peer: Peer) -> None:
+    await peer.reader.readline()
+    peer.writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@asynccontextmanager
+async def serving(tls: ssl.SSLContext | None, talk: Talk) -> AsyncIterator[int]:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(Peer(reader, writer))
+        except (OSError, EOFError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def what_is_said(url: str, **options: Any) -> str:
+    async with await leasehold.connect(url, timeout_s=0.5, **options) as client:
+        with pytest.raises(Unavailable) as failed:
+            await client.put(b"k", b"v")
+    return str(failed.value)
+
+
+def on_both_loops(test: Callable[[], Any]) -> None:
+    for factory in LOOPS:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(test())
+
+
+def test_certificates_that_are_not_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, stranger = CertificateAuthority(), CertificateAuthority("another authority")
+    good = context(authority, tmp_path / "good")
+    monkeypatch.setattr(certificates, "LIFETIME", datetime.timedelta(minutes=-1))
+    expired = context(authority, tmp_path / "expired")
+
+    async def run() -> None:
+        async with serving(good, one_answer) as port:
+            said = await what_is_said(f"etcds://127.0.0.1:{port}", ca=stranger.ca_pem)
+            assert "certificate is not good" in said
+            assert "with ca" in said
+            said = await what_is_said(f"etcds://127.0.0.2:{port}", ca=authority.ca_pem)
+            assert "nothing listens there" in said or "127.0.0.2" in said
+            said = await what_is_said(f"etcds://127.0.0.1:{port}")  # of whom the system trusts
+            assert "certificate is not good" in said
+        async with serving(expired, one_answer) as port:
+            assert "expired" in await what_is_said(f"etcds://localhost:{port}", ca=authority.ca_pem)
+
+    on_both_loops(run)
+
+
+def test_a_server_with_another_name(tmp_path: Path) -> None:
+    """Its certificate is for 127.0.0.1 and localhost; it is asked by another name of the same machine."""
+    authority = CertificateAuthority()
+
+    async def run() -> None:
+        async with serving(context(authority, tmp_path), one_answer) as port:
+            said = await what_is_said(f"etcds://[::ffff:127.0.0.1]:{port}", ca=authority.ca_pem)
+            assert "not valid for" in said
+            assert "as its certificate does" in said
+
+    on_both_loops(run)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def test_a_server_that_wants_a_certificate(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """With one of TLS only; each tells of it at another time."""
+    authority = CertificateAuthority()
+    certificate, key = authority.client()
+    demanding = context(authority, tmp_path)
+    demanding.load_verify_locations(cadata=authority.ca_pem.decode())
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    demanding.minimum_version = demanding.maximum_version = version
+
+    async def run() -> None:
+        async with serving(demanding, one_answer) as port:
+            url = f"etcds://127.0.0.1:{port}"
+            assert "cert and key" in await what_is_said(url, ca=authority.ca_pem)
+            async with await leasehold.connect(url, ca=authority.ca_pem, cert=certificate, key=key) as client:
+                assert (await client.get(b"k")).count == 7
+
+    on_both_loops(run)
+
+
+def test_somebody_else_answers(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    web = context(authority, tmp_path, alpn="http/1.1")
+
+    async def run() -> None:
+        async with serving(web, http_1) as port:
+            said = await what_is_said(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
+            assert "HTTP/1 server" in said or "not HTTP/2" in said
+        async with serving(None, http_1) as port:
+            assert "HTTP/1 server" in await what_is_said(f"etcd://127.0.0.1:{port}")
+            assert "write etcd://" in await what_is_said(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
+        async with serving(context(authority, tmp_path), one_answer) as port:
+            assert "write etcds://" in await what_is_said(f"etcd://127.0.0.1:{port}")
+        assert "nothing listens there" in await what_is_said(f"etcd://127.0.0.1:{port}")
+
+    on_both_loops(run)
+
+
+async def test_a_real_etcd_in_the_wrong_way() -> None:
+    authority = CertificateAuthority()
+    async with EtcdCluster(1, authority=authority, client_certificates=True) as secure, EtcdCluster(1) as plain:
+        assert "write etcds://" in await what_is_said(secure.url.replace("etcds://", "etcd://"))
+        assert "cert" in await what_is_said(secure.url, ca=authority.ca_pem)
+        said = await what_is_said(plain.url.replace("etcd://", "etcds://"), ca=authority.ca_pem)
+        assert "write etcd://" in said
