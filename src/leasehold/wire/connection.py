@@ -47,6 +47,39 @@ def refusal(seq: int, err: Err, message: str) -> bytes:
 class Connection:
     """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
 
+    __slots__ = (  # an instance of thirty attributes is slower without: a tenth of a microsecond a request
+        "_fd",
+        "_handlers",
+        "_hold",
+        "_late",
+        "_marks",
+        "_on_close",
+        "_only_answers",
+        "_partial",
+        "_parting_ms",
+        "_passed_bytes",
+        "_reading",
+        "_recv",
+        "_slot",
+        "_sock",
+        "_tasks",
+        "_unsent",
+        "_wanted",
+        "attachment",
+        "closed",
+        "half_ms",
+        "heard",
+        "held_bytes",
+        "in_flight",
+        "listener",
+        "peer",
+        "quiet_ms",
+        "recv_bytes",
+        "server",
+        "source",
+        "stuck_ms",
+    )
+
     def __init__(
         self,
         server: Server,
