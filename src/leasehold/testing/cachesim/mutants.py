@@ -8,7 +8,7 @@ from leasehold.cache.client_events import Deliver
 from leasehold.cache.client_machine import ClientMachine, Flight
 from leasehold.cache.entries import Entry
 from leasehold.cache.events import StoreUnknown
-from leasehold.cache.model import Code, Item
+from leasehold.cache.model import Code, Item, Refill
 from leasehold.leases.arithmetic import holder_deadline_ms
 from leasehold.testing.cachesim.actors import Rules
 
@@ -96,6 +96,26 @@ class CountsFromReceipt(ClientMachine):
         return holder_deadline_ms(now_ms, term_ms, self.settings.drift_ppm)
 
 
+class CountsRefillsFromArrival(ClientMachine):
+    """The lease on a refill is counted from when it came, not from when the acknowledgement was sent."""
+
+    def _on_refill(self, now_ms: int, refill: Refill) -> None:
+        for _, item in refill.items:
+            entry = self.entries.by_key.get(item.key)
+            if entry is not None:
+                entry.asked_ms = now_ms
+        super()._on_refill(now_ms, refill)
+
+
+class TakesAnyRefill(ClientMachine):
+    """A refill that another callback has overtaken is taken for the answer to the acknowledgement of that one."""
+
+    def _on_refill(self, now_ms: int, refill: Refill) -> None:
+        entries = self.entries.by_key
+        items = [(entries[item.key].asked if item.key in entries else seq, item) for seq, item in refill.items]
+        super()._on_refill(now_ms, Refill(tuple(items)))
+
+
 class SharesWithTheLate(ClientMachine):
     """An answer without a lease is given to callers who came after it was asked for."""
 
@@ -135,6 +155,8 @@ MUTANTS: dict[str, Rules] = {
     "writer drops its copy": _with_client(WriterKeeps),
     "cap in wait mode": _with_authority(NoCap),
     "send-time counting": _with_client(CountsFromReceipt),
+    "send-time counting of refills": _with_client(CountsRefillsFromArrival),
+    "a refill answers its own request": _with_client(TakesAnyRefill),
     "restart wait": _with_authority(NoRestartWait),
     "drift margin": _without_margin(),
     "token on store": _without_tokens(),
