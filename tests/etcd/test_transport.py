@@ -16,7 +16,7 @@ from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.etcd.errors import Verdict, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.etcd.transport import connection as connection_module
+from leasehold.coord.etcd.transport import life
 from leasehold.coord.etcd.transport.calls import UNREAD_BYTES_MAX, WINDOW_BYTES
 from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.transport.tls import tls_context
@@ -342,8 +342,8 @@ async def test_a_refused_call_was_not_done_and_a_broken_one_may_be() -> None:
 
 
 async def test_a_silent_server_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "PING_AFTER_S", 0.05)
-    monkeypatch.setattr(connection_module, "PING_ANSWER_S", 0.3)
+    monkeypatch.setattr(life, "PING_AFTER_S", 0.05)
+    monkeypatch.setattr(life, "PING_ANSWER_S", 0.3)
     async with connected() as (_, peer, endpoint):
         call = asking(endpoint)
         for _ in range(3):

@@ -13,6 +13,7 @@ from typing import cast
 
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
 from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained, stranger
+from leasehold.coord.etcd.transport.life import SignsOfLife
 from leasehold.coord.etcd.transport.outbox import Outbox
 from leasehold.coord.etcd.transport.reading import FRAME_BYTES_MAX, FrameReader
 from leasehold.coord.http2.blocks import BlockReader
@@ -43,9 +44,6 @@ CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
 WINDOW_BYTES_MAX = (1 << 31) - 1
 STREAMS_MAX = (1 << 31) - 1
 PUSH_PROMISE, CANCEL = 5, 8
-# etcd ends connections that ping more often than every 5 s, and those that ping without a call.
-PING_AFTER_S, PING_ANSWER_S = 10.0, 3.0
-LAST_LOOK_S = 0.05
 # With fewer calls under way (one of them may be a stream of watches) there is nothing to be written together with.
 TOGETHER_MIN = 3
 
@@ -79,13 +77,12 @@ class Connection(asyncio.Protocol):
         self._out = Outbox(self.loop, self._stuck)
         self._leaving = False  # no new calls; closed with the last one
         self._first_words = b""  # of the server, by which somebody else is known
-        self._heard_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._life = SignsOfLife(self.loop, self._under_way, self._ping, self.abort)
 
     # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._out.transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._out.made(cast(asyncio.Transport, transport))  # uvloop's are transports without deriving from it
         self._out.send_now(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -97,9 +94,9 @@ class Connection(asyncio.Protocol):
             self._end(stranger(self._first_words) or "the server closed the connection")
 
     def data_received(self, data: bytes) -> None:
-        if not self._heard_s:
+        if not self._first_words:
             self._first_words = data[:16]
-        self._heard_s = self.loop.time()
+        self._life.heard_s = self.loop.time()
         try:
             self._reader.feed(data)
         except ProtocolBroken as error:
@@ -151,8 +148,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self, reason: str) -> None:
         self._out.lost()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._life.stop()
         if not self.opened.done():
             self.opened.set_exception(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
             self.opened.exception()  # looked at: whoever connects may have stopped waiting
@@ -176,25 +172,11 @@ class Connection(asyncio.Protocol):
         if self._leaving and not self.calls:
             self._out.close()
 
-    def _look_for_life(self) -> None:
-        """While there are calls, a silent server is asked for a sign of life."""
-        silent_s = self.loop.time() - self._heard_s
-        if silent_s < PING_AFTER_S or not self.calls:
-            pause_s = PING_AFTER_S - silent_s if silent_s < PING_AFTER_S else PING_AFTER_S
-            self._timer = self.loop.call_later(pause_s, self._look_for_life)
-            return
+    def _under_way(self) -> bool:
+        return bool(self.calls)
+
+    def _ping(self) -> None:
         self.send(frame(PING, 0, 0, bytes(8)))
-        self._timer = self.loop.call_later(PING_ANSWER_S, self._look_once_more, self._heard_s)
-
-    def _look_once_more(self, heard_s: float) -> None:
-        # Where this process stood still, the sign is there and was not read yet.
-        self._timer = self.loop.call_later(LAST_LOOK_S, self._judge, heard_s)
-
-    def _judge(self, heard_s: float) -> None:
-        if self._heard_s == heard_s:
-            self.abort("the server gave no sign of life")
-        else:
-            self._look_for_life()
 
     # --- requests ---
 
@@ -392,7 +374,7 @@ class Connection(asyncio.Protocol):
         if not self.opened.done():
             self.usable = True
             self.opened.set_result(None)
-            self._look_for_life()
+            self._life.look()
         self._unblock()
         self._next_call()
 

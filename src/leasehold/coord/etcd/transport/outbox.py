@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 # What nobody waits for goes with the next request, or after this time.
 UNHURRIED_S = 0.002
+# So many that are not yet with the kernel are no reason to hold calls back.
+UNWRITTEN_BYTES_MAX = 1 << 20
 # A server that reads nothing is written no requests; so many answers to its pings and settings still.
 UNREAD_BYTES_MAX = 1 << 20
 # What was written last gets so long to leave when a connection is closed: a frozen server would keep it for ever.
@@ -39,6 +41,10 @@ class Outbox:
         self._on_stuck = on_stuck
         self._parts: list[bytes] = []
         self._flushing_now = self._flushing_soon = False
+
+    def made(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(UNWRITTEN_BYTES_MAX)
+        self.transport = transport
 
     def send_now(self, data: bytes) -> None:
         self._parts.append(data)
