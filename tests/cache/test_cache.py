@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -414,3 +415,16 @@ async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restar
             await client.connected(60)
         finally:
             server.close()
+
+
+async def test_writes_under_way_together_call_a_holder_back_together(server: CacheServer) -> None:
+    async with AsyncExitStack() as stack:
+        holder, *writers = [await stack.enter_async_context(Client(server.address)) for _ in range(9)]
+        keys = [b"k%d" % number for number in range(len(writers))]
+        for _ in range(2):
+            await holder.get_many(keys)
+        for value in (b"1", b"2", b"3", b"4"):
+            writes = zip(writers, keys, strict=True)
+            await asyncio.gather(*(writer.put(key, value) for writer, key in writes))
+            assert await holder.get_many(keys) == dict.fromkeys(keys, value)
+        assert holder.statistics().callbacks <= 4 * 4, "of 32 writes"

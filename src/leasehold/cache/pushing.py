@@ -29,7 +29,7 @@ class Outbox:
         self._messages: list[FromAuthority] = []
         self._drops: list[tuple[bytes, Version]] = []
         self._refills: list[tuple[int, Item]] = []
-        self._hold = pusher.push_in_round
+        self._hold = pusher.rounds.hold  # for every holder of every write
 
     def take(self, message: FromAuthority) -> None:
         if type(message) is Drop and message.keys:
@@ -42,6 +42,8 @@ class Outbox:
     def call_back(self, drop: Drop) -> None:
         self._drops += drop.keys
         self._hold(self, drop)
+        if not self._pusher.looking:
+            self._pusher.look_soon()
 
     def refill(self, seq: int, item: Item) -> None:
         if not self._refills:
@@ -80,15 +82,15 @@ def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:
 
 
 class Pusher:
-    """When the outboxes are emptied."""
+    """When the outboxes are emptied. After something has changed in `rounds`, `look_soon`, unless it is `looking`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = BootClock()
         self._due: list[Outbox] = []
         self._held: list[Outbox] = []
-        self._rounds: Rounds[Outbox] = Rounds(_ROUND_HOLD_MS)
-        self._looking = False
+        self.rounds: Rounds[Outbox] = Rounds(_ROUND_HOLD_MS)
+        self.looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
@@ -104,21 +106,15 @@ class Pusher:
             self._loop.call_later(_REFILL_HOLD_S, self._push_held)
         self._held.append(outbox)
 
-    def push_in_round(self, outbox: Outbox, drop: Drop) -> None:
-        """With the callbacks of other writes that are under way."""
-        self._rounds.hold(outbox, drop)
-        if not self._looking:
-            self._look_soon()
-
     def acknowledged(self, outbox: Outbox) -> None:
-        self._rounds.acknowledged(self._clock.now_ms(), outbox)
-        if not self._looking:
-            self._look_soon()
+        self.rounds.acknowledged(self._clock.now_ms(), outbox)
+        if self.rounds.waiting and not self.looking:
+            self.look_soon()
 
     def gone(self, outbox: Outbox) -> None:
-        self._rounds.gone(self._clock.now_ms(), outbox)
-        if not self._looking:
-            self._look_soon()
+        self.rounds.gone(self._clock.now_ms(), outbox)
+        if self.rounds.waiting and not self.looking:
+            self.look_soon()
 
     def _push_due(self) -> None:
         due, self._due = self._due, []
@@ -130,17 +126,17 @@ class Pusher:
         for outbox in held:
             outbox.push()
 
-    def _look_soon(self) -> None:
+    def look_soon(self) -> None:
         """Whether a round may begin is seen at the end of the turn, which may bring more."""
-        self._looking = True
+        self.looking = True
         self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        self._looking = False
+        self.looking = False
         now_ms = self._clock.now_ms()
-        due_ms = self._rounds.due_ms(now_ms)
+        due_ms = self.rounds.due_ms(now_ms)
         if due_ms is not None and due_ms <= now_ms:
-            for outbox in self._rounds.begin(now_ms):
+            for outbox in self.rounds.begin(now_ms):
                 outbox.push_callbacks()
         elif due_ms is not None and (self._timer is None or due_ms < self._timer_ms):
             if self._timer is not None:

@@ -25,7 +25,7 @@ class Rounds(Generic[Holder]):
 
     def __init__(self, hold_ms: int) -> None:
         self._hold_ms = hold_ms
-        self._waiting: dict[Holder, None] = {}
+        self.waiting: dict[Holder, None] = {}  # in the order of their first callback
         self._waiting_since_ms: int | None = None
         self._writes_waiting = 0
         self._last_write: object = None
@@ -38,7 +38,7 @@ class Rounds(Generic[Holder]):
 
     def hold(self, holder: Holder, write: object) -> None:
         """`holder` is to be called back for `write`; the callbacks of one write come one after the other."""
-        self._waiting[holder] = None
+        self.waiting[holder] = None
         if write is not self._last_write:
             self._last_write = write
             self._writes_waiting += 1
@@ -54,12 +54,12 @@ class Rounds(Generic[Holder]):
             self._company_until_ms = now_ms + max(1, now_ms - self._begun_ms)
 
     def gone(self, now_ms: int, holder: Holder) -> None:
-        self._waiting.pop(holder, None)
+        self.waiting.pop(holder, None)
         self.acknowledged(now_ms, holder)
 
     def due_ms(self, now_ms: int) -> int | None:
         """When those who wait are to be told, as far as is known now; None while nobody waits. Ask after `hold`."""
-        if not self._waiting:
+        if not self.waiting:
             return None
         if self._waiting_since_ms is None:
             self._waiting_since_ms = now_ms
@@ -71,7 +71,7 @@ class Rounds(Generic[Holder]):
 
     def begin(self, now_ms: int) -> list[Holder]:
         """A round: who is told now."""
-        holders, self._waiting = list(self._waiting), {}
+        holders, self.waiting = list(self.waiting), {}
         self._silent |= self._out
         self._out = set(holders) - self._silent
         self._begun_ms = now_ms
