@@ -244,3 +244,25 @@ def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
         assert max(each.longest_s for each in asking) < 2.0, "nobody waits for an answer that cannot come"
         assert max(each.failed for each in asking) <= 1
     print(f"16 connections, 15 kills: calls and failures {told}")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+def test_under_load_a_switchover_fails_no_call_twice(pair: NodeGroup) -> None:
+    told: list[tuple[int, int]] = []
+    for _ in range(5):
+        pair.revive(60)
+        asking = [Asking(pair.primary().rpc) for _ in range(16)]
+        for each in asking:
+            each.start()
+        time.sleep(0.3)
+        assert pair.primary().switchover()[0] == 200
+        time.sleep(0.5)
+        for each in asking:
+            each.stop = True
+        for each in asking:
+            each.join(CALL_S)
+        told.append((sum(each.calls for each in asking), sum(each.failed for each in asking)))
+        assert max(each.longest_s for each in asking) < 2.0
+        assert max(each.failed for each in asking) <= 1
+    print(f"16 connections, 5 switchovers: calls and failures {told}")
