@@ -15,7 +15,7 @@ from tests.etcd.raw_server import Peer, RawServer, connected
 from tests.etcd.test_transport import ANSWER, CANCEL, asking, failure_of
 
 import leasehold
-from leasehold.base.errors import Unavailable
+from leasehold.base.errors import Unavailable, UnknownOutcome
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.etcd.errors import Verdict, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
@@ -112,6 +112,35 @@ async def test_a_token_that_cannot_be_fetched_is_no_doubt_about_the_write() -> N
         assert (headers[b":path"], headers[b"token"]) == (b"/etcdserverpb.KV/Put", b"t")
         peer.write(peer.answer(stream, rpc_pb2.PutResponse()))
         await writing
+
+
+@pytest.mark.parametrize("end", [frame(RST_STREAM, 0, 1, struct.pack(">I", 7)), frame(GOAWAY, 0, 0, bytes(8))])
+async def test_who_has_begun_to_answer_has_seen_the_call(end: bytes) -> None:
+    """A server that says afterwards that it never began is not believed."""
+    async with connected() as (_, peer, endpoint):
+        call = asking(endpoint)
+        stream, _ = await peer.request()
+        peer.write(peer.head(stream, (":status", "200")), end)
+        assert meaning(await failure_of(call)).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (Code.UNAVAILABLE, "failed to connect to all addresses"),  # of somebody in between: to whom, and when?
+        (Code.RESOURCE_EXHAUSTED, "grpc: trying to send message larger than max (2 vs. 1)"),  # the answer, that is
+    ],
+)
+async def test_texts_that_do_not_tell_that_nothing_was_done(code: Code, text: str) -> None:
+    async with RawServer.run() as server, await leasehold.connect(f"etcd://{server.address}") as client:
+        writing = asyncio.create_task(client.put(b"k", b"v"))
+        peer = await server.peer()
+        await peer.greet()
+        stream, _ = await peer.request()
+        status = (("grpc-status", str(int(code))), ("grpc-message", text))
+        peer.write(peer.head(stream, (":status", "200"), *status, end=True))
+        with pytest.raises(UnknownOutcome):
+            await writing
 
 
 # --- nobody waits for ever ---

@@ -60,7 +60,6 @@ _KINDS: dict[str, type[StoreError]] = {
 
 # The call was turned away before anything was proposed to the cluster.
 _NOT_DONE = (
-    "failed to connect",  # gRPC: no connection, so nothing was sent
     "etcdserver: no leader",
     "etcdserver: not leader",
     "etcdserver: rpc not supported for learner",
@@ -69,6 +68,8 @@ _NOT_DONE = (
     "etcdserver: server is not capable",
     "etcdserver: not capable",
 )
+# gRPC's own, after the call was done: its answer was too large to be sent.
+_DONE_MAYBE = ("grpc: trying to send message larger than max",)
 _BUSY = ("etcdserver: too many requests",)
 _TOKEN = (
     "etcdserver: invalid auth token",
@@ -115,6 +116,6 @@ def classify(code: Code, message: str) -> Failure:
         return Failure(Verdict.NOT_DONE, code, message)
     if message.startswith(_BUSY):
         return Failure(Verdict.BUSY, code, message)
-    if code in _ANSWERS:
+    if code in _ANSWERS and not message.startswith(_DONE_MAYBE):
         return Failure(Verdict.ANSWERED, code, message)
     return Failure(Verdict.UNKNOWN, code, message)

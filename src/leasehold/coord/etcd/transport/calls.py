@@ -29,7 +29,7 @@ LAST_LOOK_S = 0.001
 class Call(ABC):
     """One stream of a connection. It gets its number when it is begun."""
 
-    __slots__ = ("connection", "ends", "held", "over", "received", "stream", "window")
+    __slots__ = ("answering", "connection", "ends", "held", "over", "received", "stream", "window")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -38,6 +38,7 @@ class Call(ABC):
         self.held = b""  # of the request, what did not fit
         self.ends = False  # the request, with what is held
         self.over = False
+        self.answering = False  # the server has begun to answer: whatever it says later, it has seen the call
         self.received = 0  # bytes for which the server's window was not opened again
 
     @abstractmethod

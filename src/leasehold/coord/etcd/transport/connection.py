@@ -310,6 +310,9 @@ class Connection(asyncio.Protocol):
                 if self._waiting or self._leaving:
                     self._next_call()
             return
+        call = self.calls.get(stream)
+        if call is not None:
+            call.answering = True
         status = headers.get(b":status", b"none")
         if status != b"200" and not (status[:1] == b"1" and len(status) == 3):  # those of 1xx come before an answer
             self._fail(stream, f"the server does not speak gRPC (HTTP status {status.decode(errors='replace')})")
@@ -341,7 +344,7 @@ class Connection(asyncio.Protocol):
         if call is None:
             return
         if code == REFUSED_STREAM:
-            call.ended(RpcFailed(Code.UNAVAILABLE, "the server refused the call", sent=False))
+            call.ended(RpcFailed(Code.UNAVAILABLE, "the server refused the call", sent=call.answering))
         else:
             call.ended(RpcFailed(Code.UNAVAILABLE, f"the server ended the call (HTTP/2 code {code})"))
         self._next_call()
@@ -354,7 +357,7 @@ class Connection(asyncio.Protocol):
         self.leave()
         for call in [call for number, call in self.calls.items() if number > last & 0x7FFFFFFF]:
             self._forget(call.stream)
-            call.ended(RpcFailed(Code.UNAVAILABLE, why, sent=False))
+            call.ended(RpcFailed(Code.UNAVAILABLE, why, sent=call.answering))
         self._close_if_idle()
 
     def _take_settings(self, payload: bytes) -> None:
