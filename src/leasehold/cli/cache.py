@@ -26,7 +26,7 @@ from leasehold.cache.stores.memory import MemoryStore
 from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.transport import CacheServer
-from leasehold.cli.child import END_GRACE_S
+from leasehold.cli.child import END_GRACE_S, run_once
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.cli.store_flags import reach, shared
@@ -170,7 +170,7 @@ def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
         async with _client(servers) as client:
             return await client.get_many([key.encode() for key in keys])
 
-    found = asyncio.run(run())
+    found = run_once(run())
     for value in found.values():
         click.echo(value if value is not None else b"")
     if any(value is None for value in found.values()):
@@ -197,7 +197,7 @@ def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str,
         async with _client(servers) as client:
             return await client.put(key.encode(), value.encode(), mode=mode, expect=version)
 
-    click.echo(str(asyncio.run(run())))
+    click.echo(str(run_once(run())))
 
 
 @cache.command(cls=Explained, examples=(("leasehold cache delete limits --mode fail", "only if nobody holds it"),))
@@ -211,7 +211,7 @@ def delete(key: str, mode: str, servers: tuple[str, ...]) -> None:
         async with _client(servers) as client:
             return await client.delete(key.encode(), mode=mode)
 
-    click.echo(str(asyncio.run(run())))
+    click.echo(str(run_once(run())))
 
 
 def _version(text: str | None) -> Version | None:

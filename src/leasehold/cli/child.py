@@ -8,10 +8,11 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from leasehold.runtime.signals import blocked
 
+T = TypeVar("T")
 # Between "please end" and "end": within the margin that a session keeps before its lease can end.
 TERM_GRACE_PART = 0.5
 # Whoever was told to end gets this long to give back what it holds.
@@ -62,6 +63,32 @@ def _leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def run_once(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, for what asks and ends: SIGTERM cancels it as Ctrl-C does, and the exit code says so.
+
+    An exception raised by a signal's handler would hit whatever the loop is doing just then, and be told of as a bug.
+    """
+    told: list[int] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine runs in a task
+
+        def end() -> None:
+            told.append(signal.SIGTERM)
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if told:
+            sys.exit(128 + told[0])
+        raise
 
 
 def run_until_told(work: Callable[[Desk], Coroutine[Any, Any, int]]) -> int:

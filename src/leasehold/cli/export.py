@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import os
 import urllib.error
@@ -16,6 +15,7 @@ import click
 
 from leasehold.admin.status import ClusterStatus, Peer
 from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable
+from leasehold.cli.child import run_once
 from leasehold.cli.help import Explained
 from leasehold.cli.journal import cluster_option, coord_option, prefix_option
 from leasehold.cli.operate import (
@@ -109,7 +109,7 @@ def import_index(coord: str, cluster: str, prefix: str, data_dir: Path, as_json:
 
     The storage clients must be the same and still have their memory: the index says where the bytes are, no more.
     """
-    told = asyncio.run(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
+    told = run_once(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
     if as_json:
         print_json(told)
     else:

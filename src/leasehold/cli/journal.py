@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from leasehold.base.errors import InvalidArgument
+from leasehold.cli.child import run_once
 from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
@@ -52,7 +52,7 @@ def journal() -> None:
 @click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
 def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
     """Print the journal, a line for every record: number, time, what was decided."""
-    asyncio.run(_show(shared(coord, "--coord"), Keys(cluster, prefix), first_n, limit, bulk, as_json))
+    run_once(_show(shared(coord, "--coord"), Keys(cluster, prefix), first_n, limit, bulk, as_json))
 
 
 async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
@@ -91,7 +91,7 @@ def aside(cluster: str, data_dir: str, buffer: str, as_json: bool) -> None:
             for _, raw in read_frames(path):
                 _print(path.name, raw, 0, bulk=False, as_json=as_json)
     else:
-        for _, raw in asyncio.run(_read_redis(buffer, cluster)):
+        for _, raw in run_once(_read_redis(buffer, cluster)):
             _print("Redis", raw, 0, bulk=False, as_json=as_json)
 
 
