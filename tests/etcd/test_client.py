@@ -114,6 +114,20 @@ async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:
             await client.put(b"a", b"1")
 
 
+async def test_whom_the_system_trusts_is_trusted_by_calls_and_by_renewals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = CertificateAuthority()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file(tmp_path)))
+    async with EtcdCluster(1, authority=authority) as cluster, await leasehold.connect(cluster.url) as client:
+        sent_ms = client.now_ms()
+        lease = await client.lease_grant(2)
+        keeper = client.keep_alive(lease.id, lease.ttl_s, sent_ms)
+        await asyncio.sleep(1.5)
+        assert keeper.deadline_ms > sent_ms + lease.ttl_s * 1000
+        keeper.close()
+
+
 async def test_a_namespace_sees_only_itself(etcd: EtcdCluster, prefix: bytes) -> None:
     space = prefix.decode()
     async with await leasehold.connect(etcd.url) as whole, await leasehold.connect(etcd.url, namespace=space) as part:

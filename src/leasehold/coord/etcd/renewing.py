@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Sequence
 
 import grpc
@@ -103,5 +104,6 @@ class RenewingConnection:
 
 
 def channel_credentials(options: ConnectOptions) -> grpc.ChannelCredentials:
-    """TLS from PEM bytes or files; without a `ca` the authorities that gRPC brings count."""
-    return grpc.ssl_channel_credentials(pem(options.ca), pem(options.key), pem(options.cert))
+    """TLS from PEM bytes or files; without a `ca` the system's authorities count here, too, not those gRPC brings."""
+    ca = pem(options.ca if options.ca is not None else ssl.get_default_verify_paths().cafile)
+    return grpc.ssl_channel_credentials(ca, pem(options.key), pem(options.cert))
