@@ -191,6 +191,8 @@ PUTTING: list[Step] = [
     ("PutStart", STRANGER, b"stranger", 10, PLAIN, T),
     ("PutRevoke", CLIENT, b"k3", ALL, T),
     ("PutRevoke", CLIENT, b"k3", ALL, T),
+    *[("EvictDiskReplica", CLIENT, key, T, kind) for key in (b"k", b"k2b", b"nope") for kind in (0, 1, 2, 9)],
+    *[("BatchEvictDiskReplica", CLIENT, [b"k", b"k2b", b"nope"], T, kind) for kind in (0, 1, 2, 9)],
 ]
 
 CHANGING: list[Step] = [

@@ -10,6 +10,8 @@ from leasehold.wire.tables import V0_3_13
 
 # Where we differ on purpose, by the number of the step: what we say instead, and why.
 ON_PURPOSE: dict[int, tuple[str, str]] = {
+    78: ("-704", "told of a copy on disk (step 73), the C++ master has an object of it; we keep none on disk"),
+    79: ("-704", "as above"),
     88: (
         "PingResponse(view_version=0, client_status=1)",
         "a mount makes its client known at once; the C++ master wants to be told everything twice",

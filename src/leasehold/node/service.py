@@ -176,8 +176,9 @@ class MasterService:
         return [self._no_disk_replica(key, tenant, kind) for key in keys], self._index.last_n
 
     def _no_disk_replica(self, key: bytes, tenant: bytes, kind: int) -> Failed | None:
-        on_disk = kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK)
-        return None if on_disk and self._index.lookup(tenant, key) is not None else _NOT_FOUND
+        if self._index.lookup(tenant, key) is None:
+            return _NOT_FOUND
+        return None if kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK) else Failed(Code.BAD_PARAMS)
 
     # --- removes: the only calls that may have to wait before they are decided
 
