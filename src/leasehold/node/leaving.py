@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from leasehold.index.index import Index
-from leasehold.wire.connection import Connection, refusal
+from leasehold.wire.answering import refusal
+from leasehold.wire.connection import Connection
 from leasehold.wire.frame import Err
 from leasehold.wire.gate import Gate
 

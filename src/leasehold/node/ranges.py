@@ -9,9 +9,10 @@ from leasehold.index.index import Index
 from leasehold.index.patterns import BadPattern
 from leasehold.index.removes import RangeRemoval
 from leasehold.node.leaving import Leaving, go_on_later
+from leasehold.wire.answering import refusal
 from leasehold.wire.body import pack
 from leasehold.wire.compiler import argument_reader
-from leasehold.wire.connection import Connection, Handler, refusal
+from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import Err, response
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables.release import Function

@@ -6,16 +6,16 @@ waits to be sent is ours to count and to bound.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.base.limits import wire_parting_ms
 from leasehold.runtime import tcp
+from leasehold.wire.answering import Answering, refusal
 from leasehold.wire.body import pack
 from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import Err, response
@@ -36,48 +36,25 @@ _RECV_BULK_BYTES: Final = 1024 * 1024
 
 _INVALID = pack(TEXT, "invalid rpc arg")
 _UNKNOWN = pack(TEXT, "the rpc function not registered")
-_UNKNOWN_OUTCOME = "not known to be durable in time: the outcome is unknown"
 
 
-def refusal(seq: int, err: Err, message: str) -> bytes:
-    """A response that is an RPC error."""
-    return response(seq, pack(TEXT, message), err=err)
-
-
-class Connection:
+class Connection(Answering):
     """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
 
-    __slots__ = (  # an instance of thirty attributes is slower without: a tenth of a microsecond a request
-        "_fd",
+    __slots__ = (
         "_handlers",
         "_hold",
-        "_late",
-        "_marks",
         "_on_close",
         "_only_answers",
-        "_partial",
         "_parting_ms",
-        "_passed_bytes",
-        "_reading",
         "_recv",
-        "_slot",
-        "_sock",
-        "_tasks",
-        "_unsent",
         "_wanted",
         "attachment",
-        "closed",
         "half_ms",
         "heard",
-        "held_bytes",
-        "in_flight",
-        "listener",
-        "peer",
         "quiet_ms",
         "recv_bytes",
-        "server",
         "source",
-        "stuck_ms",
     )
 
     def __init__(
@@ -89,35 +66,20 @@ class Connection:
         hold: SecondHold | None = None,
         passed_bytes: int = 0,
     ) -> None:
-        self.server = server
-        self.listener = listener
-        self.peer = peer
+        super().__init__(server, listener, sock, peer, hold, passed_bytes)
         self.source = peer.encode()  # who it is, for what the index counts by caller
         self.attachment = b""
         self._on_close: list[Callable[[], None]] = []
         self.heard = True  # since the last sweep
         self.quiet_ms = 0
         self.half_ms = 0
-        self.stuck_ms = 0
-        self.closed = False
-        self.in_flight = 0  # requests whose answer comes later
-        self.held_bytes = 0  # answers of those that are made and wait to be durable
-        self._sock = sock
-        self._fd = sock.fileno()
         self._recv = sock.recv
         self.recv_bytes = _RECV_BYTES
         self._handlers: Mapping[int, Handler] = listener.handlers
-        self._partial = bytearray()
         self._wanted = 0
-        self._late: list[bytes] = []
-        self._unsent = bytearray()
-        self._reading = True
         self._parting_ms: int | None = None  # since the stream broke, and since it last took of its answers
         self._only_answers = False  # the peer has shut down its sending side
-        self._tasks: set[asyncio.Future[Any]] = set()
         self._hold = hold
-        self._marks, self._slot = (UNSEEN, 0) if hold is None else (hold.marks, hold.slot)
-        self._passed_bytes = passed_bytes  # read and written, as the kernel counts them too
         server.loop.add_reader(self._fd, self._on_readable)
 
     def fileno(self) -> int:
@@ -241,167 +203,18 @@ class Connection:
             self._wanted += body_bytes + attachment_bytes
             self.recv_bytes = min(max(self._wanted - len(left), _RECV_BYTES), _RECV_BULK_BYTES)
 
-    # --- out
+    # --- the end
 
-    def send(self, data: bytes) -> None:
-        """Send now what can be sent, keep the rest, and stop reading while too much is kept."""
-        if self.closed:
-            return
-        if self._unsent:
-            self._unsent += data
-            self._kept(len(data))
-            return
-        size = len(data)
-        self._passed_bytes = passed_bytes = self._passed_bytes + size
-        if not (self.in_flight or self._partial or self._late):
-            self._marks[self._slot] = passed_bytes  # before it is written: there must be no moment between the two
-        try:
-            sent = self._sock.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            self.close()
-            return
-        if sent < size:
-            self._passed_bytes -= size - sent
-            self._marks[self._slot] = NEVER  # before anything is read: that must not make up for what is missing
-            self._unsent += memoryview(data)[sent:]
-            self.server.loop.add_writer(self._fd, self._on_writable)
-            self._kept(size - sent)
-
-    def _kept(self, count: int) -> None:
-        """So many bytes more are kept for this peer."""
-        server = self.server
-        server.buffered_bytes += count
-        if server.buffered_bytes > server.settings.buffered_bytes:
-            server.make_room()
-        self._throttle()
-
-    def send_later(self, data: bytes) -> None:
-        """Send with everything else that becomes ready in this turn of the loop: one write, one check of the right."""
-        if self.closed:
-            return
-        if not self._late:
-            self.server.send_at_end_of_turn(self)
-        self._late.append(data)
-
-    def send_when_durable(self, n: int, seq: int, data: bytes, *, space: bool = False) -> None:
-        """Send once record `n` may be told. Until then the request counts as in flight, and its answer as kept."""
-        size, server = len(data), self.server
-        self.in_flight += 1
-        self.held_bytes += size
-        server.buffered_bytes += size
-        self._throttle()
-
-        def let_go() -> None:
-            self.held_bytes -= size
-            server.buffered_bytes -= size
-            self.leave_flight()
-
-        def durable() -> None:
-            let_go()
-            self.send_later(data)
-
-        def unknown() -> None:
-            let_go()
-            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
-
-        server.gate.when_durable(n, durable, unknown, space=space)
-
-    def wait_durable(self, n: int, seq: int, then: Callable[[], bytes | None]) -> None:
-        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
-        self.begin_wait()
-
-        def unknown() -> None:
-            self.leave_flight()
-            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
-
-        self.server.gate.when_durable(n, lambda: self.end_wait(seq, then), unknown)
-
-    def begin_wait(self) -> None:
-        """A request is answered later: by `end_wait`, or by `send_later` after `leave_flight`."""
-        self.in_flight += 1
-        self._throttle()
-
-    def end_wait(self, seq: int, then: Callable[[], bytes | None]) -> None:
-        """Send what `then` makes; what it raises is told to the caller, and never to whoever let it go on."""
-        self.leave_flight()
-        if self.closed:
-            return
-        try:
-            data = then()
-        except InvariantBroken as error:
-            self.server.on_broken(error)
-            return
-        except Exception as error:
-            self.server.failed(self, "going on after a wait", error)
-            data = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
-        if data is not None:
-            self.send_later(data)
-
-    def enter_flight(self, task: asyncio.Future[Any]) -> None:
-        """A task answers later; if the connection ends first, the task is cancelled."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self.begin_wait()
-
-    def leave_flight(self) -> None:
-        self.in_flight -= 1
-        self._resume()
-
-    def flush_late(self) -> None:
-        late, self._late = self._late, []
-        self.send(late[0] if len(late) == 1 else b"".join(late))
+    def _let_out(self, *, taken: bool) -> None:
         if self._parting_ms is not None:
+            if taken:
+                self._parting_ms = 0
             self._say_end()
 
-    def _on_writable(self) -> None:
-        if not self.server.gate.may_serve():  # a slow reader: the right may have ended since the answer was made
-            self.abort("the right to serve ended before the answer left")
-            return
-        try:
-            sent = self._sock.send(self._unsent)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.close()
-            return
-        self.stuck_ms = 0
-        self._passed_bytes += sent
-        del self._unsent[:sent]
-        self.server.buffered_bytes -= sent
-        if not self._unsent:
-            self.server.loop.remove_writer(self._fd)
-            if not (self.in_flight or self._partial or self._late):
-                self._marks[self._slot] = self._passed_bytes
-        if self._parting_ms is not None:
-            self._parting_ms = 0
-            self._say_end()
-        self._resume()
-
-    def _throttle(self) -> None:
-        settings = self.server.settings
-        if self._reading and (
-            (kept := len(self._unsent) + self.held_bytes) > settings.unsent_bytes
-            or self.in_flight >= settings.in_flight_max
-            or (kept and self.server.buffered_bytes > settings.buffered_bytes)
-        ):
-            self._reading = False
-            self.server.loop.remove_reader(self._fd)
-
-    def _resume(self) -> None:
-        settings = self.server.settings
-        if (
-            not self._reading
-            and not self.closed
-            and not self._only_answers
-            and len(self._unsent) + self.held_bytes <= settings.unsent_bytes // 2
-            and self.in_flight <= settings.in_flight_max // 2
-        ):
+    def _read_on(self) -> None:
+        if not self._only_answers:
             self._reading = True
             self.server.loop.add_reader(self._fd, self._on_readable if self._parting_ms is None else self._discard)
-
-    # --- the end
 
     def tie(self, on_close: Callable[[], None]) -> None:
         """This process keeps something for the connection, until `on_close`: nobody else could go on with it."""

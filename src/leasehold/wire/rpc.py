@@ -27,8 +27,9 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from leasehold.base.errors import InvariantBroken, LeaseholdError
+from leasehold.wire.answering import refusal
 from leasehold.wire.body import pack, unpack
-from leasehold.wire.connection import Connection, Handler, refusal
+from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
 from leasehold.wire.frame import PUSH, Err, function_id, response
 

@@ -17,6 +17,7 @@ import structlog
 from leasehold.base.errors import InvalidArgument, InvariantBroken
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tcp import keep_alive
+from leasehold.wire.answering import Answering
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.gate import Gate, OpenGate
@@ -110,7 +111,7 @@ class Server:
         self._on_broken = on_broken
         self._lines = 0  # said about connections since the last sweep
         self._unsaid = 0
-        self._late: list[Connection] = []
+        self._late: list[Answering] = []
         self._together = False  # answers are being let go, and are written at the end of that
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
@@ -185,7 +186,7 @@ class Server:
         hold = listener.hold(sock, passed_bytes) if listener.hold is not None else None
         self.connections.add(Connection(self, listener, sock, peer, hold, passed_bytes))
 
-    def send_at_end_of_turn(self, connection: Connection) -> None:
+    def send_at_end_of_turn(self, connection: Answering) -> None:
         if not self._late and not self._together:
             self.loop.call_soon(self._flush)
         self._late.append(connection)
@@ -214,7 +215,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: Connection, call: str, error: Exception) -> None:
+    def failed(self, connection: Answering, call: str, error: Exception) -> None:
         """A handler raised what it should not have: a bug, told in full, while the others are served on."""
         connection.listener.count_refused("bug")
         if self._may_say():
