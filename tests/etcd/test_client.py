@@ -85,6 +85,17 @@ async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -
                 await client.put(b"/alice/a")
 
 
+async def test_time_without_end_and_time_that_is_over(etcd: EtcdCluster, prefix: bytes) -> None:
+    async with await leasehold.connect(etcd.url) as client:
+        await client.put(prefix, b"1", timeout_s=float("inf"))
+        for over_s in (0, -1.0):
+            with pytest.raises(Unavailable, match="before anything was sent"):
+                await client.put(prefix, b"2", timeout_s=over_s)
+        found = await client.get_one(prefix)
+        assert found is not None
+        assert found.value == b"1"
+
+
 async def keeps_a_lease(client: Coord) -> bool:
     """Whether renewals, which have a connection of their own, get through."""
     sent_ms = client.now_ms()

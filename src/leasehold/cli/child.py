@@ -123,23 +123,21 @@ async def run_child(desk: Desk, argv: Sequence[str], environment: Mapping[str, s
     """
     guarded = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *argv]
     passing_on = PassingOn()
-    with desk.tells(passing_on.hear):
+    with desk.tells(passing_on.hear), passing_on:
         with blocked(*PASSED_ON):
             child = await asyncio.create_subprocess_exec(*guarded, env={**os.environ, **environment})
-        passing_on.to(child)
+        passing_on.to(child.pid)
         try:
             code = exit_code(await child.wait())
             if desk.told:
                 desk.leave_soon(code)
             return code
         except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                child.terminate()
+            passing_on.hear(signal.SIGTERM)
             try:
                 await asyncio.wait_for(child.wait(), margin_s * TERM_GRACE_PART)
             except TimeoutError:
-                with suppress(ProcessLookupError):
-                    child.kill()
+                passing_on.hear(signal.SIGKILL)
                 await child.wait()
             raise
 
@@ -149,23 +147,35 @@ def exit_code(returncode: int) -> int:
 
 
 class PassingOn:
-    """Signals to this process go to its child, also those that come before the child is there."""
+    """Signals to this process go to its child, also those that come before the child is there.
+
+    By a descriptor: asyncio's own `send_signal` looks first whether the child has ended, and if it has, takes its exit
+    code away from whoever waits for it, who is told 255.
+    """
 
     def __init__(self) -> None:
-        self._child: asyncio.subprocess.Process | None = None
+        self._child_fd = -1
         self._early: list[int] = []
 
-    def to(self, child: asyncio.subprocess.Process) -> None:
-        self._child = child
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        if self._child_fd >= 0:
+            os.close(self._child_fd)
+
+    def to(self, pid: int) -> None:
+        with suppress(ProcessLookupError):  # it is over already
+            self._child_fd = os.pidfd_open(pid)
         for number in self._early:
             self.hear(number)
 
     def hear(self, number: int) -> None:
-        if self._child is None:
+        if self._child_fd < 0:
             self._early.append(number)
             return
         with suppress(ProcessLookupError):
-            self._child.send_signal(number)
+            signal.pidfd_send_signal(self._child_fd, number)
 
 
 async def until_told() -> int:

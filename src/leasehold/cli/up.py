@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -36,6 +37,23 @@ _PR_SET_PDEATHSIG = 1
 
 class DidNotStart(LeaseholdError):
     """A part did not come up; the message names its log."""
+
+
+class AskedToEnd(Exception):
+    """Somebody has asked for the end."""
+
+
+class Patience:
+    """Waits, until a signal comes. Its handler raises nothing: an exception in the middle of a fork would be lost."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: self._asked.set())
+
+    def wait(self, wait_s: float) -> None:
+        if self._asked.wait(wait_s):
+            raise AskedToEnd
 
 
 class Up(msgspec.Struct):
@@ -64,13 +82,13 @@ class Part:
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 -- this process has one thread
             )
 
-    def wait(self, ready: Callable[[], bool]) -> None:
+    def wait(self, patience: Patience, ready: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not ready():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
                 raise DidNotStart(f"{self.name} did not start; see {self.log}, which ends with:\n{tail}")
-            time.sleep(POLL_S)
+            patience.wait(POLL_S)
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -124,14 +142,14 @@ def _address(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
+def _start(where: Up, store: str, segment: str, parts: list[Part], patience: Patience) -> None:
     """Start everything in order; a line for each as soon as it answers."""
     data = Path(where.data)
     data.mkdir(parents=True, exist_ok=True)
     forget(data)
     parts.append(Part("store", ["store", "--listen", store, "--data", str(data / "store")], data / "store.log"))
     _note(data, parts)
-    parts[-1].wait(lambda: _listens(store))
+    parts[-1].wait(patience, lambda: _listens(store))
     click.echo(f"store    {where.coord}   (etcdctl --endpoints {store} works on it)")
     nodes: list[Part] = []
     for name, rpc, admin in zip("ab", where.rpc, where.admin, strict=True):
@@ -141,15 +159,15 @@ def _start(where: Up, store: str, segment: str, parts: list[Part]) -> None:
         parts.append(nodes[-1])
         _note(data, parts)
     for node, rpc, admin in zip(nodes, where.rpc, where.admin, strict=True):
-        node.wait(lambda admin=admin: _says_200(f"http://{admin}/ready"))  # type: ignore[misc]  # early binding
+        node.wait(patience, lambda admin=admin: _says_200(f"http://{admin}/ready"))  # type: ignore[misc]  # early binding
         click.echo(f"{node.name}   clients at {rpc}, admin at http://{admin}/api/status")
-    nodes[0].wait(lambda: any(_says_200(f"http://{admin}/primary") for admin in where.admin))
+    nodes[0].wait(patience, lambda: any(_says_200(f"http://{admin}/primary") for admin in where.admin))
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
         parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
         _note(data, parts)
     for number, host in enumerate(parts[-2:], start=1):
-        host.wait(lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
+        host.wait(patience, lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
         click.echo(f"host {number}   lends {segment}")
 
 
@@ -197,16 +215,15 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
                 f"something listens at {address} already: is another `leasehold up` running? "
                 "--store-port, --rpc-port and --admin-port choose other ports, 0 any free one"
             )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    patience = Patience()
     parts: list[Part] = []
     try:
-        _start(where, store, segment, parts)
+        _start(where, store, segment, parts, patience)
         (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
         admin = "" if where.admin == addresses(ADMIN_DEFAULT) else f" --admin {','.join(where.admin)}"
         click.echo(f"ready    `{_myself()} status{admin}` shows it, Ctrl-C ends it, data and logs are in {data}/")
-        _watch(parts)
-    except KeyboardInterrupt:
+        _watch(parts, patience)
+    except AskedToEnd:
         click.echo("ending: hosts, nodes, store")
     finally:
         _end(parts)
@@ -235,11 +252,7 @@ def _myself() -> str:
     return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _watch(parts: list[Part]) -> None:
+def _watch(parts: list[Part], patience: Patience) -> None:
     """Wait; say once if a part has ended by itself."""
     told: set[str] = set()
     while True:
@@ -247,7 +260,7 @@ def _watch(parts: list[Part]) -> None:
             if part.process.poll() is not None and part.name not in told:
                 told.add(part.name)
                 click.echo(f"{part.name} has ended with status {part.process.returncode}; see {part.log}", err=True)
-        time.sleep(0.5)
+        patience.wait(0.5)
 
 
 def _end(parts: list[Part]) -> None:

@@ -71,7 +71,7 @@ class Caller:
         failure: Failure | None = None
         response = None
         # Nearly every call: connected, no doubts, answered. It costs a tenth of a call to do this through a task.
-        if endpoint.proven and self._plain and endpoint.channel.connection is not None:
+        if endpoint.proven and self._plain and timeout_s > 0 and endpoint.channel.connection is not None:
             limit_s = timeout_s if timeout_s < self._first_attempt_s else self._first_attempt_s
             try:
                 response = await endpoint.unary[name](request, timeout=limit_s)

@@ -29,7 +29,7 @@ RENEW_INTERVAL_S = 1.0
 LAST_ANSWERS_S = 1.0
 # A loop that stood still for longer has lost time that others would have had.
 STOOD_STILL_S = 0.05
-TIMEOUT_MS_MAX = 99_999_999  # that a header can tell
+TIMEOUT_S_MAX = 86_400.0  # a header can tell a little more, and some say "infinite"
 _TLS_WANTED = ": if it wants TLS, write etcds:// for it"
 _NO_TLS_OR_CERT = ": if it wants a certificate of the client, give it cert and key; if no TLS, write etcd:// for it"
 _UNREADABLE = "an answer that cannot be read"
@@ -174,8 +174,10 @@ class UnaryMethod:
             raise not_connected()
         call = UnaryCall(connection, unhurried=self._unhurried)
         call.ends = True
+        if timeout > TIMEOUT_S_MAX:
+            timeout = TIMEOUT_S_MAX
         told_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
-        head = self._head + literal(b"grpc-timeout", b"%dm" % min(ceil(told_s * 1_000), TIMEOUT_MS_MAX))
+        head = self._head + literal(b"grpc-timeout", b"%dm" % ceil(told_s * 1_000))
         if metadata:
             head += encoded(metadata)
         message = self._serialize(request)

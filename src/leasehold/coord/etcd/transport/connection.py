@@ -15,8 +15,8 @@ from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
 from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained, stranger
 from leasehold.coord.etcd.transport.life import SignsOfLife
 from leasehold.coord.etcd.transport.outbox import Outbox
-from leasehold.coord.etcd.transport.reading import FRAME_BYTES_MAX, FrameReader
-from leasehold.coord.http2.blocks import BlockReader
+from leasehold.coord.etcd.transport.reading import FrameReader
+from leasehold.coord.http2.end import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, End
 from leasehold.coord.http2.frames import (
     ACK,
     CONTINUATION,
@@ -41,7 +41,6 @@ from leasehold.coord.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code
 
 CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
-WINDOW_BYTES_MAX = (1 << 31) - 1
 STREAMS_MAX = (1 << 31) - 1
 PUSH_PROMISE, CANCEL = 5, 8
 # With fewer calls under way (one of them may be a stream of watches) there is nothing to be written together with.
@@ -51,29 +50,23 @@ _HEAD = struct.Struct(">IBI")
 _HELLO = (
     PREFACE
     + frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 2, 0, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX))
-    + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_BYTES - 65_535))
+    + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_BYTES - WINDOW_BYTES_FIRST))
 )
 
 
-class Connection(asyncio.Protocol):
+class Connection(End[Call], asyncio.Protocol):
     """The HTTP/2 half of the client. `on_closed` is called once, when it takes no more calls."""
 
     def __init__(self, on_closed: Callable[[Connection], None]) -> None:
+        super().__init__(CONNECTION_WINDOW_BYTES)
         self.loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = self.loop.create_future()
-        self.calls: dict[int, Call] = {}
         self.usable = False
         self._on_closed = on_closed
-        self._reader = FrameReader(self._take)
-        self._blocks = BlockReader()
+        self._reader = FrameReader(self.take)
         self._next_stream = 1
         self._streams_max = STREAMS_MAX
         self._waiting: dict[Call, tuple[bytes, bytes]] = {}  # calls that the server does not take yet, in order
-        self._window = 65_535  # what the server takes, of all calls together
-        self._stream_window = 65_535  # what it takes of a new call
-        self._frame_bytes_max = 16_384
-        self._blocked: dict[Call, None] = {}  # calls with requests that did not fit, in order
-        self._unacknowledged = 0  # bytes received for which the window was not opened again
         self._out = Outbox(self.loop, self._stuck)
         self._leaving = False  # no new calls; closed with the last one
         self._first_words = b""  # of the server, by which somebody else is known
@@ -110,7 +103,6 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._out.resumed()
         self._unblock()
-        self._next_call()
 
     def _stuck(self) -> None:
         self.abort("the server sends, but does not read")
@@ -234,9 +226,14 @@ class Connection(asyncio.Protocol):
     def _unblock(self) -> None:
         for call in list(self._blocked):
             if self._window <= 0 or self._out.paused:
-                return
+                break
             del self._blocked[call]
             self._write_held(call)
+        if self._waiting or self._leaving:
+            self._next_call()
+
+    def _unblock_one(self, call: Call) -> None:
+        self._write_held(call)
 
     def reset(self, call: Call) -> None:
         """Nobody wants the answer any more: tell the server, if it has heard of the call."""
@@ -244,10 +241,6 @@ class Connection(asyncio.Protocol):
         if call.stream and self._forget(call.stream) is not None:
             self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", CANCEL)))
             self._next_call()
-
-    def open_window(self, call: Call, count: int) -> None:
-        """Let the server send `count` bytes more on a call."""
-        self.send(frame(WINDOW_UPDATE, 0, call.stream, struct.pack(">I", count)))
 
     def _forget(self, stream: int) -> Call | None:
         call = self.calls.pop(stream, None)
@@ -268,29 +261,13 @@ class Connection(asyncio.Protocol):
 
     # --- answers ---
 
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._blocks.under_way and kind != CONTINUATION:
-            raise ProtocolBroken("a header block was interrupted")
-        if kind == DATA:
-            self._take_data(flags, stream, payload)
-        elif kind in (HEADERS, CONTINUATION):
-            self._take_headers(kind, flags, stream, payload)
-        elif kind == WINDOW_UPDATE:
-            self._take_window(stream, payload)
-        elif kind == PING:
-            check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
-            check(self.opened.done(), "it does not begin with its settings")
-            if not flags & ACK:
-                # To measure the way, etcd pings with every request that it gets: that is not worth a write of its own.
-                self._out.send_unhurried(frame(PING, ACK, 0, payload))
-        elif kind == SETTINGS:
-            check(len(payload) % 6 == 0 and not stream, "settings of odd length, or of a stream")
-            if not flags & ACK:
-                self._take_settings(payload)
-        elif kind == RST_STREAM:
-            check(len(payload) == 4, "a reset of odd length")
-            self._take_reset(stream, struct.unpack(">I", payload)[0])
-        elif kind == GOAWAY:
+    def _take_ping(self, payload: bytes) -> None:
+        check(self.opened.done(), "it does not begin with its settings")
+        # To measure the way, etcd pings with every request that it gets: that is not worth a write of its own.
+        self._out.send_unhurried(frame(PING, ACK, 0, payload))
+
+    def _take_other(self, kind: int, payload: bytes) -> None:
+        if kind == GOAWAY:
             self._take_go_away(payload)
         elif kind == PUSH_PROMISE:
             raise ProtocolBroken("it pushes, which we told it not to do")
@@ -318,10 +295,7 @@ class Connection(asyncio.Protocol):
             self._fail(stream, f"the server does not speak gRPC (HTTP status {status.decode(errors='replace')})")
 
     def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
-        self._unacknowledged += len(payload)
-        if self._unacknowledged > CONNECTION_WINDOW_BYTES // 4:
-            self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
-            self._unacknowledged = 0
+        self._received(len(payload))
         call = self.calls.get(stream)
         if call is None:
             return  # nobody waits for it any more
@@ -360,39 +334,10 @@ class Connection(asyncio.Protocol):
             call.ended(RpcFailed(Code.UNAVAILABLE, why, sent=call.answering))
         self._close_if_idle()
 
-    def _take_settings(self, payload: bytes) -> None:
-        for place in range(0, len(payload), 6):
-            name, value = struct.unpack_from(">HI", payload, place)
-            if name == 3:
-                self._streams_max = value
-            elif name == 4:
-                check(value <= WINDOW_BYTES_MAX, "a window is too large")
-                change = value - self._stream_window
-                self._stream_window = value
-                for call in self.calls.values():
-                    call.window += change
-            elif name == 5:
-                self._frame_bytes_max = min(max(value, 16_384), FRAME_BYTES_MAX)
-        self.send(frame(SETTINGS, ACK, 0))
+    def _settled(self, streams_max: int | None) -> None:
+        if streams_max is not None:
+            self._streams_max = streams_max
         if not self.opened.done():
             self.usable = True
             self.opened.set_result(None)
             self._life.look()
-        self._unblock()
-        self._next_call()
-
-    def _take_window(self, stream: int, payload: bytes) -> None:
-        check(len(payload) == 4, "a window update of odd length")
-        more = struct.unpack(">I", payload)[0] & 0x7FFFFFFF
-        if stream == 0:
-            self._window += more
-            check(self._window <= WINDOW_BYTES_MAX, "a window is too large")
-            self._unblock()
-            return
-        call = self.calls.get(stream)
-        if call is not None:
-            call.window += more
-            check(call.window <= WINDOW_BYTES_MAX, "a window is too large")
-            if call in self._blocked:
-                del self._blocked[call]
-                self._write_held(call)

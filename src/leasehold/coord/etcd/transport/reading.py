@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from leasehold.coord.http2.end import FRAME_BYTES_MAX
 from leasehold.coord.http2.headers import ProtocolBroken
 
 HEAD_BYTES = 9
-FRAME_BYTES_MAX = 1 << 20  # that we take, and the most that we send
 _HEAD = struct.Struct(">IBI")
 
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from leasehold.coord.embedded.server.http2.calls import WINDOW_BYTES, Call, Handler
-from leasehold.coord.http2.blocks import BlockReader
+from leasehold.coord.http2.end import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, End
 from leasehold.coord.http2.frames import (
     ACK,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -39,8 +38,6 @@ from leasehold.coord.http2.headers import (
 from leasehold.mvcc.errors import Code
 
 STREAMS_MAX = 10_000  # calls of one connection at a time
-FRAME_BYTES_MAX = 1 << 20  # that we take
-WINDOW_BYTES_MAX = (1 << 31) - 1
 LINGER_S = 5.0
 # Of one connection, whose client does not keep up or means it ill:
 HELD_BYTES_MAX = 32 << 20  # of answers that are not taken, before further calls are put off
@@ -56,24 +53,18 @@ _HTTP1_ANSWER = (
 )
 
 
-class Connection(asyncio.Protocol):
+class Connection(End[Call], asyncio.Protocol):
     """The HTTP/2 half of the server. `handlers` are by path; `connections` knows all that are open."""
 
     def __init__(self, handlers: Mapping[bytes, Handler], connections: set[Connection]) -> None:
+        super().__init__(WINDOW_BYTES)
         self._handlers = handlers
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._begun = False
-        self._blocks = BlockReader()
-        self.calls: dict[int, Call] = {}
         self._last_stream = 0
-        self._unacknowledged = 0  # bytes received for which the window was not opened again
-        self._window = 65_535  # what the client takes, of all calls together
-        self._stream_window = 65_535  # what it takes of a new call
-        self._frame_bytes_max = 16_384
-        self._blocked: dict[Call, None] = {}  # calls with answers that did not fit, in order
         self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
         self.held_bytes = 0
         self.buffered_bytes = 0
@@ -91,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
         self._connections.add(self)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
-        self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - 65_535)))
+        self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - WINDOW_BYTES_FIRST)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
@@ -188,7 +179,7 @@ class Connection(asyncio.Protocol):
                 break
             payload = buffer[place + 9 : place + 9 + length]
             place += 9 + length
-            self._take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
+            self.take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
             if self._out_bytes > OUT_BYTES_MAX:
                 self._flush()
                 self._loop.call_soon(self._take_rest)
@@ -199,29 +190,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and self._buffer:
             self.data_received(b"")
 
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._blocks.under_way and kind != CONTINUATION:
-            raise ProtocolBroken("a header block was interrupted")
-        if kind == DATA:
-            self._take_data(flags, stream, payload)
-        elif kind in (HEADERS, CONTINUATION):
-            self._take_headers(kind, flags, stream, payload)
-        elif kind == WINDOW_UPDATE:
-            self._take_window(stream, payload)
-        elif kind == PING:
-            check(len(payload) == 8 and not stream, "a ping of odd length, or of a stream")
-            if not flags & ACK:
-                self.send(frame(PING, ACK, 0, payload))
-        elif kind == SETTINGS:
-            check(len(payload) % 6 == 0 and not stream, "settings of odd length, or of a stream")
-            if not flags & ACK:
-                self._take_settings(payload)
-        elif kind == RST_STREAM:
-            check(len(payload) == 4, "a reset of odd length")
-            self._take_reset(stream)
-        # GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us.
+    def _take_ping(self, payload: bytes) -> None:
+        self.send(frame(PING, ACK, 0, payload))
 
-    def _take_reset(self, stream: int) -> None:
+    def _take_other(self, kind: int, payload: bytes) -> None:
+        """GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us."""
+
+    def _take_reset(self, stream: int, code: int) -> None:
         call = self._forget(stream)
         if call is None:
             return
@@ -265,10 +240,7 @@ class Connection(asyncio.Protocol):
                 call.request_ended()
 
     def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
-        self._unacknowledged += len(payload)
-        if self._unacknowledged > WINDOW_BYTES // 4:
-            self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
-            self._unacknowledged = 0
+        self._received(len(payload))
         call = self.calls.get(stream)
         if call is None:
             return  # it has ended on our side
@@ -277,41 +249,10 @@ class Connection(asyncio.Protocol):
         if call.request_done:
             call.request_ended()
 
-    def _take_settings(self, payload: bytes) -> None:
-        for place in range(0, len(payload) - 5, 6):
-            name, value = struct.unpack_from(">HI", payload, place)
-            if name == 4:
-                check(value <= WINDOW_BYTES_MAX, "a window is too large")
-                change = value - self._stream_window
-                self._stream_window = value
-                for call in self.calls.values():
-                    call.window += change
-            elif name == 5:
-                self._frame_bytes_max = min(max(value, 16_384), FRAME_BYTES_MAX)
-        self.send(frame(SETTINGS, ACK, 0))
-        self._unblock()
-
-    def _take_window(self, stream: int, payload: bytes) -> None:
-        check(len(payload) == 4, "a window update of odd length")
-        more = struct.unpack(">I", payload)[0] & 0x7FFFFFFF
-        if stream == 0:
-            self._window += more
-            check(self._window <= WINDOW_BYTES_MAX, "a window is too large")
-            self._unblock()
-        elif stream in self.calls:
-            call = self.calls[stream]
-            call.window += more
-            if call in self._blocked:
-                del self._blocked[call]
-                self._write_held(call)
-                call.told_of_room()
-                self._go_on()
+    def _settled(self, streams_max: int | None) -> None:
+        """How many calls we may begin is of no interest: we begin none."""
 
     # --- answers ---
-
-    def open_window(self, call: Call, count: int) -> None:
-        """Let the client send `count` bytes more on a call."""
-        self.send(frame(WINDOW_UPDATE, 0, call.stream, struct.pack(">I", count)))
 
     def answer(self, call: Call, message: bytes) -> None:
         """One message, and the end of a call that went well: in one piece if the windows let it."""
@@ -374,6 +315,11 @@ class Connection(asyncio.Protocol):
             del self._blocked[call]
             self._write_held(call)
             call.told_of_room()
+        self._go_on()
+
+    def _unblock_one(self, call: Call) -> None:
+        self._write_held(call)
+        call.told_of_room()
         self._go_on()
 
     def _forget(self, stream: int) -> Call | None:
