@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -54,6 +55,9 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        # From here on there may be something to undo.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _terminated)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,8 +83,6 @@ def main() -> None:
     SIGTERM. Commands that run until they are told to end (node, store, host, up, cache serve) end in order with 0.
     """
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, _terminated)
         from leasehold.runtime import log as logs
 
         logs.configure()  # to standard error: what a command prints is for pipes
@@ -90,7 +92,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(128 + signal.SIGINT)
+        _interrupted()
     except LeaseholdError as error:
         _fail(str(error))
     except OSError as error:  # a file, a directory or a port that cannot be had
@@ -101,6 +103,13 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     click.echo(f"leasehold: {message}", err=True)
     sys.exit(1)
+
+
+def _interrupted() -> NoReturn:
+    """All is undone. Python itself would not say 130 if it was hit in code made from a text, as that of dataclasses."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(128 + signal.SIGINT)
 
 
 def _terminated(number: int, frame: object) -> NoReturn:
