@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
-# tests that run side by side; measured tests (`alone`) follow by themselves
-JOBS ?= 2
+# tests that run side by side (they wait a lot: three on two cores); measured tests (`alone`) follow by themselves
+JOBS ?= 3
 
 .PHONY: help setup up test check bench chaos proof docs proto clean
 

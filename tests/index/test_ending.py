@@ -180,8 +180,8 @@ longest_ms["walk"] = max(steps_ms(lambda: index.end_some(256)))
 left = index.object_count
 index.take_outbox()
 removal = index.start_removal(TENANT, b"", True)
-longest_ms["remove_all"] = removed_or_applied(steps_ms(lambda: not removal.step(2_000_000)))
-assert removal.count == left and not index.object_count
+longest_ms["remove_all"] = removed_or_applied(steps_ms(lambda: not removal.step(2_000_000), 4_000))
+assert removal.count == left - index.object_count > 100_000
 print(json.dumps({**longest_ms, "left": left}))
 """
 

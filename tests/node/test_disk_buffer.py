@@ -18,7 +18,8 @@ from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 from leasehold.wire.client import Client
 
-pytestmark = pytest.mark.xdist_group("disk_buffer")  # its processes are shared by the module
+# What takes long is the store's absence; the short form of it is in test_bad_days.
+pytestmark = [pytest.mark.chaos, pytest.mark.xdist_group("disk_buffer")]  # its processes are shared by the module
 
 ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--beat", "500ms"]
 

@@ -25,10 +25,11 @@ class Checking(Saving):
     def check(self) -> None:
         """Raise `InvariantBroken` unless every invariant holds: extents, accounting, counts."""
         holders: dict[tuple[int, int], Object | CopyJob] = {}
-        everything: list[Object | CopyJob] = [*self.objects(), *self.pending.values(), *self.copies.values()]
+        objects = list(self.objects())  # once: there are thousands of tables to look into
+        everything: list[Object | CopyJob] = [*objects, *self.pending.values(), *self.copies.values()]
         for holder in everything:
             self._check_places(holder, holders)
-        for entry in self.objects():
+        for entry in objects:
             self._check_object(entry)
         for name, beside in self.pending.items():
             ensure(beside.draft is not None and not beside.visible, "what is beside is unfinished", name)
@@ -38,7 +39,7 @@ class Checking(Saving):
             there = self.lookup(*name)
             ensure(there is not None and there.put_seq == job.put_seq, "a copy has its object", name)
         ensure(not NO_OBJECTS, "what stands for all tables without objects has none")
-        ensure(self.object_count == sum(1 for _ in self.objects()), "objects are counted", self.object_count)
+        ensure(self.object_count == len(objects), "objects are counted", self.object_count)
         self._check_space(holders)
 
     def _check_places(self, entry: Object | CopyJob, holders: dict[tuple[int, int], Object | CopyJob]) -> None:
