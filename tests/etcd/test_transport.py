@@ -240,6 +240,15 @@ async def test_a_token_longer_than_a_frame() -> None:
         assert (await call).count == 7
 
 
+async def connected_anew(server: RawServer, endpoint: Endpoint) -> Peer:
+    """The other side of the next connection, open."""
+    connecting = asyncio.create_task(endpoint.ready(20, insist=False))
+    other = await server.peer()
+    await other.greet()
+    assert await connecting
+    return other
+
+
 async def test_numbers_that_run_out_take_a_new_connection() -> None:
     async with connected() as (server, peer, endpoint):
         assert endpoint.channel.connection is not None
@@ -248,10 +257,7 @@ async def test_numbers_that_run_out_take_a_new_connection() -> None:
         stream, _ = await peer.request()
         assert stream == (1 << 31) - 1
         assert endpoint.channel.connection is None
-        connecting = asyncio.create_task(endpoint.ready(20, insist=False))
-        other = await server.peer()
-        await other.greet()
-        assert await connecting
+        await connected_anew(server, endpoint)
         peer.write(peer.answer(stream, ANSWER))
         assert (await last).count == 7
         assert await peer.closed()
@@ -316,10 +322,7 @@ async def test_a_farewell_tells_what_was_not_done() -> None:
         peer.write(frame(GOAWAY, 0, 0, struct.pack(">II", first, 0)))
         assert meaning(await failure_of(not_begun)).verdict is Verdict.NOT_DONE
         assert endpoint.channel.connection is None
-        connecting = asyncio.create_task(endpoint.ready(20, insist=False))
-        other = await server.peer()
-        await other.greet()
-        assert await connecting
+        other = await connected_anew(server, endpoint)
         peer.write(peer.answer(first, ANSWER))
         assert (await begun).count == 7
         assert await peer.closed()

@@ -1,4 +1,4 @@
-"""Why does a store not answer? Looked at by hand, once a call has failed: gRPC itself only says "no connection".
+"""Why does a store not answer? Looked at by hand, once a call has failed, at every endpoint at the same time.
 
 A plain TCP connection is made and an HTTP/2 greeting sent; what comes back tells a closed port from a wrong one.
 """
