@@ -24,6 +24,20 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
     fresh.check()
 
 
+@pytest.mark.parametrize("after_ms", [1, 2_000])
+def test_9_a_lease_granted_after_the_last_record_is_under_the_grace_of_who_loads_it(after_ms: int) -> None:
+    """Its end is the only trace of the leader's clock at that moment. Found by seed 2657."""
+    leader = primary((8 * KIB,))
+    put(leader, 1, b"k", 8 * KIB)
+    assert leader.get(1 + after_ms, T, b"k") is not None
+    fresh = standby()
+    fresh.load(leader.export_keyless(), all_slices(leader))
+    fresh.begin(0, 2)
+    term_ms = fresh.lease_ttl_ms
+    assert fresh.remove(term_ms - 1, T, b"k", False)[0] == Code.HAS_LEASE
+    assert fresh.remove(term_ms + after_ms, T, b"k", False)[0] == Code.OK
+
+
 def test_15_two_owners_of_one_place_the_higher_number_wins() -> None:
     leader = primary((4 * KIB,))
     put(leader, 1, b"K", 4 * KIB)

@@ -205,6 +205,10 @@ class Saving(Copying):
             if self.lookup(*name) is None:
                 del self.pending[name]
                 self._insert(beside_entry)
+        # A primary grants leases after the last record that it decided. Its clock had come at least so far: else the
+        # next epoch would not begin beyond these ends, and take them for its own (seed 2657).
+        latest_end = max((entry.lease_end for entry, _ in objects), default=0)
+        self.latest = max(self.latest, latest_end - self.max_term_ms)
 
 
 def _cover(covered_n: list[int], one: Slice) -> None:
