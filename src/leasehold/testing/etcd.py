@@ -133,18 +133,18 @@ class EtcdNode(ServerProcess):
 
     def healthy(self) -> bool:
         """Whether it serves linearizable reads, by its own word."""
-        answer = self.http("/health", timeout_s=0.5)
+        answer = self.http("/health", timeout_s=1)
         return answer is not None and msgspec.json.decode(answer, type=_Health).health in ("true", True)
 
     def leads(self) -> bool:
         """Whether it takes itself for the leader."""
-        answer = self.http("/v3/maintenance/status", body=b"{}", timeout_s=0.5)
+        answer = self.http("/v3/maintenance/status", body=b"{}", timeout_s=1)
         if answer is None:
             return False
         status = msgspec.json.decode(answer, type=_NodeStatus)
         return status.leader == status.header.member_id
 
-    def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 2) -> bytes | None:
+    def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 10) -> bytes | None:
         """What the HTTP side of the client port answers, or None."""
         authority = self.cluster.authority
         scheme = "https" if authority else "http"

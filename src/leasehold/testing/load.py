@@ -22,7 +22,7 @@ class Burst:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(putter.run(self._stop, self._batch)) for putter in self.putters]
-        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written", 30)
+        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written")
         return self
 
     async def __aexit__(

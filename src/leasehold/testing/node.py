@@ -18,7 +18,11 @@ import msgspec
 
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import ServerProcess, wait_until
+from leasehold.testing.process import START_TIMEOUT_S, ServerProcess, wait_until
+
+# Whoever answers at all, answers within this, also on a busy machine; one that stands still costs it.
+ANSWER_S = 10.0
+ROLE_S = 3.0
 
 
 class NodeProcess(ServerProcess):
@@ -56,7 +60,7 @@ class NodeProcess(ServerProcess):
 
     # --- what it says ---
 
-    def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 2.0) -> tuple[int, bytes]:
+    def http(self, path: str, *, body: bytes | None = None, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
         """Status and body of an answer of the admin port; status 0 if there is none."""
         request = urllib.request.Request(f"http://{self.admin}{path}", data=body)
         try:
@@ -68,16 +72,16 @@ class NodeProcess(ServerProcess):
             return 0, b""
 
     def answers(self) -> bool:
-        return self.http("/health")[0] == 200
+        return self.http("/health", timeout_s=ROLE_S)[0] == 200
 
     def is_primary(self) -> bool:
-        return self.http("/primary", timeout_s=0.5)[0] == 200
+        return self.http("/primary", timeout_s=ROLE_S)[0] == 200
 
     def is_ready(self) -> bool:
-        return self.http("/ready", timeout_s=0.5)[0] == 200
+        return self.http("/ready", timeout_s=ROLE_S)[0] == 200
 
     def is_standby(self) -> bool:
-        return self.http("/standby", timeout_s=0.5)[0] == 200
+        return self.http("/standby", timeout_s=ROLE_S)[0] == 200
 
     def status(self) -> NodeStatus:
         return msgspec.json.decode(self.http("/api/status")[1], type=NodeStatus)
@@ -171,7 +175,7 @@ class NodeGroup:
     def addresses(self) -> list[str]:
         return [node.rpc for node in self.nodes]
 
-    def primary(self, timeout_s: float = 20.0) -> NodeProcess:
+    def primary(self, timeout_s: float = START_TIMEOUT_S) -> NodeProcess:
         """The node that serves; waits until there is one."""
         found: list[NodeProcess] = []
 
@@ -179,14 +183,14 @@ class NodeGroup:
             found[:] = [node for node in self.nodes if node.running and node.is_primary()]
             return bool(found)
 
-        wait_until(there_is, f"a node serves; logs end with:\n{self.logs()}", timeout_s)
+        wait_until(there_is, lambda: f"a node serves; logs end with:\n{self.logs()}", timeout_s)
         return found[0]
 
     def standbys(self) -> list[NodeProcess]:
         primary = self.primary()
         return [node for node in self.nodes if node is not primary]
 
-    def settle(self, timeout_s: float = 20.0) -> None:
+    def settle(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until one serves and all others are ready to take over."""
 
         def settled() -> bool:
@@ -194,9 +198,11 @@ class NodeGroup:
             primaries = [node for node in running if node.is_primary()]
             return len(primaries) == 1 and all(node in primaries or node.is_standby() for node in running)
 
-        wait_until(settled, f"one node serves and the others are ready; logs end with:\n{self.logs()}", timeout_s)
+        wait_until(
+            settled, lambda: f"one node serves and the others are ready; logs end with:\n{self.logs()}", timeout_s
+        )
 
-    def revive(self, timeout_s: float = 20.0) -> None:
+    def revive(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start what was killed, and wait until the cluster is whole again."""
         for node in self.nodes:
             if not node.running:

@@ -1,26 +1,30 @@
-"""Ports for servers of tests: below the range from which the system takes ports for outgoing connections.
+"""Ports for servers of tests: nobody else gets them, also while their server is down.
 
-A port from `bind(0)` may be taken by any outgoing connection while its server is down, so that a killed server
-could not come back on it. These stay free, unless another test picks the same one; then the start is tried again.
+A port from `bind(0)` may be taken by any outgoing connection before its server starts, or while it is killed: these
+are below the range that the system takes from. And of several test processes each has blocks of its own, locked as
+long as it lives, so that none picks what another has picked and not bound yet.
 """
 
 from __future__ import annotations
 
-import random
+import fcntl
+import os
 import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
-LOWEST, HIGHEST = 10_000, 32_000
+# Above the ports that Mooncake's transfer engine chooses from (up to 17,000), below those of outgoing connections.
+LOWEST, HIGHEST = 17_100, 32_100
+BLOCK = 300
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` distinct ports on which nothing listens on loopback."""
-    found: list[int] = []
-    choose = random.SystemRandom()
-    while len(found) < count:
-        port = choose.randrange(LOWEST, HIGHEST)
-        if port not in found and _is_free(port):
-            found.append(port)
-    return found
+    """`count` distinct ports of 127.0.0.1 on which nothing listens, and which were not given before."""
+    global _given, _given_by
+    if _given_by != os.getpid():  # a forked child has blocks of its own
+        _given, _given_by = _ports(), os.getpid()
+    return [next(_given) for _ in range(count)]
 
 
 def listens(port: int) -> bool:
@@ -32,6 +36,32 @@ def listens(port: int) -> bool:
     return True
 
 
+def _ports() -> Iterator[int]:
+    """Each port once; when all have been given, from the beginning."""
+    blocks: list[range] = []
+    for block in _blocks():
+        blocks.append(block)
+        yield from filter(_is_free, block)
+    while blocks:
+        for block in blocks:
+            yield from filter(_is_free, block)
+    raise RuntimeError(f"other processes have all ports from {LOWEST} to {HIGHEST}: end some of them")
+
+
+def _blocks() -> Iterator[range]:
+    """Blocks that no other process has; each is this one's until it ends."""
+    folder = Path(tempfile.gettempdir()) / f"leasehold-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for first in range(LOWEST, HIGHEST, BLOCK):
+        lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            yield range(first, first + BLOCK)
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,3 +70,7 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+_given: Iterator[int] = iter(())
+_given_by = 0

@@ -14,7 +14,9 @@ from typing import Self
 
 from leasehold.base.errors import LeaseholdError
 
-START_TIMEOUT_S = 30.0
+# Ends a hang. It says nothing about how long something should take: a busy machine takes its time.
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 
 
@@ -26,12 +28,14 @@ class MissingServer(LeaseholdError):
     """A server that the tests need is not installed; the message says what to install."""
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Wait for `condition`; `what` says in the error what did not happen."""
+def wait_until(
+    condition: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = START_TIMEOUT_S
+) -> None:
+    """Wait for `condition`; `what` says in the error what did not happen, as it is then if it is called."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise ServerFailed(f"not within {timeout_s:g} s: {what}")
+            raise ServerFailed(f"not within {timeout_s:g} s: {what() if callable(what) else what}")
         time.sleep(POLL_S)
 
 
@@ -88,7 +92,7 @@ class ServerProcess:
                 raise ServerFailed(f"{self.name} ended at start; its log ends with:\n{self.log_tail()}")
             return self._probe()
 
-        wait_until(answered, f"{self.name} answers; its log ends with:\n{self.log_tail()}", timeout_s)
+        wait_until(answered, lambda: f"{self.name} answers; its log ends with:\n{self.log_tail()}", timeout_s)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -96,14 +100,14 @@ class ServerProcess:
         self.wait_ready()
 
     def stop(self) -> None:
-        """End it in an orderly way (SIGTERM), or after 10 s in the other."""
+        """End it in an orderly way (SIGTERM), or after STOP_TIMEOUT_S in the other."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         self.thaw()
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
 

@@ -28,7 +28,7 @@ class RedisProcess(ServerProcess):
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as sock:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as sock:
                 sock.sendall(b"PING\r\n")
                 return sock.recv(16).startswith(b"+PONG")
         except OSError:

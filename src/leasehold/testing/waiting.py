@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
 from leasehold.runtime.clock import BootClock
-from leasehold.testing.process import ServerFailed
+from leasehold.testing.process import START_TIMEOUT_S, ServerFailed
 
 
 async def until(
     condition: Callable[[], bool | Awaitable[bool]],
     what: str = "the condition that is waited for",
-    timeout_s: float = 10.0,
+    timeout_s: float = START_TIMEOUT_S,
     poll_s: float = 0.01,
 ) -> None:
     """Wait until `condition()` holds (it may be async); `what` says in the error what did not happen."""

@@ -62,7 +62,7 @@ class Lender:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pinging
         with contextlib.suppress(LeaseholdError, TimeoutError):
-            async with asyncio.timeout(2):  # the next test has its own segments
+            async with asyncio.timeout(10):  # the next test has its own segments
                 for segment in self.segments:
                     await self.client.unmount_segment(segment.id)
         self.client.close()
