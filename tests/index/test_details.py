@@ -8,7 +8,7 @@ import pytest
 from tests.index.kit import KIB, STORAGE, WRITER, T, follow, primary, put, spec, standby
 
 from leasehold.base.codes import ClientStatus, SoftPin, TaskStatus
-from leasehold.index import Code, PutConfig, apply, copying
+from leasehold.index import Code, PutConfig, copy_records, copying
 from leasehold.index.allocator import Allocator, rounded
 from leasehold.index.patterns import BadPattern, compile_pattern
 
@@ -284,7 +284,7 @@ def test_tasks_that_nobody_does_end_in_time_and_the_ended_are_forgotten_everywhe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A standby never forgot one, and those of a client that had gone stayed until no more could be made (P6)."""
-    for module in (copying, apply):
+    for module in (copying, copy_records):
         monkeypatch.setattr(module, "tasks_max", 4)
     index, follower = primary((64 * KIB, 64 * KIB)), standby()
     here = put(index, 1, b"k").replicas[0].segment.spec.name

@@ -7,7 +7,7 @@ from itertools import islice
 
 from leasehold.base.codes import Code, TaskKind, TaskStatus
 from leasehold.base.limits import task_timeout_ms, tasks_fetched_max, tasks_max
-from leasehold.index.apply import task_id
+from leasehold.index.copy_records import task_id
 from leasehold.index.lending import Lending
 from leasehold.index.model import CopyJob, Object, Replica, Task
 from leasehold.index.records import CopyEnd, CopyRevoke, CopyStart, TaskCreate, TaskDone

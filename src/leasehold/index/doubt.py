@@ -11,11 +11,18 @@ it rests as long as every other lease does. Space that was never evicted from is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from leasehold.index.mounts import Mounts
+from leasehold.index.settings import IndexSettings
 
 
 class Doubt(Mounts):
     """A follower remembers the doubtful; a leader lets it rest."""
+
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
+        super().__init__(settings, choose)
+        self.in_doubt: list[tuple[int, int, int]] = []  # incarnation, offset, length
 
     def _doubt_free_space(self) -> None:
         """Another node leads from here on."""

@@ -9,8 +9,10 @@ Two halves over one state:
 answer may leave. A command answers `(code, after)`, or `(code, value, after)`; the hot paths answer an `Object` whose
 `changed_n` is the `after`.
 
-The parts, each a file: `state` (data), `mounts` and `apply` (records), `reads`, `placement`, `eviction`, `puts`,
-`removes`, `lending` (segments and clients), `copying`, `saving` (snapshots), `checking`.
+The parts, each a file over the one before. What there is: `state` (numbers and time), `resting` (limbo), `objects`,
+`claims` (who has which place). Records: `replay` (over a snapshot), `mounts`, `doubt`, `put_records`, `copy_records`,
+`apply`. Decisions: `placement`, `eviction`, `puts`, `removes`, `lending` (segments and clients), `copying`; beside them
+`reads`. At last `saving` (snapshots) and `checking`.
 """
 
 from __future__ import annotations

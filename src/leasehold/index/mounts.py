@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
+from leasehold.base.limits import segment_end_step_objects
 from leasehold.index.allocator import Allocator
 from leasehold.index.model import (
     Client,
@@ -17,14 +19,23 @@ from leasehold.index.model import (
     SegmentSpec,
 )
 from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
-from leasehold.index.state import State
+from leasehold.index.replay import Replay
+from leasehold.index.settings import IndexSettings
 
 
-class Mounts(State):
+class Mounts(Replay):
     """Applying the records that have no key."""
 
-    def _covers_keyless(self, n: int) -> bool:
-        return self.covered_n is not None and n <= self.keyless_n
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
+        super().__init__(settings, choose)
+        self.segments: dict[int, Segment] = {}
+        self.segment_ids: dict[bytes, Segment] = {}
+        self.clients: dict[bytes, Client] = {}
+        self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
+        self.unheard_n = 0  # this epoch began with owners of segments mounted before this record in doubt
+        self.end_step_objects = segment_end_step_objects
+        self.total_bytes = 0
+        self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
 
     def _apply_mount(self, n: int, record: MountSegment) -> None:
         if self._covers_keyless(n):

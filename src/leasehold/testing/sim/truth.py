@@ -13,7 +13,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from leasehold.base.codes import SoftPin, TaskStatus
-from leasehold.index.apply import task_id
+from leasehold.index.copy_records import task_id
 from leasehold.index.records import (
     ClientGone,
     CopyEnd,
