@@ -71,7 +71,7 @@ def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
     run = script.world.nodes[0].run
     assert run is not None
     machine = run.machine
-    snapshots: Snapshots = machine._snapshots
+    snapshots: Snapshots = machine._roles.snapshots
     snapshots._storing = None
     for number in range(60):
         script.run(f"put K{number % 20}")
