@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+SECTOR_BYTES = 512  # what a disk writes whole or not at all
+
 Image = dict[str, bytes]  # what stands in the folder: name -> content
 
 Operation = tuple[Any, ...]  # ("write", name, data), ("sync", name), ..., and ("answered", key)
@@ -58,6 +60,16 @@ class RecordingOs:
         self._note("write", self._open[handle], bytes(data))
         return os.write(handle, data)
 
+    def pwrite(self, handle: int, data: bytes | memoryview, offset: int) -> int:
+        if self._open[handle] != "lock":
+            self._note("pwrite", self._open[handle], bytes(data), offset)
+        return os.pwrite(handle, data, offset)
+
+    def ftruncate(self, handle: int, length: int) -> None:
+        if self._open[handle] != "lock":
+            self._note("truncate", self._open[handle], length)
+        os.ftruncate(handle, length)
+
     def fsync(self, handle: int) -> None:
         self._note("sync", self._open[handle])
 
@@ -81,13 +93,37 @@ class _File:
         self.content = b""
         self.synced = b""
 
+    def overwrite(self, data: bytes, offset: int) -> None:
+        before = self.content[:offset] + bytes(max(0, offset - len(self.content)))
+        self.content = before + data + self.content[offset + len(data) :]
+
     def torn(self) -> bytes:
-        """What was synced, and half of what came after."""
-        return self.content[: (len(self.synced) + len(self.content)) // 2]
+        """Of what was changed since the last sync, the first half."""
+        middle = self._middle_of_changes()
+        return self.content[:middle] + self.synced[middle:]
+
+    def torn_backwards(self) -> bytes:
+        """Of what was changed since the last sync, the later sectors: a disk writes them in whatever order it likes."""
+        middle = self._middle_of_changes()
+        middle = min(middle + -middle % SECTOR_BYTES, len(self.content))
+        there = self.synced[:middle] + bytes(max(0, middle - len(self.synced)))
+        return there + self.content[middle:]
 
     def zeros(self) -> bytes:
         """The length is on the disk, the bytes are not."""
         return self.synced + bytes(max(0, len(self.content) - len(self.synced)))
+
+    def _middle_of_changes(self) -> int:
+        begin, end = _alike(self.content, self.synced), len(self.content)
+        if len(self.synced) == end:
+            end -= _alike(self.content[:begin:-1], self.synced[:begin:-1])
+        return (begin + end) // 2
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """How many bytes are the same before the first that is not."""
+    both = zip(one, other, strict=False)
+    return next((place for place, (mine, theirs) in enumerate(both) if mine != theirs), min(len(one), len(other)))
 
 
 class Disk:
@@ -103,6 +139,8 @@ class Disk:
             self._names[rest[0]] = _File()
         elif kind == "write":
             self._names[rest[0]].content += rest[1]
+        elif kind == "pwrite":
+            self._names[rest[0]].overwrite(rest[1], rest[2])
         elif kind == "truncate":
             self._names[rest[0]].content = self._names[rest[0]].content[: rest[1]]
         elif kind == "rename":
@@ -124,4 +162,5 @@ class Disk:
             yield {name: file.synced for name, file in names.items()}
             yield {name: file.content for name, file in names.items()}
             yield {name: file.torn() for name, file in names.items()}
+            yield {name: file.torn_backwards() for name, file in names.items()}
             yield {name: file.zeros() for name, file in names.items()}

@@ -36,7 +36,7 @@ def crash(engine: Engine) -> None:
     if engine._keeper is not None:
         engine._keeper.join()
     if engine._log is not None:
-        engine._log.close()
+        engine._log.forsake()
 
 
 def etcdctl(endpoint: str, *arguments: str, stdin: str = "", timeout_s: float = 30) -> str:

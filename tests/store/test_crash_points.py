@@ -17,9 +17,9 @@ from leasehold.coord.embedded.opening import open_folder
 from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.mvcc.model import FROM_KEY
 
-# Small, so that a short run has many segments and snapshots.
+# Small, so that a short run has many segments and snapshots; of its frames some take the place of zeros, some do not.
 SETTINGS = StoreSettings(segment_bytes=400, history_revisions=5)
-WRITES = 40
+WRITES = 50
 
 
 async def run(path: Path, recorder: RecordingOs) -> list[bytes]:
@@ -30,7 +30,7 @@ async def run(path: Path, recorder: RecordingOs) -> list[bytes]:
             lease = await client.lease_grant(600)
             for number in range(WRITES):
                 key = b"key-%03d" % number
-                await client.put(key, bytes(100), lease=lease.id if number % 7 == 0 else 0)
+                await client.put(key, b"v" * (600 if number == 21 else 40), lease=lease.id if number % 7 == 0 else 0)
                 recorder.answered(key)
                 answered.append(key)
                 await snapshot_written(client)

@@ -16,7 +16,7 @@ from tests.store.support import crash, opened
 
 from leasehold.base.errors import InvalidArgument, UnknownOutcome
 from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.disk import Folder
+from leasehold.coord.embedded.disk import AHEAD_BYTES, Folder
 from leasehold.coord.embedded.errors import StoreClosed, StoreDamaged, StoreFailed, StoreInUse
 from leasehold.coord.embedded.frames import HEADER_BYTES, Frames, encode_frame
 from leasehold.coord.embedded.opening import open_folder, restore
@@ -39,6 +39,13 @@ async def fill(client: LocalClient) -> None:
 def segment(path: Path) -> Path:
     (found,) = path.glob("*.log")
     return found
+
+
+def frames_end(log: bytes) -> int:
+    frames = Frames(log, log.find(b"\n") + 1)
+    for _ in frames:
+        pass
+    return frames.end
 
 
 async def test_what_was_answered_is_there_again(tmp_path: Path) -> None:
@@ -88,6 +95,80 @@ async def test_zeros_at_the_end_are_cut(tmp_path: Path) -> None:
         file.write(bytes(5000))
     async with opened(tmp_path) as client:
         assert await client.get_one(b"a") is not None
+
+
+async def test_zeros_stand_ahead_of_what_is_written_as_long_as_the_store_is_open(tmp_path: Path) -> None:
+    """Writes that only take the place of zeros are synced faster; an idle store has a modest number of them."""
+    async with opened(tmp_path) as client:
+        await client.put(b"a", b"a value")
+        first = segment(tmp_path).read_bytes()
+        assert len(first) == AHEAD_BYTES
+        await client.put(b"b", bytes(10))
+        written = segment(tmp_path).read_bytes()
+        assert len(written) == AHEAD_BYTES
+        assert written.startswith(first[: frames_end(first)])
+        for number in range(10):
+            await client.put(b"%d" % number, bytes(30_000))
+        assert segment(tmp_path).stat().st_size == 2 * AHEAD_BYTES
+    data = segment(tmp_path).read_bytes()
+    assert frames_end(data) == len(data) < 2 * AHEAD_BYTES
+
+
+async def test_what_is_loaded_in_large_pieces_is_not_written_twice(tmp_path: Path) -> None:
+    async with opened(tmp_path) as client:
+        await client.put(b"a", bytes(AHEAD_BYTES))
+        size = segment(tmp_path).stat().st_size
+        assert size < AHEAD_BYTES + 500
+        await client.put(b"b")
+        assert segment(tmp_path).stat().st_size == 2 * AHEAD_BYTES
+
+
+async def test_zeros_that_a_killed_process_left_are_no_news(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = open_folder(tmp_path)
+    await LocalClient(engine).put(b"a")
+    crash(engine)
+    assert segment(tmp_path).stat().st_size == AHEAD_BYTES
+    async with opened(tmp_path) as client:
+        assert segment(tmp_path).stat().st_size < 500
+        await client.put(b"b")
+    async with opened(tmp_path) as client:
+        assert [kv.key for kv in await everything(client)] == [b"a", b"b"]
+    assert "unfinished" not in capsys.readouterr().out
+
+
+async def test_a_torn_write_among_zeros_is_cut(tmp_path: Path) -> None:
+    """In whatever order its sectors reached the disk: also the last ones alone, which may look like frames."""
+    engine = open_folder(tmp_path)
+    await LocalClient(engine).put(b"a")
+    number = engine._log._segment.number  # type: ignore[union-attr]  # a store on disk has a log
+    crash(engine)
+    path = segment(tmp_path)
+    whole = path.read_bytes()
+    end = frames_end(whole)
+    other = b"".join(encode_frame(each, [Clocked(1)]) for each in range(500, 600))
+    frame = encode_frame(number, [Committed(9, ((b"copy", other, 2, 2, 1, 0),))])
+    for lost in (slice(0, 500), slice(0, 1500), slice(700, 1300), slice(1500, len(frame))):
+        torn = bytearray(frame)
+        torn[lost] = bytes(len(frame[lost]))
+        path.write_bytes(whole[:end] + torn + whole[end + len(torn) :])
+        async with opened(tmp_path) as client:
+            assert [kv.key for kv in await everything(client)] == [b"a"]
+
+
+async def test_a_frame_among_zeros_that_may_be_a_later_one_is_not_cut(tmp_path: Path) -> None:
+    engine = open_folder(tmp_path)
+    await LocalClient(engine).put(b"a")
+    number = engine._log._segment.number  # type: ignore[union-attr]  # a store on disk has a log
+    crash(engine)
+    path = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    place = frames_end(bytes(data)) + 100
+    frame = encode_frame(number + 1, [Clocked(1)])
+    data[place : place + len(frame)] = frame
+    path.write_bytes(data)
+    with pytest.raises(StoreDamaged, match=f"good again at byte {place}"):
+        open_folder(tmp_path)
+    assert path.read_bytes() == data
 
 
 async def test_a_file_of_which_only_the_beginning_was_written_is_a_new_store(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def test_a_full_disk_ends_the_store_and_loses_nothing_that_was_answered(tm
     async with await connect(url, timeout_s=2) as coord:
         with pytest.raises((UnknownOutcome, Unavailable)):
             await put_for_ever(coord)
-    assert answered
+    assert len(answered) > 50  # to the last: the zeros that are written ahead give way
     assert await asyncio.wait_for(process.wait(), 10) == 1
     assert process.stderr is not None
     said = (await process.stderr.read()).decode()

@@ -31,6 +31,10 @@ _EXPORT_BLOCK_BYTES = 512
 # In snapshots a frame ends at so many records, or about so many bytes.
 FRAME_RECORDS = 500
 FRAME_BYTES = 1 << 20
+# So much of a segment is zeros at most; an idle store takes so much more of the disk than it needs.
+AHEAD_BYTES = 256 << 10
+# In pieces: Linux keeps what is written at once in one folio, and goes through all of that folio at every later sync.
+ZEROS_BYTES = 64 << 10
 
 
 class Identity(Struct, frozen=True):
@@ -172,28 +176,62 @@ def _is_unfinished_line(data: bytes) -> bool:
 
 
 class Segment:
-    """One file of the log, open for appending."""
+    """One file of the log, open for writing at its end.
 
-    def __init__(self, path: Path, identity: Identity, number: int) -> None:
+    The file is longer than what is in it: zeros are written ahead of the frames. When a frame only takes the place of
+    zeros, nothing about the file itself (its length, its blocks) has to be synced with it, which is a quarter of the
+    time on a plain file system, and more than half on one with a journal. Zeros are no frame: reading ends where they
+    begin. Closing cuts them off.
+    """
+
+    def __init__(self, path: Path, identity: Identity, number: int, ahead_bytes: int = AHEAD_BYTES) -> None:
         """Open or create it; `number` is that of the next frame."""
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.number = number
-        if os.fstat(self._file).st_size == 0:
-            _write_all(self._file, identity.line())
+        self._ahead_bytes = ahead_bytes
+        self.size_bytes = os.fstat(self._file).st_size
+        if self.size_bytes == 0:
+            self._put(identity.line())
+        self._zeros_end = self.size_bytes
         # Also where nothing is new: what a killed process had written and not synced has just been read, is about to
         # be shown, and must not be undone any more.
         os.fsync(self._file)
         sync_folder(path.parent)
-        self.size_bytes = os.fstat(self._file).st_size
 
     def append(self, records: Sequence[Record]) -> None:
         """Write one frame; when this returns it is on the disk."""
         frame = encode_frame(self.number, records)
         self.number += 1
-        self.size_bytes += len(frame)
-        _write_all(self._file, frame)
+        self._put(frame)
+        # Not after a large one: there the amount that is written counts, and nothing should be written twice.
+        if self.size_bytes > self._zeros_end and len(frame) < self._ahead_bytes // 4:
+            self._write_zeros()
         os.fdatasync(self._file)
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._file, rest, self.size_bytes)
+            self.size_bytes += written
+            rest = rest[written:]
+
+    def _write_zeros(self) -> None:
+        """Up to the next whole number of `ahead_bytes`, as far as there is room: the frames may still fit in it."""
+        end = self.size_bytes
+        goal = end + self._ahead_bytes - end % self._ahead_bytes
+        with suppress(OSError):  # no room. A disk that fails says so when the frame is synced
+            while end < goal:
+                end += os.pwrite(self._file, bytes(min(goal - end, ZEROS_BYTES)), end)
+        self._zeros_end = end
+
+    def finish(self) -> None:
+        """Close it as a file that ends with its last frame, durably: only the newest segment may have zeros."""
+        try:
+            os.ftruncate(self._file, self.size_bytes)
+            os.fsync(self._file)
+        finally:
+            self.close()
 
     def close(self) -> None:
         os.close(self._file)
@@ -273,7 +311,7 @@ class Folder:
             os.truncate(path, 0)  # the process ended while it wrote the first line
             return None, number, len(data)
         identity, start = read_identity(path, data)
-        frames = Frames(data, start, str(path))
+        frames = Frames(data, start, str(path), number)
         for frame in frames:
             if number and frame.number != number + 1:
                 raise StoreDamaged(f"{path}: frame {number + 1} is missing (found {frame.number}); nothing was changed")
@@ -289,7 +327,8 @@ class Folder:
                 "`leasehold store --restore FILE --data NEW-DIRECTORY`"
             )
         os.truncate(path, frames.end)  # made durable when the segment is opened for writing
-        return identity, number, len(data) - frames.end
+        unfinished = data[frames.end :].rstrip(b"\0")  # zeros are what every process leaves that did not end by itself
+        return identity, number, len(unfinished)
 
     def forget_before(self, generation: int) -> None:
         """Remove what a snapshot of `generation` has made superfluous."""

@@ -3,10 +3,10 @@
     magic (4) | number (8) | payload length (4) | payload CRC-32 (4) | CRC-32 of the twenty bytes before (4) | payload
 
 One frame is what reached the disk together: one group commit. Its payload is a MessagePack array of records.
-Reading stops at the first bytes that are no frame. If a whole frame stands anywhere after them the file is damaged
-in its middle, and is refused: cutting there would lose what was acknowledged. Else they are what a write that never
-ended left behind, and may be cut. A frame that is whole and cannot be understood is neither: it was acknowledged, by
-another version of this program.
+Reading stops at the first bytes that are no frame. If a whole frame that may be a later one stands anywhere after them
+the file is damaged in its middle, and is refused: cutting there would lose what was acknowledged. Else they are what a
+write that never ended left behind, or zeros that were written ahead, and may be cut. A frame that is whole and cannot
+be understood is neither: it was acknowledged, by another version of this program.
 """
 
 from __future__ import annotations
@@ -67,11 +67,15 @@ def _is_whole(data: bytes | memoryview, header: _Header) -> bool:
 
 
 class Frames:
-    """The frames of a file's content, from `offset` on. After iteration `end` is where they stop."""
+    """The frames of a file's content, from `offset` on. After iteration `end` is where they stop.
 
-    def __init__(self, data: bytes, offset: int = 0, name: str = "the log") -> None:
+    `number` is that of the last frame before them, 0 if it is not known.
+    """
+
+    def __init__(self, data: bytes, offset: int = 0, name: str = "the log", number: int = 0) -> None:
         self._data = data
         self._name = name
+        self._number = number
         self.end = offset
 
     def __iter__(self) -> Iterator[Frame]:
@@ -85,6 +89,7 @@ class Frames:
                     f"it ({error}): open it with the version that wrote it. Nothing was changed"
                 ) from None
             self.end = header.end
+            self._number = header.number
             yield Frame(header.number, records, header.end)
 
     @property
@@ -99,7 +104,12 @@ class Frames:
         offset = self._data.find(MAGIC, self.end if torn is None else torn.end)
         while offset >= 0:
             header = _header_at(self._data, offset)
-            if header is not None and _is_whole(self._data, header):
+            if header is not None and _is_whole(self._data, header) and self._may_follow(header):
                 return offset
             offset = self._data.find(MAGIC, offset + 1)
         return None
+
+    def _may_follow(self, header: _Header) -> bool:
+        """By its number: a copy of some log inside a payload whose own header never reached the disk is data too."""
+        between = (header.body - HEADER_BYTES - self.end) // HEADER_BYTES
+        return not self._number or 0 < header.number - self._number <= between + 1

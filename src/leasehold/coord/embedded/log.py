@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import structlog
 
-from leasehold.coord.embedded.disk import Folder, Identity, Segment, write_snapshot
+from leasehold.coord.embedded.disk import AHEAD_BYTES, Folder, Identity, Segment, write_snapshot
 from leasehold.coord.embedded.engine import Engine
 from leasehold.mvcc.records import Record
 
@@ -24,7 +25,8 @@ class SegmentedLog:
         self._folder = folder
         self._identity = identity
         self._generation = generation
-        self._segment = Segment(folder.segment_path(generation), identity, number)
+        self._ahead_bytes = min(AHEAD_BYTES, segment_bytes)
+        self._segment = Segment(folder.segment_path(generation), identity, number, self._ahead_bytes)
         self._segment_bytes = segment_bytes
         self._snapshot_bytes = 0
         self._next_state: Iterator[Record] | None = None
@@ -42,10 +44,10 @@ class SegmentedLog:
             self._next_state = None
 
     def _rotate(self, state: Iterator[Record]) -> None:
+        self._segment.finish()  # before there is a newer one: only the end of the newest may be torn
         self._generation += 1
-        old = self._segment
-        self._segment = Segment(self._folder.segment_path(self._generation), self._identity, old.number)
-        old.close()
+        path = self._folder.segment_path(self._generation)
+        self._segment = Segment(path, self._identity, self._segment.number, self._ahead_bytes)
         self._writer = threading.Thread(
             target=self._write_snapshot, args=(self._generation, state), name="leasehold-store-snapshot", daemon=True
         )
@@ -68,5 +70,6 @@ class SegmentedLog:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.join()
-        self._segment.close()
+        with suppress(OSError):  # everything in it is on the disk; after a failed write it may not even be open
+            self._segment.finish()
         self._folder.close()
