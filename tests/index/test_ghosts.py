@@ -49,6 +49,25 @@ def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
     assert second.lookup(T, b"k") is not None
 
 
+def test_evictions_are_told_soon_when_half_of_what_is_free_would_be_ghosts() -> None:
+    """Once a second was too slow: a small pool turned over, and its successor had no space for puts."""
+    index = primary((64 * KIB,))
+    for number in range(8):
+        put(index, 0, b"k%d" % number, 4 * KIB)
+    for number in range(4):  # 32 KiB are free, and 16 more will be
+        assert not index.urgent
+        _evict(index, b"k%d" % number)
+    assert not index.urgent
+    for number in range(4, 8):
+        _evict(index, b"k%d" % number)
+    assert not index.urgent, "32 of 64 KiB: not more than half"
+    put(index, 0, b"again", 4 * KIB)
+    _evict(index, b"again")
+    assert index.urgent
+    index.take_renewals(10)
+    assert not index.urgent
+
+
 def test_what_the_present_leader_evicted_or_never_had_is_free_at_once() -> None:
     first, second = primary((16 * KIB,)), standby()
     put(first, 0, b"k", 8 * KIB)

@@ -72,9 +72,9 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
         master = f"{first.rpc},{second.rpc}"
         async with Lender(master, size=4 << 30):
             async with Burst(master, writers=2) as writers:
-                await until(lambda: len(writers.acknowledged) > 3_000, "there is something to catch up with", 30)
+                await until(lambda: len(writers.acknowledged) > 3_000, "there is something to catch up with")
                 await asyncio.to_thread(third.start)
-                await asyncio.to_thread(wait_until, third.is_standby, "it has caught up under load", 20)
+                await asyncio.to_thread(wait_until, third.is_standby, "it has caught up under load")
                 third.freeze_host()  # now it falls behind
                 await asyncio.sleep(1.0)
                 nodes.primary().kill_worker()
@@ -85,7 +85,7 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
             await asyncio.to_thread(nodes.settle)
             for node in (first, second):
                 node.kill_host()
-            await asyncio.to_thread(wait_until, third.is_primary, "the third leads", 20)
+            await asyncio.to_thread(wait_until, third.is_primary, "the third leads")
             assert await missing(third.rpc, writers.acknowledged) == []
     finally:
         for node in nodes.nodes:
@@ -155,10 +155,10 @@ async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: Etc
                 victim.kill_host()
                 other = next(node for node in nodes.nodes if node is not victim)
                 await until(
-                    lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word", 15
+                    lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word"
                 )
                 assert not other.is_primary()
                 assert other.http("/api/force", body=b"{}")[0] == 200
-                await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word", 20)
+                await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word")
                 assert await missing(other.rpc, sorted(putter.told.acknowledged)) == []
                 putter.close()

@@ -13,6 +13,8 @@ from leasehold.node.guardian.door import HELLO, Door
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 
+HANG_S = 30.0  # a bound for what would never come, and no measure
+
 
 class Primary:
     """A worker-only port: says HELLO only while `serves`, then echoes."""
@@ -47,15 +49,26 @@ async def primary() -> AsyncIterator[tuple[Primary, str]]:
     await server.wait_closed()
 
 
-@pytest.fixture
-async def door() -> AsyncIterator[tuple[Door, int]]:
+@asynccontextmanager
+async def a_door(*, hold_timeout_ms: int = 60_000, idle_ms: int = 60_000) -> AsyncIterator[tuple[Door, int]]:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
-    made = Door([(listener, "0.3.12")], held_max=4, hold_timeout_ms=2_000, idle_ms=3_000)
+    made = Door([(listener, "0.3.12")], held_max=4, hold_timeout_ms=hold_timeout_ms, idle_ms=idle_ms)
     made.set_open(True)
     yield made, listener.getsockname()[1]
     await made.close()
     listener.close()
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[tuple[Door, int]]:
+    """One that is patient: its limits are not what is tested."""
+    async with a_door() as made:
+        yield made
+
+
+async def read(reader: asyncio.StreamReader, count: int = 1) -> bytes:
+    return await asyncio.wait_for(reader.readexactly(count), HANG_S)
 
 
 async def test_a_held_connection_is_forwarded_once_there_is_a_primary(
@@ -66,10 +79,10 @@ async def test_a_held_connection_is_forwarded_once_there_is_a_primary(
     await asyncio.sleep(0.05)
     assert primary[0].heard == b""
     door[0].point(primary[1])
-    assert await asyncio.wait_for(reader.readexactly(11), 2) == b"asked early"
+    assert await read(reader, 11) == b"asked early"
     assert primary[0].tables == ["0.3.12"]
     writer.write(b"x" * 3_000_000)
-    assert len(await asyncio.wait_for(reader.readexactly(3_000_000), 5)) == 3_000_000
+    assert len(await read(reader, 3_000_000)) == 3_000_000
     writer.close()
 
 
@@ -83,7 +96,7 @@ async def test_nothing_is_read_while_the_worker_does_not_say_that_it_is_primary(
     await until(lambda: len(primary[0].tables) >= 3, "it is dialled again and again")
     assert primary[0].heard == b""
     primary[0].serves = True
-    assert await asyncio.wait_for(reader.readexactly(8), 2) == b"question"
+    assert await read(reader, 8) == b"question"
     writer.close()
 
 
@@ -110,7 +123,7 @@ async def test_a_forwarded_connection_is_reset_when_its_primary_goes(
     await reader.readexactly(1)
     primary[0].writers[0].transport.abort()
     with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(reader.readexactly(1), 2)
+        await read(reader)
     writer.close()
 
 
@@ -123,7 +136,7 @@ async def test_more_than_may_wait_is_reset_at_once(door: tuple[Door, int]) -> No
     async def connect_and_read() -> None:  # reset at connect, or at the first read: whichever comes first
         reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
         held.append((reader, writer))
-        await asyncio.wait_for(reader.readexactly(1), 2)
+        await read(reader)
 
     with pytest.raises(ConnectionResetError):
         await connect_and_read()
@@ -131,26 +144,26 @@ async def test_more_than_may_wait_is_reset_at_once(door: tuple[Door, int]) -> No
         each.close()
 
 
-async def test_a_connection_does_not_wait_for_ever(door: tuple[Door, int]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-    writer.write(b"?")
-    with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(reader.readexactly(1), 5)
-    assert door[0].counts.reset_timeout == 1
-    writer.close()
+async def test_a_connection_does_not_wait_for_ever() -> None:
+    async with a_door(hold_timeout_ms=300) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        writer.write(b"?")
+        with pytest.raises(ConnectionResetError):
+            await read(reader)
+        assert door[0].counts.reset_timeout == 1
+        writer.close()
 
 
-async def test_nobody_is_dialled_for_a_connection_that_says_nothing(
-    door: tuple[Door, int], primary: tuple[Primary, str]
-) -> None:
+async def test_nobody_is_dialled_for_a_connection_that_says_nothing(primary: tuple[Primary, str]) -> None:
     """Thousands of idle ones outlive a worker: a primary that has just begun must not have to greet them."""
-    door[0].point(primary[1])
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-    with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(reader.readexactly(1), 5)
-    assert primary[0].tables == []
-    assert door[0].counts.reset_timeout == 0, "it was ended for being idle"
-    writer.close()
+    async with a_door(idle_ms=300) as door:
+        door[0].point(primary[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        with pytest.raises(ConnectionResetError):
+            await read(reader)
+        assert primary[0].tables == []
+        assert door[0].counts.reset_timeout == 0, "it was ended for being idle"
+        writer.close()
 
 
 class Answering(Primary):
@@ -188,7 +201,7 @@ ASKED = request(1, 7, b"is it there?")
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     writer.write(ASKED)
     head_bytes = len(response(1, b""))
-    return (await asyncio.wait_for(reader.readexactly(head_bytes + 5), 2))[head_bytes:]
+    return (await read(reader, head_bytes + 5))[head_bytes:]
 
 
 async def test_a_forwarded_connection_on_which_nothing_is_open_goes_on_with_the_next_primary(
@@ -220,7 +233,7 @@ async def test_a_forwarded_connection_with_a_request_open_is_reset(door: tuple[D
         door[0].point(later)
         primary.writers[0].transport.abort()
         with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(reader.readexactly(1), 2)
+            await read(reader)
         assert other.heard == b""
         writer.close()
 
@@ -241,7 +254,7 @@ async def test_a_primary_that_ends_every_connection_at_once_is_not_asked_in_a_ru
     reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
     writer.write(ASKED)
     with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(reader.readexactly(1), 5)
+        await read(reader)
     assert dials <= 2
     writer.close()
     server.close()

@@ -12,6 +12,7 @@ import pytest
 
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.node import NodeGroup, NodeProcess
+from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing
 from leasehold.wire.client import Client
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("export")  # its processes are shared by th
 
 def leasehold(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "leasehold", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "leasehold", *words], capture_output=True, text=True, timeout=100, check=False
     )
 
 
@@ -45,6 +46,7 @@ async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: E
             etcd.url, "new", cluster=pair.cluster, data_dir=tmp_path / "new", arguments=[*prefix, "--copies", "1"]
         )
         with node:
+            await until(node.is_primary, "it leads")
             async with Client(node.rpc, client_id=lender.client.client_id) as owner:
                 await owner.ping()  # the memory's owner is heard of: its objects may be read
                 assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.measured import until_met
 
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.node import NodeGroup, NodeProcess
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("inherited")  # its processes are shared by
 
 EXIST = V0_3_13.functions["ExistKey"]
 KEY = b"k"
-CALL_S = 5.0
+CALL_S = 60.0  # a bound for what would never come, and no measure
 
 
 class Caller:
@@ -124,19 +125,14 @@ def test_a_connection_with_a_request_open_is_reset(pair: NodeGroup) -> None:
             caller.sock.sendall(caller.question()[:10])
         wait_until_read(victim)
         victim.kill_worker()
-        start_s = time.monotonic()
         assert [caller.end() for caller in made[:2]] == ["reset", "reset"]
-        took_s = time.monotonic() - start_s
-        print(f"reset after {took_s * 1000:.0f} ms")
-        assert took_s < 1.0
         for caller in made[2:]:
             caller.ask()
 
 
 @pytest.mark.alone
 def test_a_connection_with_a_request_open_is_reset_within_a_tenth_of_a_second(pair: NodeGroup) -> None:
-    took_s: list[float] = []
-    while len(took_s) < 3 and min(took_s, default=1.0) > 0.1:  # a neighbour's noise is not ours
+    for took_s in until_met(0.1, "s until a connection with an open request is reset"):
         pair.revive()
         victim = pair.primary()
         with callers(victim, 4) as made:
@@ -147,11 +143,10 @@ def test_a_connection_with_a_request_open_is_reset_within_a_tenth_of_a_second(pa
             start_s = time.monotonic()
             assert {caller.end() for caller in made} == {"reset"}
             took_s.append(time.monotonic() - start_s)
-    assert min(took_s) <= 0.1, took_s
 
 
 def wait_until_read(node: NodeProcess) -> None:
-    wait_until(lambda: _unread(node) == 0, "the worker has read what was sent", 5)
+    wait_until(lambda: _unread(node) == 0, "the worker has read what was sent")
 
 
 def _unread(node: NodeProcess) -> int:
@@ -193,7 +188,7 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
         for _ in range(125):
             with callers(victim, 8):
                 pass
-        wait_until(lambda: files_open(victim.pid) == before, "all are let go", 5)
+        wait_until(lambda: files_open(victim.pid) <= before, "all are let go")
         with callers(victim, 12) as made:
             victim.kill_worker()
             ends = Counter(caller.ask_or_end() for caller in made)

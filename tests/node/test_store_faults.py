@@ -15,6 +15,7 @@ from leasehold.testing.etcd import EtcdCluster, etcd_binary
 from leasehold.testing.load import Burst
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.process import wait_until
+from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 
 pytestmark = pytest.mark.xdist_group("store_faults")  # its processes are shared by the module
@@ -47,8 +48,13 @@ async def still_right(nodes: NodeGroup, writers: Burst) -> None:
     await recovery_ms(master, writers.acknowledged[0])
     assert await missing(master, writers.acknowledged) == []
     putter = Putter(master, "after")
-    await putter.put_batch(10)
-    assert len(putter.told.acknowledged) == 10, putter.told.failures
+
+    async def ten_are_taken() -> bool:  # the leader may just be changing: then the next ones are
+        await putter.put_batch(10)
+        return len(putter.told.acknowledged) >= 10
+
+    await until(ten_are_taken, "new puts are taken")
+    assert await missing(master, sorted(putter.told.acknowledged)) == []
     putter.close()
 
 
@@ -63,7 +69,7 @@ async def test_a_frozen_store_stops_the_answers_and_costs_nothing(
             await asyncio.sleep(frozen_s)
             assert not any(node.is_primary() for node in nodes.nodes), "nobody can prove that it may serve (P7)"
             own_etcd.nodes[0].thaw()
-            await asyncio.to_thread(nodes.primary, 15.0)
+            await asyncio.to_thread(nodes.primary)
             await asyncio.sleep(0.3)
         await still_right(nodes, writers)
         assert lender.remounts == 0, "clients that could not ping get their term anew"
@@ -74,7 +80,7 @@ async def test_a_restarted_store_costs_nothing(own_etcd: EtcdCluster, nodes: Nod
     async with Lender(master, size=4 << 30):
         async with Burst(master, writers=2) as writers:
             await asyncio.to_thread(own_etcd.nodes[0].restart)
-            await asyncio.to_thread(nodes.primary, 20.0)
+            await asyncio.to_thread(nodes.primary)
             await asyncio.sleep(0.3)
         await still_right(nodes, writers)
 
@@ -98,13 +104,14 @@ async def test_a_full_store_acknowledges_nothing_and_loses_nothing(own_etcd: Etc
     async with Lender(master, size=4 << 30), await connect(own_etcd.url) as coord:
         async with Burst(master, writers=2) as writers:
             await _fill(own_etcd)
-            await asyncio.sleep(1.0)
-            primary = nodes.primary()
-            assert "database space exceeded" in primary.log_path.read_text(), "the log says what is wrong"
+            await until(
+                lambda: any("database space exceeded" in node.log_path.read_text() for node in nodes.nodes),
+                "the log says what is wrong",
+            )
             await coord.delete(b"junk/", b"junk0")
             await coord.compact((await coord.get(b"x")).header.revision, physical=True)
             await asyncio.to_thread(_disarm, own_etcd)
-            await asyncio.to_thread(nodes.primary, 20.0)
+            await asyncio.to_thread(nodes.primary)
             await asyncio.sleep(0.3)
         await still_right(nodes, writers)
 
@@ -112,7 +119,7 @@ async def test_a_full_store_acknowledges_nothing_and_loses_nothing(own_etcd: Etc
 def _disarm(etcd: EtcdCluster) -> None:
     """Give the space back and take the alarm away, as an operator does with etcdctl."""
     node = etcd.nodes[0]
-    assert node.http("/v3/maintenance/defragment", body=b"{}", timeout_s=10) is not None
+    assert node.http("/v3/maintenance/defragment", body=b"{}", timeout_s=60) is not None
     alarms = msgspec.json.decode(node.http("/v3/maintenance/alarm", body=b"{}") or b"{}")
     for alarm in alarms["alarms"]:
         wish = {"action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": alarm["alarm"]}
@@ -145,7 +152,7 @@ async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdC
         await coord.put(last, b"damaged" + original.value[7:])
         await putter.put_batch(5)
         standby.spawn()
-        wait_until(lambda: standby.answers() and standby.status().set_aside > 0, "it has set a record aside", 20)
+        wait_until(lambda: standby.answers() and standby.status().set_aside > 0, "it has set a record aside")
         assert not standby.is_ready()
         await coord.put(last, original.value)  # the damage is undone by hand: the next listing finds it whole
         standby.stop()
@@ -180,7 +187,7 @@ async def test_three_etcd_nodes_with_a_frozen_leader_then_without_quorum(
                 assert not any(node.is_primary() for node in nodes.nodes)
                 for node in frozen:
                     node.thaw()
-                await asyncio.to_thread(nodes.primary, 20.0)
+                await asyncio.to_thread(nodes.primary)
                 await asyncio.sleep(0.3)
             await still_right(nodes, writers)
 

@@ -24,7 +24,7 @@ def test_switchover_to_a_named_node_by_the_command_line(pair: NodeGroup) -> None
         [sys.executable, "-m", "leasehold", "switchover", "--admin", new.admin, "--to", new.node_name],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=True,
     )
     assert done.stdout.strip() == f"{new.node_name} leads now"
@@ -71,7 +71,7 @@ def test_a_paused_cluster_elects_nobody_until_it_is_resumed(pair: NodeGroup) -> 
 
     def operate(*words: str) -> str:
         command = [sys.executable, "-m", "leasehold", *words, "--admin", admin]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
     operate("pause", "--reason", "work on the store")
     assert "work on the store" in operate("status")
@@ -82,6 +82,6 @@ def test_a_paused_cluster_elects_nobody_until_it_is_resumed(pair: NodeGroup) -> 
     with pytest.raises(Exception, match="a node serves"):
         pair.primary(timeout_s=1.5)
     operate("resume")
-    pair.primary(timeout_s=10)
+    pair.primary()
     told = msgspec.json.decode(operate("status", "--json"))
     assert told["cluster"]["paused"] == ""

@@ -14,11 +14,13 @@ import msgspec
 import pytest
 
 from leasehold.admin.status import ClusterStatus, NodeStatus
+from leasehold.base.errors import PeerError
 from leasehold.cli.earlier import Pids
 from leasehold.cli.operate import first_answering
 from leasehold.cli.status import gather, worries
 from leasehold.pool import Pool
 from leasehold.testing import mooncake
+from leasehold.testing.ports import free_ports
 from leasehold.testing.process import wait_until
 
 pytestmark = pytest.mark.xdist_group("up")  # its processes are shared by the module
@@ -61,7 +63,10 @@ class Running:
             # A killed worker's registration outlives it by its lease, and says "ready" for it: count heads first.
             if len(self.pids()) < PROCESSES:
                 return False
-            _, cluster = first_answering(",".join(self.where.admin), "/api/cluster", ClusterStatus)
+            try:
+                _, cluster = first_answering(",".join(self.where.admin), "/api/cluster", ClusterStatus)
+            except PeerError:  # nobody answers yet, or not soon enough
+                return False
             found[:] = [cluster]
             return bool(cluster.leader) and sum(peer.ready for peer in cluster.nodes) == 2
 
@@ -81,11 +86,19 @@ class Running:
         raise AssertionError("the primary's worker was not found")
 
 
+def two_ports() -> str:
+    """The first of two ports in a row: each node has one."""
+    first, second = free_ports(2)
+    while second != first + 1:
+        first, second = second, free_ports(1)[0]
+    return str(first)
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("up")
     data = folder / "leasehold-data"
-    ports = ["--store-port", "0", "--rpc-port", "0", "--admin-port", "0"]
+    ports = ["--store-port", str(free_ports(1)[0]), "--rpc-port", two_ports(), "--admin-port", two_ports()]
     process = subprocess.Popen(
         [sys.executable, "-m", "leasehold", "up", "--data", str(data), "--segment", "64MiB", *ports],
         stdout=subprocess.PIPE,
@@ -105,7 +118,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(30)
+            process.wait(60)
         finally:
             process.kill()
 
@@ -147,7 +160,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pool"
 def test_the_tour_of_the_readme(running: Running) -> None:
     """What README tells a newcomer to type, typed: an example, then the worker's pid out of its status."""
     command = [sys.executable, str(EXAMPLES / "put_get.py"), ",".join(running.where.rpc), "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert [line.split(" in ")[0] for line in done.stdout.splitlines()] == [
         "tour/0: put and got 1000 bytes",
         "tour/1: put and got 1000 bytes",
@@ -163,7 +176,7 @@ def test_the_tour_with_mooncakes_client(running: Running) -> None:
         env={**os.environ, **mooncake.client_environment()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
     )
     assert [line for line in done.stdout.splitlines() if line.startswith(("put", "get"))] == ["put 0", "get b'world'"]
@@ -194,7 +207,7 @@ def test_a_real_client_puts_and_gets_also_after_kill_9(running: Running) -> None
 
 def test_a_second_one_in_the_same_directory_is_refused_by_name(running: Running) -> None:
     again = [sys.executable, "-m", "leasehold", "up", "--data", str(running.data), "--store-port", "0"]
-    done = subprocess.run(again, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(again, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
     assert f"already (process {running.process.pid})" in done.stderr
 
@@ -219,6 +232,6 @@ def test_ctrl_c_ends_all_of_it(running: Running) -> None:
     pids = running.pids()
     assert len(pids) == PROCESSES
     running.process.send_signal(signal.SIGINT)
-    assert running.process.wait(30) == 0
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process has ended", 5)
+    assert running.process.wait(60) == 0
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process has ended")
     assert not (running.data / "up.json").exists()  # nothing that it says is true any more

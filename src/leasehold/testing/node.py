@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import msgspec
 
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import START_TIMEOUT_S, ServerProcess, wait_until
+from leasehold.testing.process import START_TIMEOUT_S, ServerFailed, ServerProcess, wait_until
 
 # Whoever answers at all, answers within this, also on a busy machine; one that stands still costs it.
 ANSWER_S = 10.0
@@ -68,7 +69,7 @@ class NodeProcess(ServerProcess):
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
-        except OSError:
+        except (OSError, http.client.HTTPException):  # nobody there, or gone in the middle of its answer
             return 0, b""
 
     def answers(self) -> bool:
@@ -84,17 +85,28 @@ class NodeProcess(ServerProcess):
         return self.http("/standby", timeout_s=ROLE_S)[0] == 200
 
     def status(self) -> NodeStatus:
-        return msgspec.json.decode(self.http("/api/status")[1], type=NodeStatus)
+        return msgspec.json.decode(self._said("/api/status"), type=NodeStatus)
 
     def cluster_status(self) -> ClusterStatus:
-        return msgspec.json.decode(self.http("/api/cluster")[1], type=ClusterStatus)
+        return msgspec.json.decode(self._said("/api/cluster"), type=ClusterStatus)
 
     def history(self) -> list[HistoryLine]:
-        return msgspec.json.decode(self.http("/api/history?limit=1000")[1], type=list[HistoryLine])
+        return msgspec.json.decode(self._said("/api/history?limit=1000"), type=list[HistoryLine])
+
+    def _said(self, path: str) -> bytes:
+        """The body of a good answer; asked for until it comes, as it does not while a worker is being replaced."""
+        answers: list[tuple[int, bytes]] = []
+
+        def is_good() -> bool:
+            answers[:] = [self.http(path)]
+            return answers[0][0] == 200
+
+        wait_until(is_good, lambda: f"{self.name} answers {path}: {answers}; its log ends with:\n{self.log_tail()}")
+        return answers[0][1]
 
     def switchover(self, target: str = "") -> tuple[int, bytes]:
         body = msgspec.json.encode({"target": target} if target else {})
-        return self.http("/api/switchover", body=body, timeout_s=30)
+        return self.http("/api/switchover", body=body, timeout_s=60)
 
     # --- what befalls it ---
 
@@ -106,7 +118,7 @@ class NodeProcess(ServerProcess):
 
     def kill_worker(self) -> None:
         """kill -9 of the worker alone: its guardian notices."""
-        os.kill(self.worker_pid, signal.SIGKILL)
+        os.kill(self._worker(), signal.SIGKILL)
 
     def kill_guardian(self) -> None:
         """kill -9 of the guardian alone: the worker must end too."""
@@ -121,11 +133,18 @@ class NodeProcess(ServerProcess):
         self.kill()
 
     def freeze_worker(self) -> None:
-        os.kill(self.worker_pid, signal.SIGSTOP)
+        os.kill(self._worker(), signal.SIGSTOP)
 
     def thaw_worker(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.worker_pid, signal.SIGCONT)
+        if worker := self.worker_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
+
+    def _worker(self) -> int:
+        """Its id, for a signal: 0 would be everybody in the test's own process group."""
+        if not (worker := self.worker_pid):
+            raise ServerFailed(f"{self.name} has no worker now; its log ends with:\n{self.log_tail()}")
+        return worker
 
     def freeze_host(self) -> None:
         """Both processes stand still; connections stay open."""

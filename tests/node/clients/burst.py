@@ -118,7 +118,7 @@ def existing(store, keys):
     found = {}
     for at in range(0, len(keys), BATCH):
         part = keys[at : at + BATCH]
-        for _ in range(20):
+        for _ in range(200):
             answers = store.batch_is_exist(part)
             if all(answer in (0, 1) for answer in answers):
                 break

@@ -34,7 +34,7 @@ def put(store, keys):
 
 def existing(store, keys):
     """key -> 1 or 0, asked until nothing is an error."""
-    for _ in range(100):
+    for _ in range(300):
         answers = store.batch_is_exist(keys)
         if all(answer in (0, 1) for answer in answers):
             break
