@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.testing.ports import free_ports
+
 START_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -38,7 +34,7 @@ class Stage:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.master_port = free_port()
+        self.master_port = free_ports(1)[0]
         self.master = f"127.0.0.1:{self.master_port}"
 
     def _run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -53,7 +49,7 @@ class Stage:
         return process
 
     def start_host(self, name: str, *, segment: str = "16MiB", port: int | None = None) -> subprocess.Popen[bytes]:
-        port = port or free_port()
+        port = port or free_ports(1)[0]
         process = self._run(
             name, "-m", "leasehold", "host", "--segment", segment, "--listen", f"127.0.0.1:{port}", "--name", name,
             "--master", self.master, "--ping-interval", "100ms",

@@ -294,7 +294,7 @@ async def call(channel: Channel, step: Step) -> Any:
     if function.request is not None:
         body = pack(function.request, tuple(arguments) if len(arguments) > 1 else arguments[0])
     try:
-        answered = await channel.raw_call(function.id, body, timeout_ms=5000)
+        answered = await channel.raw_call(function.id, body, timeout_ms=60_000)
     except RpcRefused as error:
         return f"rpc error {error.err}: {error.reason}"
     return unpack(function.returns, answered.body)
@@ -325,7 +325,7 @@ def shown(step: Step) -> Iterator[str]:
 
 async def talk(host: str, port: int) -> list[str]:
     """The whole conversation, one line for each call."""
-    channel = await open_channel(host, port, timeout_ms=5000)
+    channel = await open_channel(host, port, timeout_ms=60_000)
     lines: list[str] = []
     task = b""
     for step in STEPS:

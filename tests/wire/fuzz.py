@@ -120,7 +120,7 @@ async def burst(port: int, frames: list[bytes], chance: random.Random, tally: Ta
     answered: set[int] = set()
     whole = set(range(BURST))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not whole <= answered:
                 data = await reader.read(1 << 16)
                 if not data:

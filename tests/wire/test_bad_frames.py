@@ -61,7 +61,7 @@ async def answer(port: int, frame: bytes) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frame)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             header = await reader.readexactly(RESPONSE_HEAD_BYTES)
             _, _, err, kind, seq, body_bytes, _ = RESPONSE_HEAD.unpack(header)
             body = await reader.readexactly(body_bytes)

@@ -158,7 +158,7 @@ async def test_mooncake_clients_are_not_sent_to_our_hosts_nor_ours_to_theirs() -
 
 async def test_reads_survive_a_restart_and_writes_say_that_nobody_knows() -> None:
     with StandaloneMaster(*LEASE) as master:
-        async with Client(master.rpc, timeout_ms=15_000) as client:
+        async with Client(master.rpc, timeout_ms=60_000) as client:
             assert not await client.exist_key("k")
             reading = asyncio.create_task(client.exist_key("k"))
             await asyncio.to_thread(master.restart)
@@ -180,7 +180,7 @@ async def test_a_list_of_addresses_and_the_master_view_are_followed() -> None:
             assert not await client.exist_key("k")
             assert client.calls.reconnects == 2
         store = await leasehold.connect("memory://")
-        async with store, Client(MasterView(store, "pool"), timeout_ms=5000) as client:
+        async with store, Client(MasterView(store, "pool"), timeout_ms=60_000) as client:
             waiting = asyncio.create_task(client.exist_key("k"))
             await store.put(b"mooncake-store/pool/master_view", second.rpc.encode())
             assert not await waiting

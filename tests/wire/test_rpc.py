@@ -22,6 +22,8 @@ from leasehold.wire.rpc import Nothing, Reply, implement, method, push
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
 
+HANG_MS = 60_000  # a bound for what would never come, and no measure
+
 
 class Point(Struct, frozen=True):
     x: int
@@ -56,8 +58,12 @@ def echo(connection: Connection, ask: Ask) -> Reply[Told]:
     return Reply(Told(ask, len(connection.attachment)), connection.attachment[::-1])
 
 
+TOLD: dict[str, asyncio.Event] = {}
+
+
 async def slow(_: Connection, ask: Ask) -> Told:
-    await asyncio.sleep(float(ask.text))
+    """Answers when it is told to."""
+    await TOLD.setdefault(ask.text, asyncio.Event()).wait()
     return Told(ask)
 
 
@@ -71,9 +77,10 @@ async def serving(
     settings: WireSettings | None = None, gate: Gate | None = None
 ) -> AsyncIterator[tuple[Server, Channel]]:
     handlers: dict[int, Handler] = {**implement(ECHO, echo), **implement(SLOW, slow), **implement(FAIL, fail)}
+    TOLD.clear()
     server = Server(gate, settings)
     listener = server.serve(listen("127.0.0.1", 0), handlers)
-    channel = await open_channel(*listener.address, timeout_ms=1000)
+    channel = await open_channel(*listener.address, timeout_ms=HANG_MS)
     try:
         yield server, channel
     finally:
@@ -84,18 +91,20 @@ async def serving(
 async def test_every_kind_of_value_comes_back() -> None:
     ask = Ask("ü", b"\xff\x00", [Point(-1, 0.5)], {"a": 2**62}, 0, Circle(3))
     async with serving() as (_, channel):
-        assert (await channel.call(ECHO, ask, timeout_ms=1000)).ask == ask
-        answer, attached = await channel.exchange(ECHO, Ask("x" * 70_000), timeout_ms=1000, attachment=b"ab" * 200_000)
+        assert (await channel.call(ECHO, ask, timeout_ms=HANG_MS)).ask == ask
+        answer, attached = await channel.exchange(
+            ECHO, Ask("x" * 70_000), timeout_ms=HANG_MS, attachment=b"ab" * 200_000
+        )
         assert (answer.attached, attached[:2]) == (400_000, b"ba")
 
 
 async def test_large_buffers_are_given_up_when_they_are_no_longer_needed() -> None:
     async with serving() as (server, channel):
         for _ in range(3):
-            _, attached = await channel.exchange(ECHO, Ask(""), timeout_ms=5000, attachment=b"x" * 2_000_000)
+            _, attached = await channel.exchange(ECHO, Ask(""), timeout_ms=HANG_MS, attachment=b"x" * 2_000_000)
             assert len(attached) == 2_000_000
-        await channel.call(ECHO, Ask(""), timeout_ms=1000)
-        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
         (connection,) = server.connections
         assert connection.recv_bytes == 64 * 1024
 
@@ -119,10 +128,15 @@ async def test_answers_leave_when_they_are_ready() -> None:
         order: list[str] = []
 
         async def ask(text: str) -> None:
-            order.append((await channel.call(SLOW, Ask(text), timeout_ms=2000)).ask.text)
+            order.append((await channel.call(SLOW, Ask(text), timeout_ms=HANG_MS)).ask.text)
 
-        await asyncio.gather(*(ask(text) for text in ("0.2", "0.1", "0")))
-        assert order == ["0", "0.1", "0.2"]
+        asking = [asyncio.create_task(ask(text)) for text in ("first", "second", "third")]
+        await until(lambda: len(TOLD) == 3, "all are asked")
+        for count, text in enumerate(("third", "second", "first"), start=1):
+            TOLD[text].set()
+            await until(lambda count=count: len(order) == count, "it is answered")  # type: ignore[misc] # early binding
+        assert order == ["third", "second", "first"]
+        await asyncio.gather(*asking)
 
 
 async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
@@ -130,24 +144,24 @@ async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
         news: list[tuple[str, bytes]] = []
         channel.on_push(NEWS, lambda message, attached: news.append((message.text, attached)))
         with pytest.raises(RpcRefused, match="InvalidArgument: never"):
-            await channel.call(FAIL, Ask("told"), timeout_ms=1000)
-        async with asyncio.timeout(2):
+            await channel.call(FAIL, Ask("told"), timeout_ms=HANG_MS)
+        async with asyncio.timeout(HANG_MS / 1000):
             while not news:  # the push leaves at the end of the server's turn
-                await channel.call(ECHO, Ask("x"), timeout_ms=1000)
+                await channel.call(ECHO, Ask("x"), timeout_ms=HANG_MS)
         assert news == [("told", b"extra")]
 
 
 async def test_a_deadline_and_a_lost_connection_are_unknown_outcomes_but_not_sent_is_not() -> None:
     async with serving() as (server, channel):
         with pytest.raises(CallLost, match="50 ms"):
-            await channel.call(SLOW, Ask("5"), timeout_ms=50)
-        pending = asyncio.create_task(channel.call(SLOW, Ask("5"), timeout_ms=5000))
-        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+            await channel.call(SLOW, Ask("never"), timeout_ms=50)
+        pending = asyncio.create_task(channel.call(SLOW, Ask("never"), timeout_ms=HANG_MS))
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
         server.drop_all("test")
         with pytest.raises(CallLost):
             await pending
         with pytest.raises(Unavailable):
-            await channel.call(ECHO, Ask(""), timeout_ms=1000)
+            await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
 
 
 class Tide:
@@ -169,10 +183,11 @@ class Tide:
 async def test_without_the_right_to_serve_nothing_is_answered() -> None:
     tide = Tide()
     async with serving(gate=tide) as (_, channel):
-        await channel.call(ECHO, Ask(""), timeout_ms=1000)
-        pending = asyncio.create_task(channel.call(SLOW, Ask("0.05"), timeout_ms=5000))
-        await channel.call(ECHO, Ask(""), timeout_ms=1000)
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
+        pending = asyncio.create_task(channel.call(SLOW, Ask("late"), timeout_ms=HANG_MS))
+        await until(lambda: "late" in TOLD, "it is asked")
         tide.open = False
+        TOLD["late"].set()
         with pytest.raises(CallLost):
             await pending
 
@@ -181,7 +196,7 @@ def quick(**changed: int) -> WireSettings:
     return WireSettings(**changed)
 
 
-async def closes(sock: socket.socket, within_s: float = 5) -> bool:
+async def closes(sock: socket.socket, within_s: float = HANG_MS / 1000) -> bool:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(within_s):
         try:
@@ -202,11 +217,10 @@ async def dial(server: Server) -> socket.socket:
 async def test_idle_half_sent_and_surplus_connections_end() -> None:
     settings = quick(idle_ms=1000, half_frame_ms=100, connections_max=3)
     async with serving(settings) as (server, _):
-        idle, half = await dial(server), await dial(server)
-        await asyncio.get_running_loop().sock_sendall(half, request(1, ECHO.id, b"x" * 100)[:50])
-        surplus = await dial(server)
+        idle, half, surplus = [await dial(server) for _ in range(3)]
         assert await closes(surplus)
         assert server.turned_away == 1
+        await asyncio.get_running_loop().sock_sendall(half, request(1, ECHO.id, b"x" * 100)[:50])
         assert await closes(half)
         assert await closes(idle)
         for sock in (idle, half, surplus):
@@ -229,7 +243,7 @@ async def test_a_reader_that_takes_nothing_holds_a_bounded_amount_and_is_dropped
                 peak = max(peak, server.buffered_bytes)
 
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            await asyncio.wait_for(flood(), 20)
+            await asyncio.wait_for(flood(), HANG_MS / 1000)
         sock.close()
         assert peak < 3 * 1024 * 1024
         assert server.buffered_bytes == 0
@@ -247,7 +261,7 @@ class ClosingGate(OpenGate):
 async def read_to_reset(sock: socket.socket) -> int:
     """How many bytes came before the reset; an orderly end does not count as one."""
     loop, read_bytes = asyncio.get_running_loop(), 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_MS / 1000):
         try:
             while data := await loop.sock_recv(sock, 1 << 20):
                 read_bytes += len(data)
@@ -264,7 +278,7 @@ async def test_what_a_slow_reader_has_not_taken_does_not_leave_after_the_right_h
         frame = request(1, ECHO.id, ECHO.pack_request(Ask("")), b"x" * each_bytes)
         for _ in range(count):
             await asyncio.get_running_loop().sock_sendall(sock, frame)
-        await until(lambda: server.buffered_bytes > 1_000_000, "answers are kept for it", 5)
+        await until(lambda: server.buffered_bytes > 1_000_000, "answers are kept for it")
         gate.right = False
         assert await read_to_reset(sock) < (count - 1) * each_bytes, "what was kept is gone"
         sock.close()
@@ -274,7 +288,7 @@ async def test_what_a_slow_reader_has_not_taken_does_not_leave_after_the_right_h
 async def test_a_frame_over_the_bound_is_refused_and_ends_its_connection() -> None:
     async with serving(quick(frame_bytes=1024)) as (server, channel):
         with pytest.raises(RpcRefused, match="larger"):
-            await channel.call(ECHO, Ask("x" * 5000), timeout_ms=1000)
+            await channel.call(ECHO, Ask("x" * 5000), timeout_ms=HANG_MS)
         assert server.listeners[0].refusals["too large"] == 1
 
 

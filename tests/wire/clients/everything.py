@@ -189,7 +189,7 @@ def two_clients(store, master, metadata):
     say("read what the other wrote", store.get("from other"), store.get_batch(["from other", "both"]))
     say("copy", *tasks(store, "mine", name))
     print("close", file=other.stdin, flush=True)
-    say("other ended", other.wait(30))
+    say("other ended", other.wait(120))
     say(
         "its memory is gone",
         store.is_exist("theirs"),
