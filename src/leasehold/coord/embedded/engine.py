@@ -17,13 +17,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, UnknownOutcome
 from leasehold.coord.embedded import forks
 from leasehold.coord.embedded.errors import StoreClosed, StoreFailed
+from leasehold.coord.embedded.groups import Group, Tell, Waiters, in_doubt, resolve
 from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.coord.embedded.timers import Timers
 from leasehold.mvcc import Store
@@ -38,19 +39,6 @@ HISTORY_REVISIONS_MIN = 100  # kept even when they are too large: watchers must 
 # A disk that takes less than this on average is written by event loops themselves.
 PROMPT_WRITE_S = 0.005
 _FOREVER_MS = 1 << 62
-
-Waiters = dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]
-
-
-class Group:
-    """Records that are written together, and who waits for them."""
-
-    __slots__ = ("records", "revision", "waiters")
-
-    def __init__(self, records: list[Record], revision: int, waiters: Waiters) -> None:
-        self.records = records
-        self.revision = revision
-        self.waiters = waiters
 
 
 class Log(Protocol):
@@ -93,7 +81,7 @@ class Engine:
         self._group = 0  # groups that were taken to be written
         self._writing = False  # one is under way
         self._write_s = 0.0  # how long they take, on average
-        self._waiters: Waiters = {}
+        self._waiters = Waiters()
         self._committing: set[asyncio.AbstractEventLoop] = set()  # loops that will write at the end of their turn
         self._woken: list[Callable[[], None]] = []
         self._afterwards: list[Callable[[], None]] = []
@@ -180,33 +168,50 @@ class Engine:
         """Whether something that a call may have seen is not on the disk yet."""
         return self._log is not None and (bool(self._pending) or self._group > self._settled)
 
-    def settling(self) -> asyncio.Future[None] | None:
-        """What to await until everything done so far is on the disk; None if it is."""
+    def when_settled(self, tell: Tell) -> bool:
+        """Have `tell` called, in this event loop, when everything done so far is on the disk; False if it is."""
         with self.lock:
             if not self.unsettled:
-                return None
+                return False
             if self._failure is not None:
                 self.check_open()
             loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiters.setdefault(loop, []).append(future)
+            self._waiters.add(loop, tell)
             if self._prompt and not self._writing and loop not in self._committing:
                 self._committing.add(loop)
-                loop.call_soon(self._commit_here, loop)
-            return future
+                loop.call_soon(self._commit_of, loop)
+            return True
 
     async def settled(self, timeout_s: float | None = None) -> None:
         """Wait until everything done so far is on the disk."""
-        future = self.settling()
-        if future is None:
+        if not self.unsettled or (self._prompt and await self._settled_here()):
             return
-        if timeout_s is None:
-            await future
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self.when_settled(partial(resolve, future)):
             return
         try:
             await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
             raise UnknownOutcome(f"the disk has not answered in {timeout_s:g} s: read before you repeat") from None
+
+    async def _settled_here(self) -> bool:
+        """Write at the end of this turn, unless somebody else does; False if that takes longer.
+
+        No future is made and the loop turns but once: of a single write's time that was a tenth.
+        """
+        with self.lock:
+            group = self._group + bool(self._pending)  # by when all of it is on the disk
+        try:
+            await asyncio.sleep(0)  # all that is ready has its turn, and is in the same group
+        except BaseException:
+            with self.lock:
+                self._rouse(now=True)  # who waited is gone; what was done is not
+            raise
+        if self._settled < group:
+            self._commit()
+            if self._failure is not None:
+                raise self._failure if isinstance(self._failure, LeaseholdError) else in_doubt(self._failure)
+        return self._settled >= group
 
     def check_open(self) -> None:
         """Refuse to go on with a store that is closed, or whose disk has failed."""
@@ -276,11 +281,18 @@ class Engine:
     def _prompt(self) -> bool:
         return self._write_s < PROMPT_WRITE_S
 
-    def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write what has come together, in the loop of one that waits for it."""
+    def _commit_of(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what has come together, in the loop of some that wait for it."""
         with self.lock:
             self._committing.discard(loop)
-            if self._writing or self._failure is not None or not self._waiters:
+            wanted = bool(self._waiters)
+        if wanted:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Write what has come together, if nobody does."""
+        with self.lock:
+            if self._writing or self._failure is not None:
                 return  # whoever writes now rouses the keeper for the rest
             group = self._take(self.now_ms())
         self._write(group)
@@ -298,7 +310,7 @@ class Engine:
         if self._log is not None and records:
             self._log.prepare(self)
         self._writing = True
-        waiters, self._waiters = self._waiters, {}
+        waiters, self._waiters = self._waiters, Waiters()
         return Group(records, self.store.revision, waiters)
 
     def _write(self, group: Group) -> bool:
@@ -321,7 +333,7 @@ class Engine:
             self._tell()
             # Whoever was roused during the write went back to sleep without a time to wake: it has to look again.
             self._rouse(self._waiters or self.closed)
-        _release(group.waiters, None)
+        group.waiters.release(None)
         return True
 
     def _compact(self) -> None:
@@ -345,12 +357,12 @@ class Engine:
         with self.lock:
             self._failure = error
             self._writing = False
-            later, self._waiters = self._waiters, {}
+            later, self._waiters = self._waiters, Waiters()
             self._tell()
             self._wakeup.notify_all()
-        unknown = UnknownOutcome(f"the disk failed while this was written ({error}): read before you repeat")
-        _release(waiters, unknown)
-        _release(later, unknown)
+        unknown = in_doubt(error)
+        waiters.release(unknown)
+        later.release(unknown)
         self.on_failed()
 
     # --- the end ---
@@ -379,22 +391,3 @@ class Engine:
             self._keeper.join()
         if self._log is not None:
             self._log.close()
-
-
-def _release(waiters: Waiters, error: BaseException | None) -> None:
-    for loop, futures in waiters.items():
-        if asyncio._get_running_loop() is loop:
-            _resolve(futures, error)
-            continue
-        with suppress(RuntimeError):  # that loop has ended, and its waiters with it
-            loop.call_soon_threadsafe(_resolve, futures, error)
-
-
-def _resolve(futures: list[asyncio.Future[None]], error: BaseException | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)

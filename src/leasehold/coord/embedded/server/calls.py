@@ -23,4 +23,4 @@ def run(engine: Engine, call: Callable[[Store, int], T]) -> T:
 
 def direct(engine: Engine, kind: Any, behaviour: Callable[[Message], Message]) -> Handler:
     """A method that is answered at once, as soon as what it saw and did is durable."""
-    return Handler(kind, behaviour, engine.settling)
+    return Handler(kind, behaviour, engine.when_settled)

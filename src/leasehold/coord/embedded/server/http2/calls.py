@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
+from leasehold.coord.embedded.groups import Tell
 from leasehold.coord.http2.headers import ProtocolBroken
 from leasehold.mvcc.errors import Code, StoreError
 
@@ -57,21 +58,21 @@ class Handler:
     """What answers a method.
 
     `direct` is for the many small calls: the request is answered by a plain function at once, and the answer leaves
-    as soon as `settling` says that it may; no task is made. `stream` is a coroutine that reads and writes by itself.
+    as soon as `when_settled` tells; no task is made. `stream` is a coroutine that reads and writes by itself.
     """
 
-    __slots__ = ("direct", "kind", "settling", "stream")
+    __slots__ = ("direct", "kind", "stream", "when_settled")
 
     def __init__(
         self,
         kind: Any = None,
         direct: Callable[[Message], Message] | None = None,
-        settling: Callable[[], asyncio.Future[None] | None] | None = None,
+        when_settled: Callable[[Tell], bool] = lambda _tell: False,
         stream: Callable[[Call], Awaitable[None]] | None = None,
     ) -> None:
         self.kind = kind
         self.direct = direct
-        self.settling = settling
+        self.when_settled = when_settled
         self.stream = stream
 
 
@@ -270,7 +271,7 @@ class Call:
         try:
             assert handler.direct is not None
             answer: bytes = handler.direct(parse(handler.kind, data)).SerializeToString()
-            waiting = handler.settling() if handler.settling is not None else None
+            waits = handler.when_settled(lambda failed: self._settled(failed, answer))
         except LeaseholdError as error:
             self._refuse_settled(handler, error)
             return
@@ -280,29 +281,24 @@ class Call:
         except Exception:
             self._broken()
             return
-        if waiting is None:
+        if not waits:
             self.answer(answer)
-        else:
-            waiting.add_done_callback(lambda done: self._settled(done, answer))
 
     def _refuse_settled(self, handler: Handler, error: LeaseholdError) -> None:
         """A refusal tells of the store's state too, and that must not be undone after it was told."""
         try:
-            waiting = handler.settling() if handler.settling is not None else None
+            waits = handler.when_settled(lambda failed: self.end(*refusal(failed or error)))
         except LeaseholdError as failed:  # the store has, meanwhile or before
             self.end(*refusal(failed))
             return
-        if waiting is None:
+        if not waits:
             self.end(*refusal(error))
-        else:
-            waiting.add_done_callback(lambda done: self.end(*refusal(_failure_of(done) or error)))
 
-    def _settled(self, done: asyncio.Future[None], answer: bytes) -> None:
-        error = _failure_of(done)
-        if error is None:
+    def _settled(self, failed: BaseException | None, answer: bytes) -> None:
+        if failed is None:
             self.answer(answer)
         else:
-            self.end(*refusal(error))
+            self.end(*refusal(failed))
 
     def answer(self, message: bytes) -> None:
         """The one answer of a call, which ends it."""
@@ -353,10 +349,6 @@ class Call:
     def _broken(self) -> None:
         _log.exception("a call could not be handled: this is a bug")
         self.end(Code.INTERNAL, "leasehold: internal error; see the store's log")
-
-
-def _failure_of(done: asyncio.Future[None]) -> BaseException | None:
-    return None if done.cancelled() else done.exception()
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:
