@@ -8,13 +8,14 @@ import pytest
 from bench.bench_index import filled, key_of
 from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 
-from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_resting_max
+from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
 from leasehold.ha.events import ForceAsked, LeaseLost, Ticked
 from leasehold.ha.snapshots import Snapshots
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
 from leasehold.journal.chain import Mark
+from leasehold.journal.snapshot import load_snapshot
 
 COUNT = 3_000
 LATER_MS = 20_000_000
@@ -125,17 +126,36 @@ def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
     index.check()
 
 
-def test_the_last_slice_of_a_snapshot_waits_a_while_for_what_rests(leader: Index) -> None:
-    """All of it is in that slice, one step: most of it is over with its leases, the rest must not hold it up."""
+def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
+    """All of it was in the last slice, one step: seconds, with a million."""
     node = Node()
     node.follow(snapshot_of(rested(leader)))
     ctx = node.machine.ctx
-    assert ctx.replica.index.resting()[0] == COUNT > snapshot_resting_max
+    assert ctx.replica.index.resting()[0] == COUNT > 2 * snapshot_step_extents
     ctx.replica.mark = Mark(ctx.replica.mark.epoch, ctx.settings.snapshot_records)  # one is due
-    snapshots, written_ms = Snapshots(ctx), []
+    snapshots, now_ms, parts = Snapshots(ctx), 0, []
     snapshots.consider(0)
-    for now_ms in range(0, 20_000, 50):
+    while not parts or not parts[-1].last:
+        now_ms = max(now_ms + 1, snapshots.wake_at_ms)
         snapshots.tick(now_ms, COUNT * 10)
-        written_ms += [now_ms for one in ctx.desk.take() if isinstance(one, WriteSnapshot) and one.last]
-    assert len(written_ms) == 1
-    assert 15_000 <= written_ms[0] < 16_000
+        parts += [one for one in ctx.desk.take() if isinstance(one, WriteSnapshot)]
+    loaded = load_snapshot(b"".join(part.part for part in parts), ctx.identity.cluster)
+    told = [len(one.limbo) for one in (*loaded.resting, loaded.keyless)]
+    assert sum(told) == COUNT
+    assert max(told) <= snapshot_step_extents
+    assert now_ms < 1_000
+    assert ctx.replica.index.rest_begun is None
+
+
+def test_a_snapshot_that_is_given_up_is_not_told_of_what_comes_to_rest(leader: Index) -> None:
+    node = Node()
+    node.follow(snapshot_of(rested(leader)))
+    ctx = node.machine.ctx
+    ctx.replica.mark = Mark(ctx.replica.mark.epoch, ctx.settings.snapshot_records)
+    snapshots, now_ms = Snapshots(ctx), 0
+    snapshots.consider(0)
+    while ctx.replica.index.rest_begun is None:
+        now_ms = max(now_ms + 1, snapshots.wake_at_ms)
+        snapshots.tick(now_ms, COUNT * 10)
+    snapshots.abandon()
+    assert ctx.replica.index.rest_begun is None

@@ -16,8 +16,9 @@ from tests.index.ledger import Claim, Ledger
 from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.model import CopyJob, Object
 from leasehold.index.records import Record
-from leasehold.index.snapshot import Slice
+from leasehold.index.snapshot import Resting, Slice
 from leasehold.index.state import TABLES
+from leasehold.index.walk import RestingWalk
 
 KEYS = [b"key-%d" % number for number in range(30)]
 WRITERS = [b"writer-client--%d" % number for number in range(3)]
@@ -25,7 +26,8 @@ Bulk = tuple[int, int, list[tuple[bytes, bytes, int, int, int]], list[tuple[byte
 
 
 class Cluster:
-    def __init__(self, settings: IndexSettings, seed: int) -> None:
+    def __init__(self, settings: IndexSettings, seed: int, crowd: int = 0) -> None:
+        """`crowd`: so many small objects come at a time, are read, and are removed by force: their space rests."""
         self.settings = settings
         self.random = Random(seed)
         self.ledger = Ledger()
@@ -40,11 +42,15 @@ class Cluster:
         self.acknowledged: dict[bytes, int] = {}  # complete, acknowledged, not seen gone: put number
         self.writing: dict[bytes, tuple[bytes, int, list[Claim]]] = {}
         self.slices: list[Slice] = []
+        self.walk: RestingWalk | None = None  # after the slices, also in steps: what rests
+        self.resting: list[Resting] = []
+        self.most_resting = 0  # in a snapshot that was loaded
+        self.crowd, self.crowds = crowd, 0
         self.failovers = self.loads = self.handovers = 0
         self.leader = self.empty()
         self.leader.begin(0, self.epoch)
         for number in (1, 2):
-            assert self.leader.mount(0, STORAGE, spec(number, size=24 * KIB))[0] == Code.OK
+            assert self.leader.mount(0, STORAGE, spec(number, size=24 * KIB + 64 * 2 * crowd))[0] == Code.OK
         self.standby = self.empty()
         self.commit()
 
@@ -61,8 +67,9 @@ class Cluster:
         actions = (
             (self.put, 14), (self.end, 14), (self.get, 20), (self.remove, 5), (self.remove_range, 1), (self.upsert, 5),
             (self.copy, 3), (self.tick, 15), (self.commit, 10), (self.deliver, 8), (self.flush, 5),
-            (self.lose_bulk, 0.2), (self.slice, 4), (self.reload_standby, 0.5), (self.fail_over, 0.25),
-            (self.hand_over, 0.15),
+            (self.lose_bulk, 0.2), (self.slice, 12 if self.crowd else 4),
+            (self.reload_standby, 4 if self.crowd else 0.5), (self.fail_over, 0.25),
+            (self.hand_over, 0.15), (self.let_many_rest, 1 if self.crowd else 0),
         )  # fmt: skip
         (action,) = self.random.choices([a for a, _ in actions], [w for _, w in actions])
         action()
@@ -202,6 +209,24 @@ class Cluster:
 
         self.answer(after, told)
 
+    def let_many_rest(self) -> None:
+        """Objects that nobody asks for again; what their readers were told is in the ledger as everything else is."""
+        self.crowds += 1
+        keys = [b"crowd-%d-%d" % (self.crowds, number) for number in range(self.crowd)]
+        for key in keys:
+            if self.leader.put_start(self.now, WRITERS[0], T, key, 64, PutConfig())[0] == Code.OK:
+                self.leader.put_end(self.now, WRITERS[0], T, key)
+        self.commit()
+        self.flush()
+        self.deliver()
+        until = self.true_ms + self.settings.lease_ttl_ms
+        for number, key in enumerate(keys):
+            entry = self.leader.get(self.now, T, key)
+            if entry is not None and number % 50 == 0:  # the ledger goes through all that it has, for every put
+                self.ledger.leased(entry, until)
+        for key in keys:
+            self.leader.remove(self.now, T, key, True)
+
     def copy(self) -> None:
         key, client = self.random.choice(KEYS), WRITERS[0]
         job = self.leader.copies.get((T, key))
@@ -232,12 +257,21 @@ class Cluster:
     # --- snapshots ---
 
     def slice(self) -> None:
-        """A fuzzy snapshot is taken slice by slice while the leader goes on."""
-        if self.sliced == TABLES or (self.slices and self.slices[0].epoch != self.epoch):
-            self.slices = []
+        """A fuzzy snapshot is taken slice by slice while the leader goes on; then what rests."""
+        whole = self.walk is not None and self.walk.is_short(4)
+        if whole or (self.slices and self.slices[0].epoch != self.epoch):
+            self._forget_slices()
         for _ in range(6):
             if self.sliced < TABLES:
-                self.slices.append(self.leader.export_slice(self.sliced, self.random.choice((1, 1_000, 4_000)), 24))
+                tables_max = self.random.choice((1, 1_000, 4_000))
+                self.slices.append(self.leader.export_slice(self.sliced, tables_max, 24 + self.crowd))
+            else:
+                self.walk = self.walk or RestingWalk(self.leader)
+                extents_max = self.random.choice((1, 4, 4 + self.crowd // 4))
+                self.resting.append(self.leader.export_resting(self.walk, extents_max))
+
+    def _forget_slices(self) -> None:
+        self.slices, self.resting, self.walk = [], [], None
 
     @property
     def sliced(self) -> int:
@@ -249,10 +283,11 @@ class Cluster:
         fresh = self.empty()
         whole = self.sliced == TABLES and self.slices[0].epoch == self.epoch
         if whole:
-            keyless = self.leader.export_keyless()
+            keyless = self.leader.export_keyless(self.walk)
             self.commit()  # a snapshot is valid once the number at its end is durable
-            fresh.load(keyless, self.slices)
-            self.slices = []
+            fresh.load(keyless, self.slices, self.resting)
+            self.most_resting = max(self.most_resting, sum(len(one.limbo) for one in self.resting))
+            self._forget_slices()
             self.loads += 1
         self.standby = fresh
         self.bulk.clear()
@@ -304,7 +339,7 @@ class Cluster:
         self.waiting.clear()
         self.bulk.clear()
         self.bulk_lost = True  # the new standby has the log, but no bulk of any older epoch
-        self.slices = []
+        self._forget_slices()
         self.commit()
         for key, n in self.removed.items():
             entry = self.leader.lookup(T, key)

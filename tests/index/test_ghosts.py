@@ -40,6 +40,35 @@ def test_space_of_what_a_node_lacks_rests_when_it_leads_next() -> None:
     first.check()
 
 
+def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() -> None:
+    """It is not free when the next one begins, only when its rest is over: by then it was taken for beyond doubt."""
+    first, second = _served_by_a_successor()
+    first.begin(0, 3)
+    first.handover(100, 0)
+    follow(second, first)
+    assert second.lookup(T, b"k") is not None, "it has been following, and is told nothing of what rests elsewhere"
+    second.begin(0, 4, handover_ms=100, drift_ms=5)
+    follow(first, second)
+    while first.observe(20_000):
+        pass
+    assert first.resting() == (0, 0)
+    assert second.get(20_000, T, b"k") is not None  # until 30,000, not flushed
+    first.begin(0, 5)  # the second has died again
+    assert first.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    first.check()
+    assert first.put_start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+
+
+def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
+    """Free when the leader began, and told by a snapshot of it to rest. Found by seed 71 of the simulation."""
+    first, _ = _served_by_a_successor()
+    ((incarnation, start, length),) = first.in_doubt
+    first.in_doubt += [(incarnation, start + 4 * KIB, length - 4 * KIB), (incarnation, start, 4 * KIB)]
+    first.begin(0, 3)
+    assert first.resting() == (1, 8 * KIB)
+    first.check()
+
+
 def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
     first, second = _served_by_a_successor()
     for source in (first, _after_a_snapshot(first)):

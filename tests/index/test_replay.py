@@ -6,6 +6,8 @@ import pytest
 from tests.index.cluster import Cluster, assert_follows
 from tests.index.kit import settings
 
+from leasehold.index import IndexSettings
+
 _STEPS = 3_000
 
 
@@ -13,6 +15,19 @@ _STEPS = 3_000
 @pytest.mark.parametrize("policy", ["pressure", "expiry"])
 def test_nothing_is_lost_back_or_given_twice(seed: int, policy: str) -> None:
     assert run(seed, policy) > 3
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+@pytest.mark.parametrize("policy", ["pressure", "expiry"])
+def test_thousands_of_extents_at_rest_are_in_a_snapshot_taken_in_steps(seed: int, policy: str) -> None:
+    """Some are free and given away again, others have come to rest, before it is complete."""
+    cluster = Cluster(_settings(policy), seed, crowd=2_000)
+    for _ in range(600):
+        cluster.step()
+    cluster.leader.check()
+    cluster.standby.check()
+    assert cluster.loads > 2
+    assert cluster.most_resting > 1_000
 
 
 @pytest.mark.proof
@@ -23,9 +38,8 @@ def test_nothing_is_lost_over_many_more_schedules(first: int, policy: str) -> No
         run(seed, policy)
 
 
-def run(seed: int, policy: str) -> int:
-    """One random schedule, everything checked on the way: how often the leader changed."""
-    ours = settings(
+def _settings(policy: str) -> IndexSettings:
+    return settings(
         lease_ttl_ms=1_000,
         put_discard_ms=1_500,
         put_release_ms=6_000,
@@ -33,7 +47,11 @@ def run(seed: int, policy: str) -> int:
         soft_pin_ttl_ms=2_000,
         eviction_policy=policy,
     )
-    cluster = Cluster(ours, seed)
+
+
+def run(seed: int, policy: str) -> int:
+    """One random schedule, everything checked on the way: how often the leader changed."""
+    cluster = Cluster(_settings(policy), seed)
     for number in range(_STEPS):
         cluster.step()
         if number % 20 == 0:

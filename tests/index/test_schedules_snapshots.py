@@ -6,11 +6,14 @@ from collections.abc import Callable
 from zlib import crc32
 
 import pytest
-from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, places, primary, put, standby
+from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, places, primary, put, spec, standby
 
+from leasehold.base.errors import InvariantBroken
 from leasehold.index import Code, Index, PutConfig
 from leasehold.index.records import Record
+from leasehold.index.snapshot import Resting
 from leasehold.index.state import TABLES
+from leasehold.index.walk import RestingWalk
 
 
 def test_h7_limbo_is_in_the_last_slice() -> None:
@@ -22,6 +25,88 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
     fresh.begin(0, 2)
     assert fresh.put_start(1, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
     fresh.check()
+
+
+EXTENTS = 40
+
+
+def _resting(count: int = EXTENTS) -> tuple[Index, list[Resting], RestingWalk]:
+    """A full pool, all of it at rest until 10,001; half of that has been walked over, for a snapshot."""
+    leader = primary((count * KIB,))
+    for number in range(count):
+        put(leader, 1, b"key-%d" % number, KIB)
+        leader.get(1, T, b"key-%d" % number)
+    assert leader.remove_all(2, T, True)[1] == count
+    walk = RestingWalk(leader)
+    told = [leader.export_resting(walk, 5) for _ in range(count // 10)]
+    assert sum(len(one.limbo) for one in told) == count // 2
+    return leader, told, walk
+
+
+def _rest_of(leader: Index, walk: RestingWalk) -> list[Resting]:
+    told = []
+    while not walk.is_short(5):
+        told.append(leader.export_resting(walk, 5))
+        assert len(told[-1].limbo) <= 5
+    return told
+
+
+def test_h7_what_rests_throughout_or_came_to_rest_meanwhile_is_told_once() -> None:
+    leader, told, walk = _resting()
+    leader.ping(10_002, STORAGE)
+    while leader.work(10_002):
+        pass
+    for number in range(7):
+        put(leader, 10_003, b"late-%d" % number, KIB)
+        leader.get(10_003, T, b"late-%d" % number)
+        assert leader.remove(10_004, T, b"late-%d" % number, True)[0] == Code.OK
+    told += _rest_of(leader, walk)
+    keyless = leader.export_keyless(walk)
+    assert leader.rest_begun is None
+    late = [one for part in (*told, keyless) for one in part.limbo if one.end_ms > 10_002]
+    assert len(late) == len({one.offset for one in late}) == 7 == leader.resting()[0]
+
+
+def test_h7_what_has_rested_and_was_given_away_during_the_walk_is_its_new_owners() -> None:
+    leader, told, walk = _resting()
+    leader.ping(10_002, STORAGE)
+    while leader.work(10_002):
+        pass
+    put(leader, 10_003, b"large", EXTENTS * KIB // 4)
+    put(leader, 10_003, b"small", KIB)
+    put(leader, 10_003, b"gone", KIB)
+    assert leader.remove(10_004, T, b"gone", False)[0] == Code.OK
+    told += _rest_of(leader, walk)
+    fresh = standby()
+    fresh.load(leader.export_keyless(walk), all_slices(leader), told)
+    fresh.check()
+    assert fresh.digest() == leader.digest()
+    assert fresh.resting()[0] > 0, "of what is free there, this node does not know yet that its rest is over"
+    while fresh.observe(10_004):
+        pass
+    assert fresh.resting() == leader.resting() == (0, 0)
+    fresh.check()
+
+
+def test_h7_what_was_told_of_a_segment_that_ends_during_the_walk_is_in_its_grave() -> None:
+    leader, told, walk = _resting()
+    leader.unmount(3, STORAGE, spec(1).id)
+    assert leader.mount(4, STORAGE, spec(1, size=EXTENTS * KIB))[0] == Code.OK
+    told += _rest_of(leader, walk)
+    fresh = standby()
+    fresh.load(leader.export_keyless(walk), all_slices(leader), told)
+    fresh.check()
+    assert fresh.resting() == leader.resting()
+    fresh.begin(0, 2)
+    assert fresh.put_start(9_900, WRITER, T, b"new", KIB, PutConfig())[0] == Code.NO_SPACE
+    assert fresh.put_start(10_500, WRITER, T, b"new", KIB, PutConfig())[0] == Code.OK
+
+
+def test_h7_a_second_walk_ends_the_first() -> None:
+    leader, _, walk = _resting()
+    RestingWalk(leader)
+    with pytest.raises(InvariantBroken, match="told of all"):
+        leader.export_resting(walk)
 
 
 @pytest.mark.parametrize("after_ms", [1, 2_000])

@@ -50,9 +50,7 @@ journal_bulk_bytes_max: Final = 900 * KIB  # before compression
 journal_hints_max: Final = 2_000
 journal_pending_records_max: Final = 200_000
 snapshot_step_objects: Final = 200  # of a snapshot in one step: the loop must not stand still for long
-snapshot_resting_max: Final = (
-    1_000  # extents in limbo, beyond which the last slice of a snapshot is put off for a while
-)
+snapshot_step_extents: Final = 300  # in limbo, the same; so many at most are in its last slice
 replay_piece_objects: Final = 100  # records applied, or objects renewed or evicted on another's word, in one step
 journal_list_page_keys: Final = 4  # a page is applied in one go: the loop must not stand still for long
 journal_trim_step_keys: Final = 32

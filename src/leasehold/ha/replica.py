@@ -103,7 +103,7 @@ class Replica:
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Begin from a snapshot: replay goes on after its lowest slice."""
         self.reset()
-        self.index.load(loaded.keyless, stepping(loaded.slices, step))
+        self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.resting, step))
         self.mark = loaded.low
         self.bulk.begin(self.mark.epoch, known_from_start=False)
 

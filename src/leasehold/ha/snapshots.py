@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leasehold.base.limits import snapshot_resting_max
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import WriteSnapshot
 from leasehold.ha.registry import SnapshotMark
@@ -10,8 +9,6 @@ from leasehold.ha.right import NEVER_MS
 from leasehold.journal.snapshot import VERSION_NEWEST, SnapshotTaker
 
 STEP_MS = 2
-REST_MS = 100
-REST_PATIENCE_MS = 15_000
 KEPT = 2
 
 
@@ -26,7 +23,6 @@ class Snapshots:
         "_last_stored_n",
         "_next_step_ms",
         "_number",
-        "_put_off_since_ms",
         "_seen",
         "_storing",
         "_taker",
@@ -42,7 +38,7 @@ class Snapshots:
         self._last_n = self._last_stored_n = 0
         self._seen = (0, 0)  # batches and bytes seen in the journal when the last one was begun
         self._last_ms = NEVER_MS
-        self._next_step_ms = self._put_off_since_ms = FAR_MS
+        self._next_step_ms = FAR_MS
         self.confirmed: tuple[SnapshotMark, ...] = ()  # on disk and read back, the newest last
 
     @property
@@ -56,9 +52,11 @@ class Snapshots:
 
     def abandon(self) -> None:
         """The state is being rebuilt: what was begun shows something that may never have happened."""
+        if self._taker is not None:
+            self._taker.give_up()
         self._taker = None
         self._held = b""
-        self._next_step_ms = self._put_off_since_ms = FAR_MS
+        self._next_step_ms = FAR_MS
 
     def consider(self, now_ms: int) -> None:
         """Begin one if enough has been applied since the last."""
@@ -103,8 +101,8 @@ class Snapshots:
             self._ctx.desk.do(WriteSnapshot(self._number, part, first=first, last=False))
             return
         if not self._held:
-            if self._too_much_rests(now_ms):
-                self._next_step_ms = now_ms + REST_MS
+            if part := taker.resting():
+                self._ctx.desk.do(WriteSnapshot(self._number, part, first=False, last=False))
                 return
             self._held = taker.keyless()
         if taker.end.n > durable_n:
@@ -114,13 +112,6 @@ class Snapshots:
         self._last_stored_n = self._last_n
         self._last_n, self._last_ms = taker.end.n, now_ms
         self.abandon()
-
-    def _too_much_rests(self, now_ms: int) -> bool:
-        """Whether to put the last slice off: it has all that is in limbo, in one step. Most of it ends with leases."""
-        if self._ctx.replica.index.resting_count <= snapshot_resting_max:
-            return False
-        self._put_off_since_ms = min(self._put_off_since_ms, now_ms)
-        return now_ms < self._put_off_since_ms + REST_PATIENCE_MS
 
     def stored(self, snapshot: int) -> bool:
         """The file is complete and read back: True if there is something new to confirm."""

@@ -218,6 +218,17 @@ class Allocator(Generic[Owner]):
             found += [start for start in row[bisect_right(row, offset - 1) :] if start < end and start not in found]
         return found
 
+    def used_from(self, offset: int, count: int) -> list[int]:
+        """The starts of the first `count` used blocks from this offset on, in order: fewer if there are no more."""
+        found: list[int] = []
+        for row_number in range(offset >> self._row_bits, (self._top >> self._row_bits) + 1):
+            if row := self._rows.get(row_number):
+                at = 0 if row[0] >= offset else bisect_left(row, offset)
+                found += row[at : at + count - len(found)]
+                if len(found) >= count:
+                    break
+        return found
+
     def free_blocks(self) -> Iterator[tuple[int, int]]:
         """(start, length) of every free block."""
         blocks = list(self._free.items())

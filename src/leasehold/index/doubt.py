@@ -7,22 +7,18 @@ first must not give that space away before the lease is over, though it has neve
 So at each `begin` of another node, what is free here in segments where anything was ever evicted is *in doubt*: the new
 leader may have objects there. What it claims or evicts itself is not. If this node leads next, what is still free of
 it rests as long as every other lease does. Space that was never evicted from is never in doubt.
+
+What rests here at that moment is not free, and is in doubt from when it is: what rests is not the same on every node.
+It may be space that was in doubt under the leader before, or that a snapshot said rests and somebody was given since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from leasehold.index.mounts import Mounts
-from leasehold.index.settings import IndexSettings
 
 
 class Doubt(Mounts):
     """A follower remembers the doubtful; a leader lets it rest."""
-
-    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
-        super().__init__(settings, choose)
-        self.in_doubt: list[tuple[int, int, int]] = []  # incarnation, offset, length
 
     def _doubt_free_space(self) -> None:
         """Another node leads from here on."""
@@ -47,8 +43,19 @@ class Doubt(Mounts):
             if segment is None:
                 continue
             free = [(start, start + length) for start, length in segment.space.free_blocks()]
-            for start, end in _common(sorted(stretches), sorted(free)):
+            for start, end in _common(_joined(stretches), sorted(free)):
                 self._rest(segment, start, end - start, n, now, rest_ms)
+
+
+def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, and each byte once: what was in doubt, was claimed and has rested since may be in doubt twice."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _common(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> list[tuple[int, int]]:

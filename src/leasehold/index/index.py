@@ -177,7 +177,7 @@ class Index(Reads, Checking):
         self._prune_graves(now)
         if self.ending:
             self.end_some(self.end_step_objects)
-        return self._free_limbo(now)
+        return self._free_limbo(now, max(self.begin_n, self.keyless_n))
 
     def expire_until(self, leader_ms: int) -> int:
         """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""

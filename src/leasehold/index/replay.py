@@ -7,12 +7,10 @@ slice. While replaying, a record may speak of an object that a slice no longer h
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
 from zlib import crc32
 
 from leasehold.index.claims import Claims
 from leasehold.index.model import Limbo, Object
-from leasehold.index.resting import by_end
 from leasehold.index.settings import IndexSettings
 from leasehold.index.state import NotHere
 
@@ -74,6 +72,5 @@ class Replay(Claims):
             there = segment.space.owners.get(entry.offset)
             again = isinstance(there, Limbo) and there.n == entry.n
             if not segment.unmounted and not again and self._claim(segment, entry.offset, entry, entry.n):
-                self._count_resting(entry, 1)
-                heappush(self.limbo, by_end(entry))
+                self._begin_rest(entry)
         self.limbo_to_come = []

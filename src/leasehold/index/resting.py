@@ -20,6 +20,8 @@ class Resting(State):
         self.limbo: list[tuple[int, int, int, int, Limbo]] = []  # heap by end; see `by_end` and `limbo_end_of`
         self.resting_count = 0  # extents in limbo
         self.resting_bytes = 0
+        self.rest_begun: list[Limbo] | None = None  # while a walk goes through limbo: what came to rest (see `walk`)
+        self.in_doubt: list[tuple[int, int, int]] = []  # incarnation, offset, length: see `doubt`
         self.lifted = (0, 0, 0)  # the last `begin` that gave grace: record, internal time, length
         self.graves: list[Grave] = []
 
@@ -35,8 +37,7 @@ class Resting(State):
             if limbo_ms > 0:
                 entry = Limbo(segment, replica.offset, size, limbo_ms, now + limbo_ms, n)
                 segment.space.pass_on(replica.offset, entry)
-                self._count_resting(entry, 1)
-                heappush(self.limbo, by_end(entry))
+                self._begin_rest(entry)
             else:
                 self.used_bytes -= segment.space.release(replica.offset)
 
@@ -46,8 +47,14 @@ class Resting(State):
         space = segment.space
         space.claim(offset, entry)
         self.used_bytes += rounded(size)
+        self._begin_rest(entry)
+
+    def _begin_rest(self, entry: Limbo) -> None:
+        """It has its place: from here on it is counted, found when its time is over, and seen by a walk under way."""
         self._count_resting(entry, 1)
         heappush(self.limbo, by_end(entry))
+        if self.rest_begun is not None:
+            self.rest_begun.append(entry)
 
     def _count_resting(self, entry: Limbo, by: int) -> None:
         self.resting_count += by
@@ -62,8 +69,11 @@ class Resting(State):
         n, at, grace_ms = self.lifted
         return entry.end if entry.n >= n else max(entry.end, at + max(grace_ms, entry.duration_ms))
 
-    def _free_limbo(self, now: int) -> bool:
-        """What has been in limbo long enough is free; whether there is more of it. No record: a later claim tells."""
+    def _free_limbo(self, now: int, doubted_n: int = -1) -> bool:
+        """What has been in limbo long enough is free; whether there is more of it. No record: a later claim tells.
+
+        A follower doubts what came to rest up to record `doubted_n`, as it does what was free then (see `doubt`).
+        """
         heap = self.limbo
         for _ in range(limbo_step_extents):
             if not heap or heap[0][0] > now:
@@ -78,6 +88,8 @@ class Resting(State):
             else:
                 self._release(segment, entry.offset)
                 self._count_resting(entry, -1)
+                if entry.n <= doubted_n and segment.evicted:
+                    self.in_doubt.append((segment.incarnation, entry.offset, rounded(entry.size)))
         return bool(heap) and heap[0][0] <= now
 
     def _live_limbo(self, of: Segment | None = None) -> list[Limbo]:

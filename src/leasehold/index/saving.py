@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from leasehold.base.errors import LeaseholdError
 from leasehold.base.invariants import ensure
-from leasehold.base.limits import snapshot_step_objects
+from leasehold.base.limits import snapshot_step_extents, snapshot_step_objects
 from leasehold.index.copying import Copying
 from leasehold.index.model import COMPLETE, CopyJob, Draft, Grave, Limbo, Object, Replica, RestingExtent, Task
 from leasehold.index.snapshot import (
     Keyless,
+    Resting,
     SavedCopy,
     SavedDraft,
     SavedGrave,
@@ -22,6 +23,7 @@ from leasehold.index.snapshot import (
     Slice,
 )
 from leasehold.index.state import TABLES
+from leasehold.index.walk import RestingWalk
 
 _TABLES_PER_OBJECT = 48  # looking into so many tables takes as long as saving one object
 
@@ -83,17 +85,24 @@ class Saving(Copying):
             entry.group, entry.checksum, entry.data_type, saved_draft,
         )  # fmt: skip
 
-    def export_keyless(self) -> Keyless:
-        """The last slice: what has no key."""
+    def export_resting(self, walk: RestingWalk, extents_max: int = snapshot_step_extents) -> Resting:
+        """The next of what rests, or what has come to rest since: one short step."""
+        return Resting(self._save_limbo(walk.step(extents_max)))
+
+    def _save_limbo(self, entries: Iterable[Limbo]) -> tuple[SavedLimbo, ...]:
+        offset, end_of = self.offset, self.limbo_end_of
+        return tuple(
+            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, end_of(e) - offset, e.n) for e in entries
+        )
+
+    def export_keyless(self, walk: RestingWalk | None = None) -> Keyless:
+        """The last slice: what has no key; of limbo, what this walk (which ends here) has not told of yet."""
         offset = self.offset
         segments = tuple(
             SavedSegment(s.spec, s.client, s.incarnation, s.drain_end - offset if s.drain_end else None, s.evicted)
             for s in self.segments.values()
         )
-        limbo = tuple(
-            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, self.limbo_end_of(e) - offset, e.n)
-            for e in self._live_limbo()
-        )
+        limbo = self._save_limbo(self._live_limbo() if walk is None else walk.rest())
         graves = tuple(
             SavedGrave(
                 g.endpoint, g.base, g.size, g.end - offset, g.duration_ms,
@@ -114,7 +123,7 @@ class Saving(Copying):
             tuple(self.in_doubt), self.unheard_n,
         )  # fmt: skip
 
-    def load(self, keyless: Keyless, slices: Iterable[Slice]) -> None:
+    def load(self, keyless: Keyless, slices: Iterable[Slice], resting: Iterable[Resting] = ()) -> None:
         """Fill an empty index. `last_n` becomes the lowest slice number: replay from there.
 
         Where two claim a byte the higher number wins; what names a mount that is no more is void (schedule 15).
@@ -141,7 +150,9 @@ class Saving(Copying):
                 claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
         if -1 in covered_n:
             raise BadSnapshot(f"table {covered_n.index(-1)} is in no slice")
-        self.limbo_to_come = [_load_limbo(self, saved) for saved in keyless.limbo]
+        self._load_limbo(keyless.limbo)
+        for some in resting:
+            self._load_limbo(some.limbo)
         self._load_claims(claims)
         self._load_objects(objects)
         self.last_n = min(covered_n)
@@ -176,6 +187,14 @@ class Saving(Copying):
                 task.id, task.kind, task.tenant, task.key, task.source, task.targets, task.client, task.created_ms,
                 task.updated_ms, task.status, task.message,
             ))  # fmt: skip
+
+    def _load_limbo(self, limbo: tuple[SavedLimbo, ...]) -> None:
+        for saved in limbo:
+            segment = self.segments.get(saved.incarnation)
+            if segment is not None:  # else it has ended since: what had to be remembered is in its grave
+                self.limbo_to_come.append(
+                    Limbo(segment, saved.offset, saved.size, saved.duration_ms, saved.end_ms, saved.n)
+                )
 
     def _load_claims(self, claims: list[tuple[int, Object | CopyJob, SavedReplica]]) -> None:
         claims.sort(key=lambda claim: claim[0])
@@ -237,8 +256,3 @@ def _load_object(saved: SavedObject) -> Object:
         else Draft(draft.started_ms, draft.soft_pin, draft.soft_pin_ttl_ms, draft.request, draft.in_place),
         saved.checksum, saved.data_type,
     )  # fmt: skip
-
-
-def _load_limbo(index: Saving, saved: SavedLimbo) -> Limbo:
-    segment = index.segments[saved.incarnation]
-    return Limbo(segment, saved.offset, saved.size, saved.duration_ms, saved.end_ms, saved.n)

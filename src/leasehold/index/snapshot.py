@@ -60,7 +60,7 @@ class SavedCopy(Struct, array_like=True, frozen=True, gc=False):
     replicas: tuple[SavedReplica, ...]
 
 
-class Slice(Struct, array_like=True, frozen=True, gc=False):
+class Slice(Struct, array_like=True, frozen=True, gc=False, tag=1):
     """All objects of consecutive tables, as of record `n` of `epoch`."""
 
     first_table: int
@@ -88,6 +88,12 @@ class SavedLimbo(Struct, array_like=True, frozen=True, gc=False):
     n: int
 
 
+class Resting(Struct, array_like=True, frozen=True, gc=False, tag=2):
+    """Some of what was in limbo when it was looked at: some of it may have left since (see `walk`)."""
+
+    limbo: tuple[SavedLimbo, ...]
+
+
 class SavedGrave(Struct, array_like=True, frozen=True, gc=False):
     endpoint: str
     base: int
@@ -112,7 +118,10 @@ class SavedTask(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Keyless(Struct, array_like=True, frozen=True, gc=False):
-    """What has no key: segments, clients, limbo, graves, tasks, maximum term, grace, epoch. The last slice (H7)."""
+    """What has no key: segments, clients, graves, tasks, maximum term, grace, epoch. The last slice (H7).
+
+    Of limbo it has what no `Resting` before it has.
+    """
 
     epoch: int
     n: int

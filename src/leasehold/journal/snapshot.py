@@ -1,9 +1,9 @@
 """A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
 
-A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, and the keyless slice last. A
-slice is a run of tables, as many as make a short step: a small index has one or two, one with a million objects
-thousands. Each carries its own number; replay goes on from the lowest, and a record touches a key only if it is newer
-than that key's slice. Without its last frame a file is nothing.
+A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, what rests if it is much, and
+the keyless slice last. A slice is a run of tables, as many as make a short step: a small index has one or two, one
+with a million objects thousands. Each carries its own number; replay goes on from the lowest, and a record touches a
+key only if it is newer than that key's slice. Without its last frame a file is nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import zstandard
 from msgspec import Struct
 
 from leasehold.base.errors import PeerError
+from leasehold.base.limits import snapshot_step_extents
 from leasehold.index.index import Index
-from leasehold.index.snapshot import Keyless, Slice
+from leasehold.index.snapshot import Keyless, Resting, Slice
 from leasehold.index.state import TABLES
+from leasehold.index.walk import RestingWalk
 from leasehold.journal.chain import Mark
 
 VERSION_NEWEST: Final = 1  # of those that are written and read here
@@ -56,6 +58,7 @@ class Loaded(Struct, frozen=True):
 
     head: Head
     slices: tuple[Slice, ...]
+    resting: tuple[Resting, ...]
     keyless: Keyless
 
     @property
@@ -68,9 +71,12 @@ class Loaded(Struct, frozen=True):
 
 
 class SnapshotTaker:
-    """Takes one snapshot of an index that goes on changing: `slice` until all are taken (`sliced`), then `keyless`."""
+    """Takes one snapshot of an index that goes on changing.
 
-    __slots__ = ("_cluster", "_index", "_next", "_version", "end", "low_n", "started")
+    `slice` until all are taken (`sliced`), `resting` until there is nothing more, then `keyless`.
+    """
+
+    __slots__ = ("_cluster", "_index", "_next", "_version", "_walk", "end", "low_n", "started")
 
     def __init__(self, index: Index, cluster: str, version: int = VERSION_NEWEST) -> None:
         """`version`: one that everybody reads who may be given it."""
@@ -78,6 +84,7 @@ class SnapshotTaker:
         self._cluster = cluster
         self._version = version
         self._next = 0  # table
+        self._walk: RestingWalk | None = None
         self.started = Mark(index.epoch, index.last_n)
         self.low_n = index.last_n  # replay begins after this record
         self.end = Mark()  # known after the last step
@@ -88,7 +95,7 @@ class SnapshotTaker:
 
     @property
     def sliced(self) -> bool:
-        """All slices are taken; only the keyless one is missing."""
+        """All slices are taken; what rests, and what else has no key, is missing."""
         return self._next == TABLES
 
     def slice(self, tables_max: int = TABLES) -> bytes:
@@ -100,11 +107,29 @@ class SnapshotTaker:
         self._next += part.table_count
         return head + _pack(part)
 
+    def resting(self, extents_max: int = snapshot_step_extents) -> bytes:
+        """The next frame of what rests: one short step. Nothing, once the rest is so little that the last has it.
+
+        If it is little from the start, there is none of these.
+        """
+        if self._walk is None:
+            if len(self._index.limbo) <= extents_max:
+                return b""
+            self._walk = RestingWalk(self._index)
+        if self._walk.is_short(extents_max):
+            return b""
+        return _pack(self._index.export_resting(self._walk, extents_max))
+
     def keyless(self) -> bytes:
         """The last frame. Law: written only once `end` is durable, or the file would show what never happened."""
-        keyless = self._index.export_keyless()
+        keyless = self._index.export_keyless(self._walk)
         self.end = Mark(keyless.epoch, keyless.n)
         return _pack(keyless)
+
+    def give_up(self) -> None:
+        """Nothing more will be taken."""
+        if self._walk is not None:
+            self._walk.end()
 
 
 def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: None) -> Loaded:
@@ -118,14 +143,16 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
             )
         if head.cluster != cluster:
             raise AnothersSnapshot(head.cluster, cluster)
-        slices = tuple(msgspec.msgpack.decode(frame, type=Slice) for frame in stepping(frames[1:-1], step))
+        parts = [msgspec.msgpack.decode(frame, type=Slice | Resting) for frame in stepping(frames[1:-1], step)]
+        slices = tuple(part for part in parts if isinstance(part, Slice))
+        resting = tuple(part for part in parts if isinstance(part, Resting))
         tables = sum(one.table_count for one in slices)
         if tables != TABLES:
             raise UnreadableSnapshot(f"a snapshot of {tables} tables is not complete ({TABLES} are)")
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
         raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
-    return Loaded(head, slices, keyless)
+    return Loaded(head, slices, resting, keyless)
 
 
 def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:

@@ -38,6 +38,9 @@ def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
     while not taker.sliced:
         parts.append(taker.slice())
         beat()
+    while part := taker.resting():
+        parts.append(part)
+        beat()
     parts.append(taker.keyless())
     raw = b"".join(parts)
     return raw + seal(raw)
@@ -77,7 +80,7 @@ def _read(data: bytes, cluster: str) -> Index:
             f"the file cannot be read: {error}; export it anew, or import it with its release"
         ) from None
     index = Index(IndexSettings(), lambda choices: 0)
-    index.load(loaded.keyless, loaded.slices)
+    index.load(loaded.keyless, loaded.slices, loaded.resting)
     index.epoch = 0  # epochs are revisions of a store, and this is another store: the first one here comes after it
     return index
 
