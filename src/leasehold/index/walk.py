@@ -35,8 +35,8 @@ class RestingWalk:
         self._go_on_watching()
         if self._ahead:
             return self._look(extents_max)
-        some = self._begun[:extents_max]
-        del self._begun[:extents_max]
+        some = self._begun[-extents_max:]  # in no order: from the end a long list is cut at once
+        del self._begun[-extents_max:]
         return [entry for entry in some if _rests(entry)]
 
     def _look(self, extents_max: int) -> list[Limbo]:
