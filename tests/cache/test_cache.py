@@ -120,8 +120,8 @@ async def test_no_reader_waits_for_a_writer(server: CacheServer) -> None:
         silent = Client(server.address)
         await writer.put(b"k", b"1")
         await silent.get(b"k")
-        silent._link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
-        silent._closed = True
+        silent._line.link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
+        silent._line.closed = True
         await reader.get(b"k")
         write = asyncio.ensure_future(writer.put(b"k", b"2"))
         await until(lambda: reader.get_local(b"k") is None, "the reader was called back")
@@ -145,7 +145,7 @@ async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: Ca
         await writer.put(b"elsewhere", b"1")
         change = await asyncio.wait_for(anext(changes), 5)
         assert (change.key, change.version) == (b"conf/a", version)
-        reader._cut()
+        reader._line.cut()
         await reader.get(b"anything")
         change = await asyncio.wait_for(anext(changes), 5)
         assert change.missed
@@ -307,7 +307,7 @@ async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(s
         write = asyncio.ensure_future(client.put(b"k", b"2", mode="wait"))
         await until(lambda: bool(client.machine._writings), "the write is on its way")
         await asyncio.sleep(0.05)
-        client._cut()
+        client._line.cut()
         with pytest.raises(UnknownOutcome):
             await write
         assert await client.get(b"k") in (b"1", b"2")

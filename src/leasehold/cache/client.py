@@ -14,25 +14,23 @@ import socket
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from msgspec import Struct
 
-from leasehold.base.errors import CallerError, InvalidArgument, LeaseholdError, Unavailable
+from leasehold.base.errors import CallerError, InvalidArgument
 from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
 from leasehold.cache.checks import objection_to_key, objection_to_write
 from leasehold.cache.client_machine import ClientMachine
 from leasehold.cache.errors import NotServing, error_of
-from leasehold.cache.links import Dialer, Link, LocalDialer, WireDialer
-from leasehold.cache.model import ABSENT, FromAuthority, FromClient, Release, Version, Write
+from leasehold.cache.line import Line, now_ms
+from leasehold.cache.model import ABSENT, Version, Write
 from leasehold.cache.settings import ClientSettings
 from leasehold.cache.subscription import Subscription
 
 _NS_PER_MS: Final = 1_000_000
-_REDIAL_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _clock_ns = time.clock_gettime_ns
 _BOOTTIME: Final = time.CLOCK_BOOTTIME
@@ -61,7 +59,6 @@ class Client:
     def __init__(self, where: str | Sequence[str] | Authority, settings: ClientSettings | None = None) -> None:
         self.settings = settings or ClientSettings()
         self._where = where
-        self._closed = False
         self._reset()
         _clients.add(self)
 
@@ -72,17 +69,8 @@ class Client:
         self._entries = self.machine.entries
         self._find = self._entries.by_key.get
         self._touch = self._entries.by_key.move_to_end
-        self._dialer: Dialer = (
-            LocalDialer(self._where)
-            if isinstance(self._where, Authority)
-            else WireDialer([self._where] if isinstance(self._where, str) else self._where)
-        )
-        self._link: Link | None = None
-        self._link_number = 0
-        self._dialing: asyncio.Task[None] | None = None
-        self._nobody_listens = asyncio.Event()
-        self._outgoing: list[FromClient] = []
-        self._hearing = False
+        self._line = Line(self._where, self.identity, self._feed)
+        self._transmit = self._line.send
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._gathers: dict[int, tuple[int, dict[bytes, Value]]] = {}  # reads of several keys, not yet complete
         self._waiter = 0
@@ -151,17 +139,17 @@ class Client:
         objection = objection_to_write(Write(0, key, value, mode, expect, timeout_ms))
         if objection:
             raise InvalidArgument(objection)
-        deadline_ms = self._now_ms() + timeout_ms
+        deadline_ms = now_ms() + timeout_ms
         while True:
-            if self._link is None:
-                await self._linked(deadline_ms)
-            left_ms = max(1, deadline_ms - self._now_ms())
+            if self._line.link is None:
+                await self._line.linked(deadline_ms)
+            left_ms = max(1, deadline_ms - now_ms())
             waiter, future = self._promise()
             self._feed(c.Put(key, value, waiter, mode, left_ms, expect))
             try:
                 version: Version = await self._result(waiter, future)
             except NotServing:  # nothing was done: ask the next one
-                await self._elsewhere(deadline_ms)
+                await self._line.elsewhere(deadline_ms)
             else:
                 return version
 
@@ -182,7 +170,7 @@ class Client:
             self._subscriptions.remove(subscription)
         others = [other for other in self._subscriptions if other.prefix == subscription.prefix]
         if len(others) == int(on):
-            await self._linked(self._now_ms() + self.settings.timeout_ms)
+            await self._line.linked(now_ms() + self.settings.timeout_ms)
             waiter, future = self._promise()
             self._feed(c.Follow(subscription.prefix, waiter, on))
             async with asyncio.timeout(self.settings.timeout_ms / 1_000):
@@ -208,29 +196,14 @@ class Client:
 
         Calls do this by themselves, and have the patience to wait for a server that is being restarted.
         """
-        deadline_ms = self._now_ms() + round(timeout_s * 1_000)
-        while True:
-            await self._linked(deadline_ms, patient=False)
-            try:
-                async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
-                    if self._link is not None and await self._link.answered():
-                        return
-            except TimeoutError:
-                raise self._nobody_answers() from None
+        await self._line.answered(now_ms() + round(timeout_s * 1_000))
 
     async def close(self) -> None:
         """Drop everything and say so, so that no write waits for this client."""
-        if self._closed:
+        if self._line.closed:
             return
-        self._closed = True
         self.machine.entries.clear()
-        if self._dialing is not None:
-            self._dialing.cancel()
-        if self._link is not None:
-            self._link.send([*self._outgoing, Release()])
-            self._outgoing = []
-            await self._link.drain()
-        self._cut()
+        await self._line.close()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(CallerError("the cache client was closed"))
@@ -250,16 +223,16 @@ class Client:
             objection = objection_to_key(key) if isinstance(key, bytes) else "a key is bytes"
             if objection:
                 raise InvalidArgument(objection)
-        deadline_ms = self._now_ms() + self.settings.timeout_ms
+        deadline_ms = now_ms() + self.settings.timeout_ms
         while True:
-            if self._link is None:
-                await self._linked(deadline_ms)
+            if self._line.link is None:
+                await self._line.linked(deadline_ms)
             waiter, future = self._promise(len(keys))
             self._feed(c.Get(keys, waiter, deadline_ms))
             try:
                 found: dict[bytes, Value] = await self._result(waiter, future)
             except NotServing:
-                await self._elsewhere(deadline_ms)
+                await self._line.elsewhere(deadline_ms)
             else:
                 return found
 
@@ -280,18 +253,15 @@ class Client:
 
     # --- the machine on the loop ---
 
-    def _now_ms(self) -> int:
-        return _clock_ns(_BOOTTIME) // _NS_PER_MS
-
     def _feed(self, event: c.ClientEvent) -> None:
-        now_ms = _clock_ns(_BOOTTIME) // _NS_PER_MS
-        for effect in self.machine.handle(now_ms, event):
+        at_ms = _clock_ns(_BOOTTIME) // _NS_PER_MS  # not `now_ms()`: it is done for everything that comes
+        for effect in self.machine.handle(at_ms, event):
             if type(effect) is c.Transmit:
                 self._transmit(effect.message)
             else:
                 self._do(effect)
         if self._timer is None:
-            self._schedule(now_ms)
+            self._schedule(at_ms)
 
     def _do(self, effect: c.ClientEffect) -> None:
         match effect:
@@ -308,135 +278,34 @@ class Client:
                 if future is not None and not future.done():
                     future.set_exception(error_of(code, message, version))
             case c.Leave():
-                self._cut()
-                self._skip()
-                if not self._closed:
-                    self._redial()
+                self._line.leave()
             case c.Notify(changes, missed):
                 for subscription in self._subscriptions:
                     subscription.take(changes, missed)
-
-    def _transmit(self, message: FromClient) -> None:
-        if not self._outgoing and not self._hearing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(message)
 
     def _settle(self, waiter: int, result: object) -> None:
         future = self._futures.get(waiter)
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _schedule(self, now_ms: int) -> None:
+    def _schedule(self, at_ms: int) -> None:
         wake_ms = self.machine.next_wake_ms()
         if wake_ms is None:
             return
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(1, wake_ms - now_ms) / 1_000, self._wake)
+        self._timer = loop.call_later(max(1, wake_ms - at_ms) / 1_000, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        if not self._closed:
+        if not self._line.closed:
             self._feed(c.Tick())
-
-    # --- the link ---
-
-    def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        if self._link is not None and outgoing:
-            self._link.send(outgoing)
-
-    def _on_messages(self, messages: list[FromAuthority]) -> None:
-        """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
-        self._hearing = True
-        try:
-            self._feed(c.FromServer(messages))
-        finally:
-            self._hearing = False
-        self._flush()
-
-    async def _linked(self, deadline_ms: int, *, patient: bool = True) -> None:
-        """Wait until there is a link; `Unavailable` when there is none in time, or (not `patient`) nobody listens."""
-        self._nobody_listens.clear()
-        if self._link is not None:
-            return
-        if self._closed:
-            raise CallerError("the cache client is closed: make a new one")
-        dialing = self._redial()
-        try:
-            async with asyncio.timeout(max(0, deadline_ms - self._now_ms()) / 1_000):
-                await (asyncio.shield(dialing) if patient else self._linked_or_refused(dialing))
-        except TimeoutError:
-            raise self._nobody_answers() from None
-
-    async def _linked_or_refused(self, dialing: asyncio.Task[None]) -> None:
-        refused = asyncio.ensure_future(self._nobody_listens.wait())
-        try:
-            await asyncio.wait((dialing, refused), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            refused.cancel()
-        if not dialing.done():
-            raise self._nobody_answers()
-
-    def _nobody_answers(self) -> Unavailable:
-        where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
-        return Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?")
-
-    async def _dial(self) -> None:
-        for attempt in range(10**9):
-            self._link_number += 1
-            lost = partial(self._lost, self._link_number)
-            try:
-                link = await self._dialer.dial(self.identity, self._on_messages, lost)
-            except LeaseholdError:
-                if self._dialer.refused_everywhere:
-                    self._nobody_listens.set()
-                await asyncio.sleep(_REDIAL_S[min(attempt, len(_REDIAL_S) - 1)])
-                continue
-            self._link = link
-            if isinstance(self._dialer, WireDialer):
-                self._dialer.prefer_last()
-            self._feed(c.Connected())
-            return
-
-    def _lost(self, number: int) -> None:
-        """Leases stand: they end by time, and the authority knows that it cannot reach us. Come back at once."""
-        if self._link is None or self._link_number != number:
-            return
-        self._link = None
-        if self._closed:
-            return
-        self._feed(c.Lost())
-        self._redial()
-
-    def _redial(self) -> asyncio.Task[None]:
-        if self._dialing is None or self._dialing.done():
-            self._dialing = asyncio.get_running_loop().create_task(self._dial())
-        return self._dialing
-
-    async def _elsewhere(self, deadline_ms: int) -> None:
-        """The authority here is not in office: leave it, and go on with the next address."""
-        if self._now_ms() >= deadline_ms:
-            raise NotServing(f"no cache authority is in office at {self._where}")
-        self._cut()
-        self._skip()
-        await asyncio.sleep(_REDIAL_S[1])
-
-    def _skip(self) -> None:
-        if isinstance(self._dialer, WireDialer):
-            self._dialer.skip()
-
-    def _cut(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-            if not self._closed:
-                self._feed(c.Lost())
 
 
 def _after_fork() -> None:
     """The child shares nothing with its parent: neither the identity that is called back, nor what it was given."""
     for client in list(_clients):
-        client._reset()
+        if not client._line.closed:
+            client._reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,177 @@
+"""A client's line to whichever authority answers: dialled when needed, again when lost, elsewhere when refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from leasehold.base.errors import CallerError, LeaseholdError, Unavailable
+from leasehold.cache import client_events as c
+from leasehold.cache.authority import Authority
+from leasehold.cache.errors import NotServing
+from leasehold.cache.links import Dialer, Link, LocalDialer, WireDialer
+from leasehold.cache.model import FromAuthority, FromClient, Release
+from leasehold.runtime.clock import BootClock
+
+_REDIAL_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
+
+now_ms = BootClock().now_ms
+
+
+class Line:
+    """At most one link at a time. `feed` is told what comes, and that a link was opened or lost."""
+
+    def __init__(
+        self, where: str | Sequence[str] | Authority, identity: str, feed: Callable[[c.ClientEvent], None]
+    ) -> None:
+        self._where = where
+        self._identity = identity
+        self._feed = feed
+        self._dialer: Dialer = (
+            LocalDialer(where)
+            if isinstance(where, Authority)
+            else WireDialer([where] if isinstance(where, str) else where)
+        )
+        self.link: Link | None = None
+        self.closed = False
+        self._link_number = 0
+        self._dialing: asyncio.Task[None] | None = None
+        self._nobody_listens = asyncio.Event()
+        self._outgoing: list[FromClient] = []
+        self._hearing = False
+
+    # --- what is said and heard ---
+
+    def send(self, message: FromClient) -> None:
+        """At the end of this turn of the loop, with all that is sent until then."""
+        if not self._outgoing and not self._hearing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self.link is not None and outgoing:
+            self.link.send(outgoing)
+
+    def _on_messages(self, messages: list[FromAuthority]) -> None:
+        """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
+        self._hearing = True
+        try:
+            self._feed(c.FromServer(messages))
+        finally:
+            self._hearing = False
+        self._flush()
+
+    # --- coming ---
+
+    async def linked(self, deadline_ms: int, *, patient: bool = True) -> None:
+        """Wait until there is a link; `Unavailable` when there is none in time, or (not `patient`) nobody listens."""
+        self._nobody_listens.clear()
+        if self.link is not None:
+            return
+        if self.closed:
+            raise CallerError("the cache client is closed: make a new one")
+        dialing = self._redial()
+        try:
+            async with asyncio.timeout(max(0, deadline_ms - now_ms()) / 1_000):
+                await (asyncio.shield(dialing) if patient else self._linked_or_refused(dialing))
+        except TimeoutError:
+            raise self._nobody_answers() from None
+
+    async def answered(self, deadline_ms: int) -> None:
+        """Wait until an authority has said anything; `Unavailable` when none does in time, or nobody listens."""
+        while True:
+            await self.linked(deadline_ms, patient=False)
+            try:
+                async with asyncio.timeout(max(0, deadline_ms - now_ms()) / 1_000):
+                    if self.link is not None and await self.link.answered():
+                        return
+            except TimeoutError:
+                raise self._nobody_answers() from None
+
+    async def _linked_or_refused(self, dialing: asyncio.Task[None]) -> None:
+        refused = asyncio.ensure_future(self._nobody_listens.wait())
+        try:
+            await asyncio.wait((dialing, refused), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refused.cancel()
+        if not dialing.done():
+            raise self._nobody_answers()
+
+    def _nobody_answers(self) -> Unavailable:
+        where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
+        return Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?")
+
+    def _redial(self) -> asyncio.Task[None]:
+        if self._dialing is None or self._dialing.done():
+            self._dialing = asyncio.get_running_loop().create_task(self._dial())
+        return self._dialing
+
+    async def _dial(self) -> None:
+        for attempt in range(10**9):
+            self._link_number += 1
+            lost = partial(self._lost, self._link_number)
+            try:
+                link = await self._dialer.dial(self._identity, self._on_messages, lost)
+            except LeaseholdError:
+                if self._dialer.refused_everywhere:
+                    self._nobody_listens.set()
+                await asyncio.sleep(_REDIAL_S[min(attempt, len(_REDIAL_S) - 1)])
+                continue
+            self.link = link
+            if isinstance(self._dialer, WireDialer):
+                self._dialer.prefer_last()
+            self._feed(c.Connected())
+            return
+
+    # --- going ---
+
+    def _lost(self, number: int) -> None:
+        """Leases stand: they end by time, and the authority knows that it cannot reach us. Come back at once."""
+        if self.link is None or self._link_number != number:
+            return
+        self.link = None
+        if self.closed:
+            return
+        self._feed(c.Lost())
+        self._redial()
+
+    async def elsewhere(self, deadline_ms: int) -> None:
+        """The authority here is not in office: leave it, and go on with the next address."""
+        if now_ms() >= deadline_ms:
+            raise NotServing(f"no cache authority is in office at {self._where}")
+        self.cut()
+        self._skip()
+        await asyncio.sleep(_REDIAL_S[1])
+
+    def leave(self) -> None:
+        """The authority here is silent: try the next address, at once."""
+        self.cut()
+        self._skip()
+        if not self.closed:
+            self._redial()
+
+    def _skip(self) -> None:
+        if isinstance(self._dialer, WireDialer):
+            self._dialer.skip()
+
+    def cut(self) -> None:
+        """Close the link, if there is one."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()
+            if not self.closed:
+                self._feed(c.Lost())
+
+    async def close(self) -> None:
+        """For good, after what was still to be said; the authority need not wait for this client any more."""
+        self.closed = True
+        if self._dialing is not None:
+            self._dialing.cancel()
+        if self.link is not None:
+            self.link.send([*self._outgoing, Release()])
+            self._outgoing = []
+            await self.link.drain()
+        self.cut()
