@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.testing.cachesim.actors import Rules
 from leasehold.testing.cachesim.mutants import MUTANTS
+from leasehold.testing.cachesim.rules import Rules
 from leasehold.testing.cachesim.run import run_seed
 
 SEEDS = 200

@@ -38,6 +38,7 @@ from leasehold.cache.client_events import (
     Transmit,
 )
 from leasehold.cache.entries import Entries, Entry
+from leasehold.cache.flights import Flight, Flights, Writing, merged
 from leasehold.cache.model import (
     ABSENT,
     Ack,
@@ -60,35 +61,6 @@ from leasehold.leases.arithmetic import holder_deadline_ms
 _SILENCES_MAX: Final = 2
 
 
-class Flight:
-    """One key asked for once: who called before it was sent, who joined later, whether it may be kept."""
-
-    __slots__ = ("early", "key", "late", "sent_ms", "seq", "void")
-
-    def __init__(self, key: bytes, seq: int, sent_ms: int, early: list[tuple[int, int]], void: bool) -> None:
-        self.key = key
-        self.seq = seq
-        self.sent_ms = sent_ms
-        self.early = early  # (waiter, deadline)
-        self.late: list[tuple[int, int]] = []
-        self.void = void
-
-
-class Writing:
-    """A write in flight; `void`: what it wrote may not be kept."""
-
-    __slots__ = ("deadline_ms", "key", "sent_ms", "unused", "value", "void", "waiter")
-
-    def __init__(self, put: Put, sent_ms: int, void: bool, copy: Entry | None) -> None:
-        self.key = put.key
-        self.value = put.value
-        self.waiter = put.waiter
-        self.sent_ms = sent_ms
-        self.deadline_ms = sent_ms + put.timeout_ms
-        self.void = void
-        self.unused = copy.unused_with_this() if copy is not None else 0
-
-
 def _hits_if_wanted(copy: Entry | None) -> int | None:
     """How often the copy was used that is given up for a write; None if what is written is not wanted in its place."""
     return copy.hits if copy is not None and copy.wanted_back() else None
@@ -105,9 +77,7 @@ class ClientMachine:
         self.refills = 0
         self._seq = 0
         self._silences = 0  # times that something was overdue, since anything was heard
-        self._flights: dict[tuple[int, bytes], Flight] = {}
-        self._in_flight: dict[bytes, list[Flight]] = {}  # the same, by key
-        self._joinable: dict[bytes, Flight] = {}
+        self._flights = Flights()
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
         self._follows: dict[int, int] = {}
@@ -140,7 +110,7 @@ class ClientMachine:
     def next_wake_ms(self) -> int | None:
         """When a `Tick` is due, or None while nothing is in flight."""
         due = [writing.deadline_ms for writing in self._writings.values()]
-        oldest = next(iter(self._flights.values()), None)  # all wait equally long, so the first is due first
+        oldest = next(iter(self._flights.by_request.values()), None)  # all wait equally long, so the first is due first
         if oldest is not None:
             due.append(oldest.sent_ms + self.settings.attempt_timeout_ms)
         return min(due, default=None)
@@ -161,7 +131,7 @@ class ClientMachine:
                 self._effects.append(Deliver(get.waiter, key, entry.value, entry.version))
                 continue
             self.misses += 1
-            flight = self._joinable.get(key)
+            flight = self._flights.joinable.get(key)
             if flight is not None:
                 flight.late.append((get.waiter, get.deadline_ms))
             else:
@@ -177,8 +147,7 @@ class ClientMachine:
         for flight in flights:
             flight.void = flight.key in self._writing_keys
             hits.append(self._drop_unanswered(flight.key))
-            self._launch(now_ms, flight)
-            self._joinable[flight.key] = flight
+            self._flights.launch(now_ms, self._seq, flight)
         keys = tuple(flight.key for flight in flights)
         self._effects.append(Transmit(Ask(self._seq, keys, tuple(hits) if any(hits) else ())))
 
@@ -190,11 +159,6 @@ class ClientMachine:
         if not entry.asked:
             self.entries.drop(key)
         return entry.hits
-
-    def _launch(self, now_ms: int, flight: Flight) -> None:
-        flight.seq, flight.sent_ms = self._seq, now_ms
-        self._flights[flight.seq, flight.key] = flight
-        self._in_flight.setdefault(flight.key, []).append(flight)
 
     def _on_answer(self, now_ms: int, answer: Answer) -> None:
         again = [self._on_item(now_ms, answer.seq, item) for item in answer.items]
@@ -217,10 +181,9 @@ class ClientMachine:
 
     def _on_item(self, now_ms: int, seq: int, item: Item) -> Flight | None:
         """Take one answer; returns what has to be asked again."""
-        flight = self._flights.pop((seq, item.key), None)
+        flight = self._flights.land(seq, item.key)
         if flight is None:
             return None  # an attempt that was given up: its callers were asked for again
-        self._landed(flight)
         if item.code is not Code.OK:
             self._fail_all(flight.early + flight.late, item.code, f"the authority answered {item.code.value}")
             return None
@@ -241,21 +204,6 @@ class ClientMachine:
     def _deadline_ms(self, now_ms: int, sent_ms: int, term_ms: int) -> int:
         return holder_deadline_ms(sent_ms, term_ms, self.settings.drift_ppm)
 
-    def _landed(self, flight: Flight) -> None:
-        same_key = self._in_flight[flight.key]
-        same_key.remove(flight)
-        if not same_key:
-            del self._in_flight[flight.key]
-        if self._joinable.get(flight.key) is flight:
-            del self._joinable[flight.key]
-
-    def _void_in_flight(self, key: bytes) -> None:
-        """Nothing that is on its way for `key` may be kept, and nobody may join it."""
-        if key in self._in_flight:
-            for flight in self._in_flight[key]:
-                flight.void = True
-            self._joinable.pop(key, None)
-
     # --- callbacks ---
 
     def _on_drop(self, now_ms: int, drop: Drop) -> None:
@@ -269,7 +217,7 @@ class ClientMachine:
         entries = self.entries
         for key, _ in keys:
             writing = key in self._writing_keys
-            if writing or key in self._in_flight:
+            if writing or key in self._flights.by_key:
                 self._void_called_back(key)
             entry = entries.by_key.get(key)
             if entry is not None and not writing and entry.wanted_back():
@@ -289,16 +237,14 @@ class ClientMachine:
     def _drop_everything(self) -> None:
         """The authority is stopping."""
         self.entries.clear()
-        for flight in self._flights.values():
-            flight.void = True
+        self._flights.void_all()
         for writing in self._writings.values():
             writing.void = True
-        self._joinable.clear()
         self._effects.append(Transmit(Release()))
 
     def _void_called_back(self, key: bytes) -> None:
         """A grant that the callback has overtaken must not be kept when it arrives."""
-        self._void_in_flight(key)
+        self._flights.void(key)
         self._void_writings(key)
 
     def _void_writings(self, key: bytes) -> None:
@@ -321,7 +267,7 @@ class ClientMachine:
 
     def _drop_own(self, key: bytes) -> Entry | None:
         """The authority counts a writer's own lease as dropped. What the copy was."""
-        self._void_in_flight(key)
+        self._flights.void(key)
         return self.entries.drop(key)
 
     def _note_writing(self, key: bytes, change: int) -> None:
@@ -379,7 +325,7 @@ class ClientMachine:
 
     def _on_tick(self, now_ms: int, _event: Tick) -> None:
         overdue_ms = now_ms - self.settings.attempt_timeout_ms
-        flights = [flight for flight in self._flights.values() if flight.sent_ms <= overdue_ms]
+        flights = [flight for flight in self._flights.by_request.values() if flight.sent_ms <= overdue_ms]
         writes = [seq for seq, writing in self._writings.items() if writing.deadline_ms <= now_ms]
         self._retry(now_ms, flights)
         for seq in writes:
@@ -394,21 +340,14 @@ class ClientMachine:
         """Unanswered: the copy is dropped (`_ask` does) and it is asked again, for those who still wait."""
         again = []
         for flight in flights:
-            del self._flights[flight.seq, flight.key]
-            self._landed(flight)
+            self._flights.land(flight.seq, flight.key)
             waiting = flight.early + flight.late
             gone = [waiter for waiter in waiting if waiter[1] <= now_ms]
             self._fail_all(gone, Code.UNAVAILABLE, "the authority did not answer in time")
             left = [waiter for waiter in waiting if waiter[1] > now_ms]
             if left:
                 again.append(Flight(flight.key, 0, now_ms, left, False))
-        merged: dict[bytes, Flight] = {}
-        for flight in again:
-            if flight.key in merged:
-                merged[flight.key].early.extend(flight.early)
-            else:
-                merged[flight.key] = flight
-        self._ask(now_ms, list(merged.values()))
+        self._ask(now_ms, merged(again))
 
     def _on_lost(self, now_ms: int, _event: Lost) -> None:
         for seq in list(self._writings):
@@ -417,7 +356,7 @@ class ClientMachine:
         self._follows.clear()
 
     def _on_connected(self, now_ms: int, _event: Connected) -> None:
-        self._retry(now_ms, list(self._flights.values()))
+        self._retry(now_ms, list(self._flights.by_request.values()))
         for prefix in sorted(self._prefixes):
             self._seq += 1
             self._effects.append(Transmit(Subscribe(self._seq, prefix)))

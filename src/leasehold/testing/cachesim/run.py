@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from leasehold.cache.model import Code
-from leasehold.testing.cachesim.actors import Rules, Simulation
+from leasehold.testing.cachesim.rules import Rules
+from leasehold.testing.cachesim.simulation import Simulation
 from leasehold.testing.cachesim.weather import Weather, weather_for
 from leasehold.testing.cachesim.world import World
 from leasehold.testing.checkers import Operation, by_key, check_register
