@@ -10,9 +10,8 @@ Time is the *store's* time in milliseconds, which goes on over restarts (see `re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, count
+from itertools import count
 
-from leasehold.base.errors import InvariantBroken
 from leasehold.mvcc import ranges
 from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn, cost_bytes, taken
 from leasehold.mvcc.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound, NoSpace
@@ -44,7 +43,6 @@ from leasehold.mvcc.model import (
 )
 from leasehold.mvcc.records import (
     Clocked,
-    Committed,
     CompactedTo,
     LeaseGranted,
     LeaseRenewed,
@@ -52,6 +50,7 @@ from leasehold.mvcc.records import (
     Record,
     committed,
 )
+from leasehold.mvcc.replay import as_records, do_again
 from leasehold.mvcc.watch import Wake, Watcher, WatchHub
 
 _NO_HEADER = Header(0)
@@ -357,13 +356,7 @@ class Store:
 
         It is taken at once: what is changed before the last record is asked for does not show in it.
         """
-        leases = [LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms) for lease in self._leases]
-        log = list(self._keys.log.items())
-        marks: list[Record] = [Committed(self._keys.revision, ())]
-        if self._keys.compact_revision >= 0:
-            marks.append(CompactedTo(self._keys.compact_revision))
-        versions = (committed(revision, places) for revision, places in log)
-        return chain([Clocked(now_ms)], leases, versions, marks)
+        return as_records(self._keys, self._leases, now_ms)
 
     def load(self, records: Iterable[Record]) -> int:
         """Apply records to this store; the store's time of the last `Clocked` (0 without one)."""
@@ -372,37 +365,12 @@ class Store:
             if isinstance(record, Clocked):
                 now_ms = record.now_ms
             else:
-                self.apply(record)
+                do_again(self._keys, self._leases, record)
         return now_ms
 
     def apply(self, record: Record) -> None:
         """Do again what `record` tells. Nothing is written to the journal, no watcher is told."""
-        if isinstance(record, Committed):
-            self._apply_committed(record)
-        elif isinstance(record, LeaseGranted):
-            self._leases.add(record.id, record.ttl_s, record.expiry_ms)
-        elif isinstance(record, LeaseRenewed):
-            self._leases.require(record.id).expiry_ms = record.expiry_ms
-        elif isinstance(record, LeaseRevoked):
-            self._leases.remove(record.id)
-        elif isinstance(record, CompactedTo):
-            if record.revision > self._keys.compact_revision:
-                self._keys.compact(record.revision)
-        elif not isinstance(record, Clocked):
-            raise InvariantBroken(f"a store cannot apply a {type(record).__name__}")
-
-    def _apply_committed(self, record: Committed) -> None:
-        places = tuple([None if version is None else KeyValue(*version) for version in record.versions])
-        for kv in places:
-            if kv is None:
-                continue
-            # One by one: a transaction may put a key and delete it again.
-            before = self._keys.replay_version(kv)
-            if before is not None and before.lease:
-                self._leases.detach(before.lease, kv.key)
-            if kv.lease and self._leases.find(kv.lease) is not None:
-                self._leases.attach(kv.lease, kv.key)
-        self._keys.replay_revision(record.revision, places)
+        do_again(self._keys, self._leases, record)
 
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its full term again, as a real etcd does after an election or a restart."""

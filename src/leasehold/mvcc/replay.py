@@ -1,0 +1,63 @@
+"""A store as records, and a store from records: what `records` tell is done again here, without journal or watchers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from leasehold.base.errors import InvariantBroken
+from leasehold.mvcc.keyspace import KeySpace
+from leasehold.mvcc.leases import LeaseBook
+from leasehold.mvcc.model import KeyValue
+from leasehold.mvcc.records import (
+    Clocked,
+    Committed,
+    CompactedTo,
+    LeaseGranted,
+    LeaseRenewed,
+    LeaseRevoked,
+    Record,
+    committed,
+)
+
+
+def as_records(keys: KeySpace, leases: LeaseBook, now_ms: int) -> Iterator[Record]:
+    """The whole state. It is taken at once: what is changed before the last record is asked for does not show."""
+    granted = [LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms) for lease in leases]
+    log = list(keys.log.items())
+    marks: list[Record] = [Committed(keys.revision, ())]
+    if keys.compact_revision >= 0:
+        marks.append(CompactedTo(keys.compact_revision))
+    versions = (committed(revision, places) for revision, places in log)
+    return chain([Clocked(now_ms)], granted, versions, marks)
+
+
+def do_again(keys: KeySpace, leases: LeaseBook, record: Record) -> None:
+    """Do again what `record` tells. (`Clocked` tells only the time.)"""
+    if isinstance(record, Committed):
+        _commit_again(keys, leases, record)
+    elif isinstance(record, LeaseGranted):
+        leases.add(record.id, record.ttl_s, record.expiry_ms)
+    elif isinstance(record, LeaseRenewed):
+        leases.require(record.id).expiry_ms = record.expiry_ms
+    elif isinstance(record, LeaseRevoked):
+        leases.remove(record.id)
+    elif isinstance(record, CompactedTo):
+        if record.revision > keys.compact_revision:
+            keys.compact(record.revision)
+    elif not isinstance(record, Clocked):
+        raise InvariantBroken(f"a store cannot apply a {type(record).__name__}")
+
+
+def _commit_again(keys: KeySpace, leases: LeaseBook, record: Committed) -> None:
+    places = tuple([None if version is None else KeyValue(*version) for version in record.versions])
+    for kv in places:
+        if kv is None:
+            continue
+        # One by one: a transaction may put a key and delete it again.
+        before = keys.replay_version(kv)
+        if before is not None and before.lease:
+            leases.detach(before.lease, kv.key)
+        if kv.lease and leases.find(kv.lease) is not None:
+            leases.attach(kv.lease, kv.key)
+    keys.replay_revision(record.revision, places)
