@@ -17,15 +17,33 @@ from leasehold.mvcc.hashing import hash_of, hashed_versions
 
 def maintenance_service(engine: Engine) -> Methods:
     """Method -> handler."""
+    answers = _Answers(engine)
+    return {
+        "Alarm": direct(engine, rpc_pb2.AlarmRequest, answers.alarm),
+        "Status": direct(engine, rpc_pb2.StatusRequest, answers.status),
+        "Defragment": direct(engine, rpc_pb2.DefragmentRequest, answers.defragment),
+        "Hash": unary(rpc_pb2.HashRequest, answers.hash),
+        "HashKV": unary(rpc_pb2.HashKVRequest, answers.hash_kv),
+        "Snapshot": Handler(stream=answers.snapshot),
+        "MoveLeader": direct(engine, rpc_pb2.MoveLeaderRequest, answers.move_leader),
+        "Downgrade": direct(engine, rpc_pb2.DowngradeRequest, answers.downgrade),
+    }
 
-    def alarm(m: Message) -> Message:
+
+class _Answers:
+    """One method a call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def alarm(self, m: Message) -> Message:
         # The alarm is not a switch here: it is on while the store is full, and off as soon as it is not.
-        full, header = run(engine, lambda store, _now: (store.over_quota, store.header()))
+        full, header = run(self._engine, lambda store, _now: (store.over_quota, store.header()))
         alarms = [rpc_pb2.AlarmMember(memberID=header.member_id, alarm=rpc_pb2.NOSPACE)] if full else []
         return rpc_pb2.AlarmResponse(header=convert.header(header), alarms=alarms)
 
-    def status(_m: Message) -> Message:
-        told = run(engine, lambda _store, _now: status_of(engine))
+    def status(self, _m: Message) -> Message:
+        told = run(self._engine, lambda _store, _now: status_of(self._engine))
         return rpc_pb2.StatusResponse(
             header=convert.header(told.header),
             version=told.version,
@@ -38,26 +56,27 @@ def maintenance_service(engine: Engine) -> Methods:
             dbSizeInUse=told.db_size_in_use,
         )
 
-    def defragment(_m: Message) -> Message:
+    def defragment(self, _m: Message) -> Message:
         # Nothing to do: rotation rewrites the files by itself.
         return rpc_pb2.DefragmentResponse()
 
-    async def hash_(_m: Message) -> Message:
-        header, _, versions = run(engine, lambda store, _now: (store.header(), 0, hashed_versions(store.keys, 0)))
+    async def hash(self, _m: Message) -> Message:
+        header, _, versions = run(self._engine, lambda store, _now: (store.header(), 0, hashed_versions(store.keys, 0)))
         value = await asyncio.to_thread(hash_of, versions)
-        await engine.settled()
+        await self._engine.settled()
         return rpc_pb2.HashResponse(header=convert.header(header), hash=value)
 
-    async def hash_kv(m: Message) -> Message:
+    async def hash_kv(self, m: Message) -> Message:
         header, compacted, versions = run(
-            engine,
+            self._engine,
             lambda store, _now: (store.header(), store.compact_revision, hashed_versions(store.keys, m.revision)),
         )
         value = await asyncio.to_thread(hash_of, versions)
-        await engine.settled()
+        await self._engine.settled()
         return rpc_pb2.HashKVResponse(header=convert.header(header), hash=value, compact_revision=compacted)
 
-    async def snapshot(call: Call) -> None:
+    async def snapshot(self, call: Call) -> None:
+        engine = self._engine
         store = engine.store
         with engine.lock:
             records = store.dump(engine.enter())
@@ -67,19 +86,8 @@ def maintenance_service(engine: Engine) -> Methods:
             part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
             await call.write(part.SerializeToString())
 
-    def move_leader(_m: Message) -> Message:
+    def move_leader(self, _m: Message) -> Message:
         raise StoreError("etcdserver: bad leader transferee", Code.FAILED_PRECONDITION)
 
-    def downgrade(_m: Message) -> Message:
+    def downgrade(self, _m: Message) -> Message:
         raise StoreError("leasehold: a store of one member has no cluster version to lower", Code.FAILED_PRECONDITION)
-
-    return {
-        "Alarm": direct(engine, rpc_pb2.AlarmRequest, alarm),
-        "Status": direct(engine, rpc_pb2.StatusRequest, status),
-        "Defragment": direct(engine, rpc_pb2.DefragmentRequest, defragment),
-        "Hash": unary(rpc_pb2.HashRequest, hash_),
-        "HashKV": unary(rpc_pb2.HashKVRequest, hash_kv),
-        "Snapshot": Handler(stream=snapshot),
-        "MoveLeader": direct(engine, rpc_pb2.MoveLeaderRequest, move_leader),
-        "Downgrade": direct(engine, rpc_pb2.DowngradeRequest, downgrade),
-    }
