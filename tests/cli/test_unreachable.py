@@ -49,8 +49,11 @@ def web() -> Iterator[str]:
 async def test_what_is_seen_where_a_store_should_be(web: str, served_store: StoreProcess, tmp_path: Path) -> None:
     closed = closed_address()
     assert await why_silent(f"etcd://{closed}") == "nothing listens there"
-    assert await why_silent(f"etcd://{web}") == "an HTTP server answers there, no etcd"
+    assert await why_silent(f"etcd://{web}") == "an HTTP/1 server answers there, no etcd"
     assert await why_silent(served_store.url) == "it speaks gRPC, but did not answer in time"
+    assert await why_silent(served_store.url.replace("etcd://", "etcds://")) == (
+        "it does not speak TLS: write etcd:// for it"
+    )
     assert await why_silent("etcd://no-such-host.invalid") == "no such host"
     with silent() as frozen:
         both = await why_silent(f"etcd://{closed},{frozen.address}")
@@ -59,7 +62,7 @@ async def test_what_is_seen_where_a_store_should_be(web: str, served_store: Stor
     )
     cert, key = CertificateAuthority().server_files(tmp_path)
     with StoreProcess(arguments=["--tls-cert", str(cert), "--tls-key", str(key)]) as secret:
-        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds://"
+        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds:// for it"
 
 
 def test_a_store_that_is_away_is_named_by_every_command(tmp_path: Path) -> None:

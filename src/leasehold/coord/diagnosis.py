@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 
 from leasehold.base.errors import InvalidArgument
+from leasehold.coord.etcd.transport.strangers import (
+    NO_ETCD,
+    NOT_CONNECTED_IN_TIME,
+    SAYS_NOTHING,
+    WANTS_TLS,
+    explained,
+    stranger,
+)
 from leasehold.coord.url import parse_url, without_secrets
 
 LOOK_TIMEOUT_S = 1.0
@@ -18,8 +25,6 @@ LOOK_TIMEOUT_S = 1.0
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _FRAME_HEADER_BYTES = 9
 _FRAME_TYPE_SETTINGS = 4
-_TLS_ALERT = 0x15
-_WANTS_TLS = "it wants TLS: write etcds://"
 
 
 async def why_silent(url: str) -> str:
@@ -41,22 +46,21 @@ async def unreachable(url: str) -> str:
 
 
 async def _look(endpoint: str, tls: bool) -> str:
-    host, _, port = endpoint.rpartition(":")
+    host, _, port_text = endpoint.rpartition(":")
+    host, port = host.strip("[]"), int(port_text)
     try:
         async with asyncio.timeout(LOOK_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return "no connection in time: the host is down, or a firewall drops it"
-    except socket.gaierror:
-        return "no such host"
+        return NOT_CONNECTED_IN_TIME
     except OSError as error:
-        return "nothing listens there" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
+        return explained(error)
     try:
         if tls:
-            return "it takes connections; are the certificates right?"
+            return await _tls_trouble(host, port) or "it takes connections; are the certificates right?"
         answer = await _greeted(reader, writer)
-        if answer == b"" and await _speaks_tls(host.strip("[]"), int(port)):
-            return _WANTS_TLS
+        if answer == b"" and not await _tls_trouble(host, port):
+            return WANTS_TLS
         return _judged(answer)
     finally:
         writer.close()
@@ -76,25 +80,24 @@ async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         return b""
 
 
-async def _speaks_tls(host: str, port: int) -> bool:
+async def _tls_trouble(host: str, port: int) -> str:
+    """Why no TLS can be spoken with it; "" if it can."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, or believed
     try:
         async with asyncio.timeout(LOOK_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
-    except (OSError, TimeoutError):
-        return False
+    except TimeoutError:
+        return SAYS_NOTHING
+    except OSError as error:
+        return explained(error)
     writer.close()
-    return True
+    return ""
 
 
 def _judged(answer: bytes | None) -> str:
     if answer is None:
-        return "it takes connections and says nothing: frozen, or no etcd"
+        return SAYS_NOTHING
     if len(answer) == _FRAME_HEADER_BYTES and answer[3] == _FRAME_TYPE_SETTINGS:
         return "it speaks gRPC, but did not answer in time"
-    if answer[:1] == bytes((_TLS_ALERT,)):
-        return _WANTS_TLS
-    if answer.startswith((b"HTTP/1", b"<")):
-        return "an HTTP server answers there, no etcd"
-    return "what listens there is no etcd"
+    return stranger(answer) or NO_ETCD

@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 
 from leasehold.coord.etcd.transport.calls import LATE_ANSWER_S, StreamCall, UnaryCall
 from leasehold.coord.etcd.transport.connection import Connection
-from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained
+from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.coord.etcd.transport.strangers import HUNG_UP, explained
 from leasehold.coord.http2.headers import literal, secret
 from leasehold.mvcc.errors import Code
 

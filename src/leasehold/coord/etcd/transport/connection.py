@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import cast
 
 from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
-from leasehold.coord.etcd.transport.failures import HUNG_UP, RpcFailed, explained, stranger
+from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.transport.life import SignsOfLife
 from leasehold.coord.etcd.transport.outbox import Outbox
 from leasehold.coord.etcd.transport.reading import FrameReader
+from leasehold.coord.etcd.transport.strangers import HUNG_UP, explained, stranger
 from leasehold.coord.http2.end import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, End
 from leasehold.coord.http2.frames import (
     ACK,
