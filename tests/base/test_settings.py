@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import choice, count, duration, flag, resolve, size, texts
+from leasehold.base.settings import check_environment, choice, count, duration, flag, resolve, size, texts
 
 
 @dataclass(frozen=True)
@@ -63,3 +63,30 @@ def test_what_is_wrong_is_named_with_its_place(toml: str, message: str) -> None:
     with pytest.raises(SettingError) as caught:
         resolve(Sample, "node", toml=toml)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("LEASEHOLD_NOED_LEASE_TTL", "LEASEHOLD_NODE_LEASE_TTL"),
+        ("LEASEHOLD_NODES_BUFFER", "LEASEHOLD_NODE_BUFFER"),
+        ("LEASEHOLD_NODELEASE_TTL", "LEASEHOLD_NODE_LEASE_TTL"),
+        ("LEASEHOLD_LEASE_TTL", "LEASEHOLD_NODE_LEASE_TTL"),
+    ],
+)
+def test_a_variable_whose_section_is_misspelt_is_refused_with_the_one_that_was_meant(variable: str, meant: str) -> None:
+    """It was ignored in silence, where an unknown key of a known section was refused."""
+    with pytest.raises(SettingError) as caught:
+        check_environment([variable], {"node": Sample}, ("node", "store"), ())
+    assert str(caught.value) == f"environment variable {variable}: no such setting; did you mean {meant}?"
+
+
+def test_variables_of_others_are_let_be() -> None:
+    """What Kubernetes tells of a service of this name, another command's settings, what people keep for themselves."""
+    service = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_RPC", "PORT", "PORT_50051_TCP", "PORT_50051_TCP_ADDR"]
+    theirs = [f"LEASEHOLD_{name}" for name in (*service, "VERSION", "IMAGE", "HOME", "STORE_QUOTA", "CLUSTER_NAME")]
+    check_environment([*theirs, "NOED_LEASE_TTL", "LEASEHOLD_COORD"], {"node": Sample}, ("node", "store"), ())
+    of_the_node = dict.fromkeys((f"LEASEHOLD_NODE_{name}" for name in service), "tcp://10.96.0.7:50051")
+    assert resolve(Sample, "node", environment=of_the_node).values == Sample()
+    with pytest.raises(SettingError, match="unknown setting 'services'"):
+        resolve(Sample, "node", environment={"LEASEHOLD_NODE_SERVICES": "2"})

@@ -8,12 +8,14 @@ A room declares its settings once, as a frozen dataclass:
 
 From that follow the TOML key (`lease_ttl = "10s"` in the section `[node]`), the variable
 (`LEASEHOLD_NODE_LEASE_TTL`), the flag (`--lease-ttl`), the help text, the bounds, and for every value where it
-came from. Unknown keys and bad values are refused by name, file and line.
+came from. Unknown keys and bad values are refused by name, file and line; so is a variable whose section is misspelt
+or left out (`check_environment`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
@@ -33,6 +35,9 @@ from leasehold.base.units import (
 
 T = TypeVar("T")
 ENVIRONMENT_PREFIX = "LEASEHOLD"
+_NEAR = 0.8  # a name as like one of ours as this is taken for a slip; what is less like it may be anybody's
+# What Kubernetes (and Docker's links) tell every container of a service: one may well be named `leasehold-node`.
+_OF_A_SERVICE = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 # Where a setting has no upper bound of its own: far beyond use, and still a number that everything can hold.
 _DURATION_MAX, _SIZE_MAX, _COUNT_MAX = "365d", "1024TiB", 2**63 - 1
 
@@ -162,9 +167,9 @@ def resolve(
     for name, raw in _from_toml(section, toml, toml_name).items():
         take(name, raw, f"{toml_name}:{_line_of(toml, section, name)}")
     for variable, raw in sorted((environment or {}).items()):
-        prefix = f"{ENVIRONMENT_PREFIX}_{section.upper()}_"
-        if variable.startswith(prefix):
-            take(variable.removeprefix(prefix).lower(), raw, f"environment variable {variable}")
+        name = variable.removeprefix(f"{ENVIRONMENT_PREFIX}_{section.upper()}_")
+        if name != variable and (name.lower() in known or not _OF_A_SERVICE.fullmatch(name)):
+            take(name.lower(), raw, f"environment variable {variable}")
     for name, given in (flags or {}).items():
         if given is not None:
             take(name, given, f"flag --{name.replace('_', '-')}")
@@ -182,6 +187,27 @@ def check_sections(toml: str, toml_name: str, known: Collection[str]) -> None:
         if name not in known:
             line = _line_of_section(toml, name)
             raise SettingError(f"{toml_name}:{line}: unknown section [{name}]; {_nearest(name, known)}")
+
+
+def check_environment(
+    environment: Collection[str], models: Mapping[str, type[Any]], sections: Collection[str], others: Collection[str]
+) -> None:
+    """Refuse a variable that is meant for one of these sections and names none: it would be ignored in silence.
+
+    Meant for it: as like to one of its variables as a slip leaves it, or a setting of two words without a section.
+    Whatever else begins as ours do may be somebody's own: it is let be, as is what other `sections` and `others` name.
+    """
+    prefix = f"{ENVIRONMENT_PREFIX}_"
+    ours = {f"{section}_{name}".upper(): name.upper() for section, model in models.items() for name in specs(model)}
+    for variable in sorted(environment):
+        rest = variable.removeprefix(prefix)
+        if rest == variable or variable in others or _OF_A_SERVICE.fullmatch(rest):
+            continue
+        if rest.startswith(tuple(f"{section.upper()}_" for section in sections)):
+            continue
+        near = [whole for whole, name in ours.items() if name == rest and "_" in name] or _like(rest, ours, _NEAR)
+        if near:
+            raise SettingError(f"environment variable {variable}: no such setting; did you mean {prefix}{near[0]}?")
 
 
 def _line_of_section(toml: str, name: str) -> int:
@@ -243,7 +269,11 @@ def _as_text(spec: Spec, raw: object) -> str:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1)
+    close = _like(name, known)
     return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
+
+
+def _like(name: str, known: Collection[str], cutoff: float = 0.6) -> list[str]:
+    import difflib  # seldom needed, and not small
+
+    return difflib.get_close_matches(name, known, n=1, cutoff=cutoff)

@@ -11,7 +11,15 @@ from typing import Any, TypeVar, cast
 import click
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import ENVIRONMENT_PREFIX, Resolved, Spec, check_sections, resolve, specs
+from leasehold.base.settings import (
+    ENVIRONMENT_PREFIX,
+    Resolved,
+    Spec,
+    check_environment,
+    check_sections,
+    resolve,
+    specs,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -19,6 +27,11 @@ _CONFIG = "settings__config"
 _SHOW = "settings__show"
 # One file may serve all commands of a machine: each reads its own sections, and knows the others' by name.
 SECTIONS = ("node", "index", "ha", "guardian", "wire", "store", "host", "cache")
+
+# Variables of ours that are no settings: flags of other commands, what `lock` tells its command, what tests read.
+_OTHER_VARIABLES = tuple(
+    f"{ENVIRONMENT_PREFIX}_{name}" for name in ("ADMIN", "COORD", "LOCK_TOKEN", "ETCD", "MOONCAKE_CACHE")
+)
 
 
 class SettingOption(click.Option):
@@ -59,10 +72,14 @@ def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
 
 
 def _or_show(command: F, models: Mapping[str, type[Any]]) -> F:
-    """The command, or, if that is asked for, only what it would go by."""
+    """The command, or, if that is asked for, only what it would go by. Neither with a misspelt variable."""
 
     @functools.wraps(command)
     def run(**options: Any) -> Any:
+        try:
+            check_environment(os.environ, models, SECTIONS, _OTHER_VARIABLES)
+        except SettingError as error:
+            raise click.UsageError(str(error)) from None
         if not options.pop(_SHOW):
             return command(**options)
         for section, model in models.items():
