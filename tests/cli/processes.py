@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-END_S = 5.0  # 2 s on a quiet machine; what used to hang took 9 s and more
+from leasehold.testing.ports import free_ports
+from leasehold.testing.process import START_TIMEOUT_S
+
+END_S = 8.0  # 2 s on a quiet machine; what used to hang took 9 s and more
 
 
 class Command:
@@ -52,8 +55,8 @@ class Command:
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
         return bool(caught >> (signal.SIGTERM - 1) & 1)
 
-    def ended(self, timeout_s: float = 30) -> int:
-        rest, _ = self.process.communicate(timeout=timeout_s)
+    def ended(self) -> int:
+        rest, _ = self.process.communicate(timeout=START_TIMEOUT_S)
         self.said += rest
         return self.process.returncode
 
@@ -95,7 +98,7 @@ class Silent:
 
     def __init__(self) -> None:
         self._sock = socket.create_server(("127.0.0.1", 0))
-        self._sock.settimeout(30)
+        self._sock.settimeout(START_TIMEOUT_S)
         self.address = f"127.0.0.1:{self._sock.getsockname()[1]}"
         self._taken: list[socket.socket] = []
 
@@ -117,7 +120,5 @@ def silent() -> Iterator[Silent]:
 
 
 def closed_address() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+    """An address at which nobody listens, nor will: one that was bound and let go may be another test's next."""
+    return f"127.0.0.1:{free_ports(1)[0]}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tests.cli.processes import closed_address
 
 from leasehold.cli.help import Explained
 from leasehold.cli.main import COMMANDS, leasehold
@@ -20,10 +21,10 @@ from leasehold.cli.settings import SECTIONS, SettingOption
 from leasehold.testing.store import StoreProcess
 
 
-def run(*arguments: str, timeout_s: float = 30) -> tuple[int, str]:
+def run(*arguments: str) -> tuple[int, str]:
     """The command as a person calls it; its exit code and everything that it said."""
     done = subprocess.run(
-        [sys.executable, "-m", "leasehold", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
+        [sys.executable, "-m", "leasehold", *arguments], capture_output=True, text=True, timeout=90, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -37,10 +38,7 @@ def taken() -> Iterator[str]:
 
 @pytest.fixture
 def closed() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+    return closed_address()
 
 
 NODE = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
@@ -78,7 +76,7 @@ def test_two_nodes_do_not_share_a_directory(tmp_path: Path) -> None:
         assert f"another node (pid {first.pid}) keeps its state there: give each node a directory of its own" in said
     finally:
         first.terminate()
-        first.communicate(timeout=30)
+        first.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(

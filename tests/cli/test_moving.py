@@ -25,7 +25,7 @@ def leasehold(*words: str, full_after_kib: int | None = None) -> tuple[int, str]
     command = [sys.executable, "-m", "leasehold", *words]
     if full_after_kib is not None:  # no file may grow beyond, as on a full disk
         command = ["bash", "-c", f'ulimit -f {full_after_kib}; exec "$@"', "-", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.processes import Command, closed_address, running, silent
 
+from leasehold.coord import diagnosis
 from leasehold.coord.diagnosis import why_silent
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
@@ -46,7 +47,11 @@ def web() -> Iterator[str]:
         server.shutdown()
 
 
-async def test_what_is_seen_where_a_store_should_be(web: str, served_store: StoreProcess, tmp_path: Path) -> None:
+async def test_what_is_seen_where_a_store_should_be(
+    web: str, served_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_s = diagnosis.LOOK_TIMEOUT_S
+    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", 30)  # who answers may take its time, also who knows of names
     closed = closed_address()
     assert await why_silent(f"etcd://{closed}") == "nothing listens there"
     assert await why_silent(f"etcd://{web}") == "an HTTP/1 server answers there, no etcd"
@@ -55,14 +60,15 @@ async def test_what_is_seen_where_a_store_should_be(web: str, served_store: Stor
         "it does not speak TLS: write etcd:// for it"
     )
     assert await why_silent("etcd://no-such-host.invalid") == "no such host"
+    cert, key = CertificateAuthority().server_files(tmp_path)
+    with StoreProcess(arguments=["--tls-cert", str(cert), "--tls-key", str(key)]) as secret:
+        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds:// for it"
+    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", look_s)
     with silent() as frozen:
         both = await why_silent(f"etcd://{closed},{frozen.address}")
     assert both == (
         f"{closed}: nothing listens there; {frozen.address}: it takes connections and says nothing: frozen, or no etcd"
     )
-    cert, key = CertificateAuthority().server_files(tmp_path)
-    with StoreProcess(arguments=["--tls-cert", str(cert), "--tls-key", str(key)]) as secret:
-        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds:// for it"
 
 
 def test_a_store_that_is_away_is_named_by_every_command(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 from leasehold.concurrency import DoubleBarrier, Election, Mutex, RWLock, Semaphore, Session
@@ -12,6 +13,9 @@ from leasehold.mvcc.model import prefix_end
 from leasehold.testing.waiting import until
 
 T = TypeVar("T")
+# Ends a hang, and measures nothing. But sooner than the first renewal of a session's lease, after 20 s: what is said to
+# happen at once must not wait for that.
+PATIENCE_S = 15.0
 Take = Callable[[Session, str], Coroutine[Any, Any, object]]
 
 
@@ -52,6 +56,19 @@ async def waiters(coord: Coord, name: str, count: int) -> None:
         return len(await keys_under(coord, name)) >= count
 
     await until(enough)
+
+
+def runs(pid: int) -> bool:
+    """Whether this process is there, and not only its name (which stays until somebody asks for its exit code)."""
+    try:
+        return state_of(pid) != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def state_of(pid: int) -> str:
+    """As the kernel has it: R, S, T for stopped, Z for ended and not asked for."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def still_waiting(task: asyncio.Task[T], *, for_s: float = 0.1) -> bool:

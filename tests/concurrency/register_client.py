@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import time
+from pathlib import Path
 from typing import TextIO
 
 from leasehold.base.errors import LeaseholdError, UnknownOutcome
@@ -74,15 +75,15 @@ class Client:
             self.note(id=number, register=register, done=done)
 
 
-async def main(url: str, name: str, log: str, seconds: float) -> None:
-    stop = time.monotonic() + seconds
+async def main(url: str, name: str, log: str, stop: Path) -> None:
+    """Until there is a file at `stop`."""
     with open(log, "a") as file:
         async with await connect(url, timeout_s=2) as coord:
             client = Client(coord, name, file)
-            while time.monotonic() < stop:
+            while not stop.exists():
                 try:
                     async with Session.open(coord, ttl_s=LEASE_TTL_S) as session:
-                        while time.monotonic() < stop:
+                        while not stop.exists():
                             async with Mutex(session, name).hold(timeout_s=10) as held:
                                 await client.add_one(held.token)
                 except LeaseholdError as error:
@@ -92,4 +93,4 @@ async def main(url: str, name: str, log: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])))

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.concurrency.helpers import (
+    PATIENCE_S,
     Take,
     acquire,
     campaign,
@@ -51,7 +52,7 @@ async def test_no_phantom_leader(coord: Coord, name: str) -> None:
         await waiters(coord, name, 2)
         await coord.lease_revoke(s2.lease_id)
         with pytest.raises(SessionLost):
-            await asyncio.wait_for(campaigning, 2)
+            await asyncio.wait_for(campaigning, PATIENCE_S)
         await leader.resign()
         assert await keys_under(coord, name) == []
         await s2.close()
@@ -71,7 +72,7 @@ async def test_a_waiter_ends_at_once_when_its_session_closes(
         assert await still_waiting(waiting, for_s=0.02)
         await session.close()
         with pytest.raises(SessionLost):
-            await asyncio.wait_for(waiting, 1)
+            await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 @waits
@@ -89,7 +90,7 @@ async def test_a_waiter_ends_at_once_when_its_own_key_is_deleted(
         [own] = set(await keys_under(coord, name)) - before
         await coord.delete(own)
         with pytest.raises(SessionLost, match="start again"):
-            await asyncio.wait_for(waiting, 1)
+            await asyncio.wait_for(waiting, PATIENCE_S)
         session.check()
 
 
@@ -101,7 +102,7 @@ async def test_a_waiter_at_a_barrier_ends_with_its_session(coord: Coord, name: s
         assert await still_waiting(waiting, for_s=0.02)
         await session.close()
         with pytest.raises(SessionLost):
-            await asyncio.wait_for(waiting, 1)
+            await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 @waits
@@ -117,10 +118,10 @@ async def test_compaction_during_a_wait(coord: Coord, name: str, take: Take, hol
             await coord.compact((await coord.put(b"filler", b"")).header.revision)
         assert await still_waiting(waiting, for_s=0.02)
         if hold is None:
-            await asyncio.wait_for(take(holder, name), 5)
+            await asyncio.wait_for(take(holder, name), PATIENCE_S)
         else:
             await holder.close()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, PATIENCE_S)
     await holder.close()
 
 
@@ -136,7 +137,7 @@ async def test_compaction_during_observe(coord: Coord, name: str) -> None:
             await election.proclaim(str(number))
             await coord.compact((await coord.put(b"filler", b"")).header.revision)
         while seen[-1].value != b"5":
-            seen.append(await asyncio.wait_for(anext(observing), 5))
+            seen.append(await asyncio.wait_for(anext(observing), PATIENCE_S))
         await observing.aclose()  # type: ignore[attr-defined]  # an async generator, typed as what it promises
 
 
@@ -173,7 +174,7 @@ async def test_one_mutex_object_for_several_tasks(coord: Coord, name: str) -> No
             assert await still_waiting(other, for_s=0.05)
             with pytest.raises(Locked):
                 await asyncio.create_task(mutex.try_lock())
-        assert (await asyncio.wait_for(other, 5)).token > held.token
+        assert (await asyncio.wait_for(other, PATIENCE_S)).token > held.token
         await mutex.unlock()
 
 
@@ -186,11 +187,11 @@ async def test_a_task_that_waits_locally_ends_with_the_session(coord: Coord, nam
     cancelled.cancel()
     await session.close()
     with pytest.raises(SessionLost):
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def test_the_body_is_cancelled_with_session_lost(coord: Coord, name: str) -> None:
-    session = await Session.open(coord, ttl_s=2)
+    session = await Session.open(coord, ttl_s=4)
     holds: list[Held] = []
     reached = False
 

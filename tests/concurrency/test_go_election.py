@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, waiters
+from tests.concurrency.helpers import PATIENCE_S, keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Election, Leader, NoLeader, NotLeader, Session
 from leasehold.coord.api import Coord
@@ -85,7 +85,7 @@ async def test_election_wait(coord: Coord, name: str) -> None:
     following = [asyncio.create_task(follow()) for _ in range(followers)]
     await until(lambda: len(seen) == followers)
     await asyncio.gather(*(lead(number) for number in range(leaders)))
-    await asyncio.wait_for(asyncio.gather(*following), 10)
+    await asyncio.wait_for(asyncio.gather(*following), PATIENCE_S)
     assert all(mine == seen[0] for mine in seen)
     assert sorted(seen[0]) == [b"0", b"1", b"2"]
 
@@ -102,7 +102,7 @@ async def test_election_failover(coord: Coord, name: str) -> None:
         second = asyncio.create_task(Election(s2, name).campaign("bar"))
         await waiters(coord, name, 2)
         await s1.close()
-        await asyncio.wait_for(second, 10)
+        await asyncio.wait_for(second, PATIENCE_S)
         assert (await next_leader(observed, known)).value == b"bar"
         observer.cancel()
 
@@ -123,7 +123,7 @@ async def test_election_on_prefix_of_existing_key(coord: Coord, name: str) -> No
     """TestElectionOnPrefixOfExistingKey: a key that only starts with the same name is not a candidate."""
     await coord.put(f"{name}a".encode(), b"foo")
     async with Session.open(coord) as session:
-        await asyncio.wait_for(Election(session, name).campaign("bar"), 5)
+        await asyncio.wait_for(Election(session, name).campaign("bar"), PATIENCE_S)
 
 
 async def test_election_on_session_restart(coord: Coord, name: str) -> None:
@@ -137,7 +137,7 @@ async def test_election_on_session_restart(coord: Coord, name: str) -> None:
         await waiters(coord, name, 2)
         assert await still_waiting(again, for_s=0.05)
         await coord.lease_revoke(old.lease_id)
-        await asyncio.wait_for(again, 5)
+        await asyncio.wait_for(again, PATIENCE_S)
         assert (await Election(session, name).leader()).value == b"new"
 
 
@@ -148,7 +148,7 @@ async def test_election_observe_compacted(coord: Coord, name: str) -> None:
         await election.campaign("abc")
         revision = (await coord.put(b"foo", b"bar")).header.revision
         await coord.compact(revision)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             async for leader in election.observe():
                 assert leader.value == b"abc"
                 break

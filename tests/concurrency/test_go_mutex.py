@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, waiters
+from tests.concurrency.helpers import PATIENCE_S, keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Locked, LockReleased, Mutex, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
@@ -178,7 +178,7 @@ async def test_mutex_waits_on_current_holder(coord: Coord, name: str) -> None:
             await middle
         assert await still_waiting(third)
         await first.unlock()
-        await asyncio.wait_for(third, 5)
+        await asyncio.wait_for(third, PATIENCE_S)
 
 
 async def test_benchmark_mutex4_waiters(coord: Coord, name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, waiters
+from tests.concurrency.helpers import PATIENCE_S, keys_under, still_waiting, waiters
 
 from leasehold.concurrency import (
     Barrier,
@@ -82,10 +82,10 @@ async def test_rw_lock_is_fair(coord: Coord, name: str) -> None:
         await lock.unlock(first)
         assert await still_waiting(writer, for_s=0.05)
         await lock.unlock(beside)
-        held = await asyncio.wait_for(writer, 5)
+        held = await asyncio.wait_for(writer, PATIENCE_S)
         assert not late.done()
         await lock.unlock(held)
-        await lock.unlock(await asyncio.wait_for(late, 5))
+        await lock.unlock(await asyncio.wait_for(late, PATIENCE_S))
 
 
 # --- the semaphore ---
@@ -159,7 +159,7 @@ async def barrier(clients: list[Coord], name: str) -> None:
         assert await still_waiting(waiting[0])
         assert passed == 0
         await closed.release()
-        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
         assert passed == len(clients)
 
 
@@ -180,7 +180,7 @@ async def test_barrier_wait_nonexistent_key(coord: Coord, name: str) -> None:
     """TestBarrierWaitNonexistentKey: an open barrier does not hold anybody up, nor does one of a longer name."""
     async with Session.open(coord) as session:
         await Barrier(session, name + "0").hold()
-        await asyncio.wait_for(Barrier(session, name).wait(), 5)
+        await asyncio.wait_for(Barrier(session, name).wait(), PATIENCE_S)
 
 
 async def test_leased_barrier_opens_when_its_holder_dies(coord: Coord, name: str) -> None:
@@ -190,7 +190,7 @@ async def test_leased_barrier_opens_when_its_holder_dies(coord: Coord, name: str
         waiting = asyncio.create_task(Barrier(session, name).wait())
         assert await still_waiting(waiting, for_s=0.05)
         await holder.close()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def test_double_barrier(coord: Coord, name: str) -> None:
@@ -219,7 +219,7 @@ async def test_double_barrier(coord: Coord, name: str) -> None:
     assert await still_waiting(tasks[0], for_s=0.05)
     assert left == []
     last.set()
-    await asyncio.wait_for(asyncio.gather(*tasks), 10)
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
     assert sorted(left) == list(range(count))
     assert await keys_under(coord, name) == []
 
@@ -229,10 +229,10 @@ async def test_double_barrier_too_many_clients(coord: Coord, name: str) -> None:
     count = 4
     sessions = [await Session.open(coord) for _ in range(count + 1)]
     members = [DoubleBarrier(session, name, count) for session in sessions]
-    await asyncio.wait_for(asyncio.gather(*(member.enter() for member in members[:count])), 10)
+    await asyncio.wait_for(asyncio.gather(*(member.enter() for member in members[:count])), PATIENCE_S)
     with pytest.raises(TooManyClients):
         await members[count].enter()
-    await asyncio.wait_for(asyncio.gather(*(member.leave() for member in members[:count])), 10)
+    await asyncio.wait_for(asyncio.gather(*(member.leave() for member in members[:count])), PATIENCE_S)
     for session in sessions:
         await session.close()
 
@@ -242,11 +242,11 @@ async def test_double_barrier_failover(coord: Coord, name: str) -> None:
     count = 4
     sessions = [await Session.open(coord) for _ in range(count)]
     members = [DoubleBarrier(session, name, count) for session in sessions]
-    await asyncio.wait_for(asyncio.gather(*(member.enter() for member in members)), 10)
+    await asyncio.wait_for(asyncio.gather(*(member.enter() for member in members)), PATIENCE_S)
     leaving = [asyncio.create_task(member.leave()) for member in members[1:]]
     assert await still_waiting(leaving[0], for_s=0.05)
     await sessions[0].close()
-    await asyncio.wait_for(asyncio.gather(*leaving), 10)
+    await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE_S)
     for session in sessions[1:]:
         await session.close()
 
@@ -266,7 +266,7 @@ async def queue(coord: Coord, name: str, readers: int, writers: int, *, each: in
     async def read() -> None:
         own = Queue(coord, name)
         for _ in range(writers * each // readers):
-            item = await own.dequeue(timeout_s=10)
+            item = await own.dequeue(timeout_s=PATIENCE_S)
             taken.append(item)
 
     await asyncio.gather(*(read() for _ in range(readers)), *map(write, range(writers)))
@@ -303,7 +303,7 @@ async def test_pr_queue_one_reader_one_writer(coord: Coord, name: str) -> None:
     for number in range(5):
         await queue.enqueue(f"low-{number}", 9)
         await queue.enqueue(f"high-{number}", 1)
-    taken = [await queue.dequeue(timeout_s=5) for _ in range(10)]
+    taken = [await queue.dequeue(timeout_s=PATIENCE_S) for _ in range(10)]
     assert taken == [f"{kind}-{number}".encode() for kind in ("high", "low") for number in range(5)]
 
 
@@ -317,7 +317,7 @@ async def test_pr_queue_many_reader_many_writer(coord: Coord, name: str) -> None
 
     async def read() -> None:
         for _ in range(4):
-            item = await PriorityQueue(coord, name).dequeue(timeout_s=10)
+            item = await PriorityQueue(coord, name).dequeue(timeout_s=PATIENCE_S)
             taken.append(item)
 
     await asyncio.gather(*(read() for _ in range(4)), *map(write, range(4)))

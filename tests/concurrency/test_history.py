@@ -10,12 +10,13 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.concurrency.cut import CutProxy
-from tests.concurrency.register_client import LEASE_TTL_S
+from tests.concurrency.helpers import state_of
 
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import prefix_end
@@ -24,8 +25,8 @@ from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.waiting import until
 
 CLIENTS = 8
-RUN_S = 9.0
 SCRIPT = Path(__file__).parent / "register_client.py"
+STOP = "stop"
 
 
 class ClientProcess:
@@ -35,7 +36,7 @@ class ClientProcess:
 
     async def start(self, url: str, name: str) -> None:
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, str(SCRIPT), url, name, str(self.log), str(RUN_S)
+            sys.executable, str(SCRIPT), url, name, str(self.log), str(self.log.parent / STOP)
         )
 
     def lines(self) -> list[dict[str, Any]]:
@@ -67,11 +68,22 @@ def operation(call: dict[str, Any], returned: int | None) -> Operation:
     )
 
 
+def more_by(clients: list[ClientProcess], count: int) -> Callable[[], bool]:
+    """Whether these have noted the end of `count` more writes since now."""
+
+    def ends() -> int:
+        return sum("done" in line for client in clients for line in client.lines())
+
+    enough = ends() + count
+    return lambda: ends() >= enough
+
+
 async def freeze_inside(client: ClientProcess) -> None:
     """SIGSTOP when it has read and not yet written; again if it was too late."""
     while True:
-        await until(client.between_read_and_write, timeout_s=30)
+        await until(client.between_read_and_write)
         client.process.send_signal(signal.SIGSTOP)
+        await until(lambda: state_of(client.process.pid) == "T")
         if client.between_read_and_write():
             return
         client.process.send_signal(signal.SIGCONT)
@@ -86,16 +98,18 @@ async def test_no_two_holders_with_effect(etcd: EtcdCluster, etcd_coord: Coord, 
         for number, client in enumerate(clients):
             await client.start(f"etcd://{proxy.endpoint}" if number == 2 else etcd.url, name)
         killed, frozen, cut = clients[:3]
-        await until(lambda: all(client.lines() for client in clients), timeout_s=60)
+        await until(lambda: all(client.lines() for client in clients))
         killed.process.kill()
         await freeze_inside(frozen)
         proxy.cut()
-        before = len(cut.lines())
-        await asyncio.sleep(LEASE_TTL_S + 1.5)
+        await until(more_by(clients[3:], 10), "others work on: the lease of the frozen one is over")
         frozen.process.send_signal(signal.SIGCONT)
         proxy.heal()
+        await until(more_by([frozen], 2), "it has written what it was about to, in both")
+        await until(more_by([cut], 2), "the one that was cut off works on")
+        await until(more_by(clients[3:], 40), "and so do all the others")
+        (tmp_path / STOP).touch()
         await asyncio.gather(*(client.process.wait() for client in clients))
-        assert len(cut.lines()) >= before
     fenced = [op for client in clients for op in client.operations("fenced")]
     unfenced = [op for client in clients for op in client.operations("open")]
     assert len(fenced) > 50

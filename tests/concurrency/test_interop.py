@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 from tests.concurrency.go_programs import built_with_go
+from tests.concurrency.helpers import waiters
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import EventType, prefix_end
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.process import START_TIMEOUT_S
 from leasehold.testing.waiting import until
 
 ROUNDS_EACH = 20  # of five contenders of each kind
 
 
 def etcdctl(cluster: EtcdCluster) -> list[str]:
-    return [str(Path(cluster.binary.path).parent / "etcdctl"), f"--endpoints={','.join(cluster.endpoints)}"]
+    """With patience: by itself it gives up after 2 s without a connection."""
+    binary = str(Path(cluster.binary.path).parent / "etcdctl")
+    return [binary, f"--endpoints={','.join(cluster.endpoints)}", "--dial-timeout=60s", "--command-timeout=60s"]
 
 
 def enter_alone(folder: Path, key: str) -> None:
@@ -57,13 +61,18 @@ async def creations(coord: Coord, name: str) -> AsyncIterator[dict[str, int]]:
         await stream.ready()
         following = asyncio.create_task(follow())
         yield created
-        await asyncio.sleep(0.2)
         following.cancel()
 
 
-def check_story(folder: Path, created: dict[str, int], rounds: int) -> None:
+def entered(folder: Path) -> list[str]:
+    """The keys of those who had the lock, one after the other."""
     keys = (folder / "log").read_text().split("\n")[:-1]
     assert not [line for line in keys if "VIOLATION" in line]
+    return keys
+
+
+def check_story(folder: Path, created: dict[str, int], rounds: int) -> None:
+    keys = entered(folder)
     assert len(keys) == rounds
     revisions = [created[key] for key in keys]
     assert revisions == sorted(revisions), "not in the order of the keys"
@@ -88,6 +97,7 @@ async def contend(
 ) -> dict[str, int]:
     async with creations(coord, name) as created:
         await asyncio.gather(*(ours() for _ in range(5)), *(theirs() for _ in range(5)))
+        await until(lambda: set(entered(folder)) <= created.keys(), "the watch has told of all of them")
     return created
 
 
@@ -163,11 +173,11 @@ async def test_etcdctl_waits_for_a_python_holder(etcd: EtcdCluster, etcd_coord: 
     async with Session.open(etcd_coord) as session:
         async with Mutex(session, name):
             child = await asyncio.create_subprocess_exec(*etcdctl(etcd), "lock", name, stdout=asyncio.subprocess.PIPE)
-            await until(lambda: child.returncode is None)
+            await waiters(etcd_coord, name, 2)
         assert child.stdout is not None
-        key = (await asyncio.wait_for(child.stdout.readline(), 10)).strip()
+        key = (await asyncio.wait_for(child.stdout.readline(), START_TIMEOUT_S)).strip()
         assert key.startswith(f"{name}/".encode())
-        waiting = asyncio.create_task(Mutex(session, name).lock(timeout_s=20))
+        waiting = asyncio.create_task(Mutex(session, name).lock(timeout_s=START_TIMEOUT_S))
         await asyncio.wait({waiting}, timeout=0.1)
         assert not waiting.done()
         child.send_signal(signal.SIGINT)

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from tests.concurrency.go_programs import built_with_go
 from tests.concurrency.helpers import waiters
+from tests.measured import until_met
 
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.api import Coord
@@ -83,9 +84,8 @@ async def go_mutex(etcd: EtcdCluster, name: str, stack: AsyncExitStack) -> tuple
     return lock, unlock
 
 
-@pytest.mark.alone
-async def test_a_hand_over_has_no_tail_of_100_ms(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> None:
-    """8: the original watches from a past revision, and etcd looks at such watchers every 100 ms."""
+async def tails(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> tuple[float, float]:
+    """Seconds that 8 of 10 hand-overs take at most: ours, and the original's."""
     async with AsyncExitStack() as stack:
         ours: list[tuple[Act, Act]] = []
         for _ in range(2):
@@ -97,5 +97,12 @@ async def test_a_hand_over_has_no_tail_of_100_ms(etcd: EtcdCluster, etcd_coord: 
         theirs = [await go_mutex(etcd, theirs_name, stack) for _ in range(2)]
         original = await hand_overs(etcd_coord, theirs_name, theirs)
     tail = HAND_OVERS * 8 // 10
-    assert mine[tail] < 0.04
-    assert mine[tail] < original[tail] / 2
+    return mine[tail], original[tail]
+
+
+@pytest.mark.alone
+async def test_a_hand_over_has_no_tail_of_100_ms(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> None:
+    """8: the original watches from a past revision, and etcd looks at such watchers every 100 ms."""
+    for part in until_met(1, "of 40 ms, and of half of the original's, that a hand-over takes"):
+        mine_s, original_s = await tails(etcd, etcd_coord, f"{name}-{len(part)}")
+        part.append(max(mine_s / 0.04, mine_s / (original_s / 2)))

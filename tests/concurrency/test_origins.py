@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from tests.concurrency.helpers import keys_under, still_waiting, waiters
+from tests.concurrency.helpers import PATIENCE_S, keys_under, still_waiting, waiters
 
 from leasehold.concurrency import Election, Locked, LockReleased, Mutex, NoLeader, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
@@ -48,7 +48,7 @@ async def test_session_expiry(coord: Coord) -> None:
     async def gone() -> bool:
         return (await coord.lease_time_to_live(session.lease_id)).ttl_s < 0
 
-    await until(gone, timeout_s=6)
+    await until(gone)
 
 
 async def test_lock_unlock(coord: Coord, name: str) -> None:
@@ -95,7 +95,7 @@ async def test_lease_expiry(coord: Coord, name: str) -> None:
     await Mutex(dead, name).lock()
     await dead.orphan()
     async with Session.open(coord) as session:
-        await asyncio.wait_for(Mutex(session, name).lock(), 6)
+        await asyncio.wait_for(Mutex(session, name).lock(), PATIENCE_S)
 
 
 async def test_context_cancel(coord: Coord, name: str) -> None:
@@ -149,7 +149,7 @@ async def test_leader_failover(coord: Coord, name: str) -> None:
         next_one = asyncio.create_task(Election(second, name).campaign("two"))
         await waiters(coord, name, 2)
         await first.close()
-        await asyncio.wait_for(next_one, 5)
+        await asyncio.wait_for(next_one, PATIENCE_S)
 
 
 async def one_client_each(cluster: EtcdCluster) -> list[Coord]:
@@ -206,6 +206,6 @@ async def test_failure_recovery(coord: Coord, name: str) -> None:
         third = asyncio.create_task(Mutex(s3, name).lock())
         await waiters(coord, name, 3)
         await dead.close()
-        await asyncio.wait_for(second, 5)
+        await asyncio.wait_for(second, PATIENCE_S)
         assert await still_waiting(third)
         third.cancel()

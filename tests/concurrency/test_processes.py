@@ -7,14 +7,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tests.concurrency.helpers import keys_under, waiters
+from tests.concurrency.helpers import PATIENCE_S, keys_under, waiters
+from tests.measured import until_met
 
 from leasehold.concurrency import Mutex, Session, SessionLost, SessionState
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
-from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.etcd import EtcdCluster, EtcdNode
+from leasehold.testing.process import START_TIMEOUT_S
 from leasehold.testing.waiting import until
 
 on_servers = pytest.mark.parametrize("url", ["served", "etcd"], indirect=True)
@@ -30,14 +34,13 @@ async def script(text: str, *arguments: str) -> asyncio.subprocess.Process:
 async def said(child: asyncio.subprocess.Process) -> str:
     assert child.stdout is not None
     assert child.stderr is not None
-    line = (await asyncio.wait_for(child.stdout.readline(), 20)).decode()
+    line = (await asyncio.wait_for(child.stdout.readline(), START_TIMEOUT_S)).decode()
     assert line, (await child.stderr.read()).decode()
     return line.strip()
 
 
-@pytest.mark.alone
-async def test_a_frozen_raft_leader_holds_up_nobody(name: str) -> None:
-    """9: the leader freezes; the holder still holds, unlocks, and the waiter has the lock within 1.5 s."""
+async def a_frozen_raft_leader(name: str) -> float:
+    """The leader freezes; the holder still holds, and unlocks. How long until the waiter has the lock."""
     with EtcdCluster(3, arguments=["--heartbeat-interval=50", "--election-timeout=500"]) as cluster:
         async with (
             await connect(cluster.url) as c1,
@@ -53,19 +56,26 @@ async def test_a_frozen_raft_leader_holds_up_nobody(name: str) -> None:
             leader.freeze()
             frozen_at = time.monotonic()
             await mutex.unlock()
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, PATIENCE_S)
             gone_on_s = time.monotonic() - frozen_at
             held_on = s1.state, s2.state
             leader.thaw()
-        assert gone_on_s <= 1.5
         assert SessionState.LOST not in held_on
         assert held.released
+    return gone_on_s
+
+
+@pytest.mark.alone
+async def test_a_frozen_raft_leader_holds_up_nobody(name: str) -> None:
+    """9: the waiter has the lock within 1.5 s."""
+    for took_s in until_met(1.5, "s from the freeze of the raft leader to the next holder"):
+        took_s.append(await a_frozen_raft_leader(name))
 
 
 async def test_a_blocked_event_loop_does_not_lose_the_session(coord: Coord, name: str) -> None:
     """10: renewals come from a thread; a loop that is blocked for longer than the TTL loses nothing."""
-    async with Session.open(coord, ttl_s=2) as session, Mutex(session, name) as held:
-        time.sleep(2.5)
+    async with Session.open(coord, ttl_s=3) as session, Mutex(session, name) as held:
+        time.sleep(3.5)
         held.check()
         await asyncio.sleep(0)
         held.check()
@@ -78,7 +88,7 @@ from leasehold.concurrency import Session, Mutex, SessionLost, SessionState
 from leasehold.coord.connect import connect
 async def main():
     coord = await connect(sys.argv[1])
-    async with Session.open(coord, ttl_s=5) as session, Mutex(session, sys.argv[2]) as held:
+    async with Session.open(coord, ttl_s=60) as session, Mutex(session, sys.argv[2]) as held:
         outcomes = set()
         for _ in range(20):  # gRPC's own handlers for fork made one child in ten crash
             child = os.fork()
@@ -134,12 +144,12 @@ async def test_interpreter_exit_frees_what_was_forgotten(url: str, coord: Coord,
     """10: nobody closed the session; its lease is revoked on the way out, and no thread hangs."""
     child = await script(program, url, name)
     assert await said(child) == "held"
-    assert await asyncio.wait_for(child.wait(), 10) == 0
+    assert await asyncio.wait_for(child.wait(), START_TIMEOUT_S) == 0
     assert await keys_under(coord, name) == []
 
 
 FROZEN = """
-import asyncio, sys, time
+import asyncio, os, sys, time
 from leasehold.runtime import log
 from leasehold.concurrency import Session, Mutex, SessionLost
 from leasehold.coord.connect import connect
@@ -150,14 +160,12 @@ async def main():
     try:
         async with Mutex(session, sys.argv[2]) as held:
             print("held", flush=True)
-            before = time.monotonic()
             while True:
                 time.sleep(0.01)
+                another_has_it = os.path.exists(sys.argv[3])
                 held.check()
-                now = time.monotonic()
-                if now - before > 1.5:
+                if another_has_it:
                     print("believes", flush=True)
-                before = now
     except SessionLost:
         print("lost", flush=True)
 asyncio.run(main())
@@ -165,20 +173,24 @@ asyncio.run(main())
 
 
 @on_servers
-async def test_a_client_frozen_past_its_ttl_knows_when_it_wakes(url: str, coord: Coord, name: str) -> None:
+async def test_a_client_frozen_past_its_ttl_knows_when_it_wakes(
+    url: str, coord: Coord, name: str, tmp_path: Path
+) -> None:
     """10: the next holder has the lock; the first one says "lost" before it does anything else."""
-    child = await script(FROZEN, url, name)
+    another_has_it = tmp_path / "another has it"
+    child = await script(FROZEN, url, name, str(another_has_it))
     assert await said(child) == "held"
     child.send_signal(signal.SIGSTOP)
     async with Session.open(coord) as session:
-        await asyncio.wait_for(Mutex(session, name).lock(), 10)
+        await asyncio.wait_for(Mutex(session, name).lock(), PATIENCE_S)
+        another_has_it.touch()
         child.send_signal(signal.SIGCONT)
         assert await said(child) == "lost"
         await child.wait()
 
 
 async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
-    """The server is gone for good: the body is cancelled and the waiter ends, both before the lease can."""
+    """The server is gone for good: the body is cancelled, and the waiter ends."""
     with EtcdCluster(1) as cluster:
         async with await connect(cluster.url) as coord:
             s1, s2 = await Session.open(coord, ttl_s=2), await Session.open(coord, ttl_s=2)
@@ -191,13 +203,30 @@ async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
             await waiters(coord, name, 1)
             waiting = asyncio.create_task(Mutex(s2, name).lock())
             await waiters(coord, name, 2)
-            killed_at = time.monotonic()
             os.kill(cluster.nodes[0].pid, signal.SIGKILL)
             for task in (holding, waiting):
                 with pytest.raises(SessionLost):
-                    await asyncio.wait_for(task, 4)
-            assert time.monotonic() - killed_at < 2.1
+                    await asyncio.wait_for(task, PATIENCE_S)
             await asyncio.gather(s1.close(timeout_s=0.1), s2.close(timeout_s=0.1))
+
+
+async def lost_after_s(harm: Callable[[EtcdNode], None]) -> float:
+    """From the harm done to its server until a session of 2 s counts as lost."""
+    async with EtcdCluster(1) as cluster, await connect(cluster.url, timeout_s=1) as coord:
+        session = await Session.open(coord, ttl_s=2)
+        harm(cluster.nodes[0])
+        harmed_ms = coord.now_ms()
+        await session.wait_lost()
+        took_s = (coord.now_ms() - harmed_ms) / 1_000
+        await session.close(timeout_s=0.1)
+    return took_s
+
+
+@pytest.mark.alone
+async def test_a_session_is_lost_before_its_lease_can_be() -> None:
+    """Whatever the silence of the server means. TestLeaseKeepAliveTTLTimeout"""
+    for took_s in until_met(2.0, "s of a lease of 2 s until it counts as lost, the server killed or frozen"):
+        took_s.append(max(await asyncio.gather(lost_after_s(EtcdNode.kill), lost_after_s(EtcdNode.freeze))))
 
 
 async def test_suspended_and_healthy_again(name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
-from tests.concurrency.helpers import waiters
+from tests.concurrency.helpers import PATIENCE_S, waiters
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
@@ -31,12 +31,12 @@ async def test_v3_lock_lock_waiter(coord: Coord, channel: grpc.aio.Channel, name
             waiting = asyncio.ensure_future(service.Lock(lock_pb2.LockRequest(name=name.encode(), lease=lease.id)))
             await waiters(coord, name, 2)
             assert not waiting.done()
-        answer = await asyncio.wait_for(waiting, 5)
+        answer = await asyncio.wait_for(waiting, PATIENCE_S)
         assert answer.key == f"{name}/{lease.id:x}".encode()
         ours = asyncio.create_task(Mutex(session, name).lock())
         await waiters(coord, name, 2)
         await service.Unlock(lock_pb2.UnlockRequest(key=answer.key))
-        await asyncio.wait_for(ours, 5)
+        await asyncio.wait_for(ours, PATIENCE_S)
 
 
 async def test_v3_election_campaign(coord: Coord, channel: grpc.aio.Channel, name: str) -> None:
@@ -50,7 +50,7 @@ async def test_v3_election_campaign(coord: Coord, channel: grpc.aio.Channel, nam
         ours = asyncio.create_task(election.campaign("recipe"))
         await waiters(coord, name, 2)
         await service.Resign(election_pb2.ResignRequest(leader=first.leader))
-        await asyncio.wait_for(ours, 5)
+        await asyncio.wait_for(ours, PATIENCE_S)
 
 
 async def test_v3_election_observe(coord: Coord, channel: grpc.aio.Channel, name: str) -> None:
@@ -60,9 +60,9 @@ async def test_v3_election_observe(coord: Coord, channel: grpc.aio.Channel, name
         election = Election(session, name)
         await election.campaign("0")
         stream = service.Observe(election_pb2.LeaderRequest(name=name.encode()))
-        seen = [(await asyncio.wait_for(stream.read(), 5)).kv.value]
+        seen = [(await asyncio.wait_for(stream.read(), PATIENCE_S)).kv.value]
         for number in range(1, 4):
             await election.proclaim(str(number))
-            seen.append((await asyncio.wait_for(stream.read(), 5)).kv.value)
+            seen.append((await asyncio.wait_for(stream.read(), PATIENCE_S)).kv.value)
         assert seen == [b"0", b"1", b"2", b"3"]
         stream.cancel()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.concurrency.helpers import PATIENCE_S
 
 import leasehold.sync
 from leasehold.concurrency import Locked, NoLeader, SessionLost, SessionState, WaitTimeout
@@ -94,12 +95,12 @@ def test_a_lost_session_is_told(store: SyncCoord, name: str) -> None:
     def body() -> None:
         with Mutex(session, name):
             store.lease_revoke(session.lease_id)
-            assert told.wait(5)
+            assert told.wait(PATIENCE_S)
 
     with pytest.raises(SessionLost):
         body()
     assert session.state is SessionState.LOST
-    assert session.wait_lost(1) is not None
+    assert session.wait_lost(PATIENCE_S) is not None
 
 
 def test_election(store: SyncCoord, name: str) -> None:
@@ -132,16 +133,16 @@ def test_recipes(store: SyncCoord, name: str) -> None:
         with pytest.raises(WaitTimeout):
             barrier.wait(timeout_s=0.05)
         barrier.release()
-        barrier.wait(timeout_s=5)
+        barrier.wait(timeout_s=PATIENCE_S)
         double = DoubleBarrier(session, f"{name}.d", 1)
-        double.enter(timeout_s=5)
-        double.leave(timeout_s=5)
+        double.enter(timeout_s=PATIENCE_S)
+        double.leave(timeout_s=PATIENCE_S)
     queue, priority = Queue(store, f"{name}.q"), PriorityQueue(store, f"{name}.p")
     queue.enqueue("a")
-    assert queue.dequeue(timeout_s=5) == b"a"
+    assert queue.dequeue(timeout_s=PATIENCE_S) == b"a"
     priority.enqueue("late", 2)
     priority.enqueue("early", 1)
-    assert [priority.dequeue(timeout_s=5) for _ in range(2)] == [b"early", b"late"]
+    assert [priority.dequeue(timeout_s=PATIENCE_S) for _ in range(2)] == [b"early", b"late"]
 
 
 def test_stm(store: SyncCoord, name: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.etcd import EtcdBinary, EtcdCluster, etcd_binaries
-from leasehold.testing.process import ServerFailed, ServerProcess
+from leasehold.testing.process import ServerFailed, ServerProcess, wait_until
 
 
 @pytest.mark.parametrize("binary", etcd_binaries(), ids=str)
@@ -20,7 +20,7 @@ def test_every_etcd_at_hand_starts_is_killed_and_comes_back(binary: EtcdBinary) 
         node.kill()
         assert not node.running
         node.start()
-        assert node.healthy()
+        wait_until(node.healthy, "it answers again")
 
 
 def test_a_frozen_node_answers_nothing_until_thawed(etcd: EtcdCluster) -> None:
@@ -28,13 +28,13 @@ def test_a_frozen_node_answers_nothing_until_thawed(etcd: EtcdCluster) -> None:
     node.freeze()
     assert not node.healthy()
     node.thaw()
-    assert node.healthy()
+    wait_until(node.healthy, "it answers again")
 
 
 def test_a_cluster_over_tls_demands_certificates() -> None:
     with EtcdCluster(1, authority=CertificateAuthority(), client_certificates=True) as cluster:
         assert cluster.url.startswith("etcds://")
-        assert cluster.nodes[0].healthy()
+        wait_until(cluster.nodes[0].healthy, "it answers to one who has them")
 
 
 def test_a_server_that_ends_at_start_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -52,4 +52,5 @@ def test_ports_are_free_and_outside_the_range_of_outgoing_connections() -> None:
     for port in free_ports(5):
         assert port < low
         with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections may not be forgotten yet
             probe.bind(("127.0.0.1", port))

@@ -29,7 +29,7 @@ def test_the_test_that_ended_a_shared_server_is_named_and_later_ones_do_not_suff
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 1, done.stdout
     assert "3 passed, 1 error" in done.stdout
     assert "ERROR at teardown of test_harm" in done.stdout

@@ -10,13 +10,14 @@ import pytest
 import uvloop
 from hpack import Encoder
 from tests.etcd.raw_server import Peer, RawServer, connected
+from tests.raw_frames import WAIT_S
 
 import leasehold
 from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
 from leasehold.coord.etcd.endpoints import Endpoint
 from leasehold.coord.etcd.errors import Verdict, meaning
 from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.etcd.transport import life
+from leasehold.coord.etcd.transport import channel, life
 from leasehold.coord.etcd.transport.calls import UNREAD_BYTES_MAX, WINDOW_BYTES
 from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.transport.tls import tls_context
@@ -148,7 +149,8 @@ async def test_a_call_that_nobody_waits_for_is_taken_back() -> None:
             await call
 
 
-async def test_a_read_only_transaction_is_not_taken_back() -> None:
+async def test_a_read_only_transaction_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "LAST_ANSWERS_S", 10 * WAIT_S)
     async with connected() as (_, peer, endpoint):
         cancelled, late = asking(endpoint, "ReadTxn"), asking(endpoint, "ReadTxn", timeout_s=0.05)
         (first, headers), (second, _) = await peer.request(), await peer.request()
@@ -162,7 +164,7 @@ async def test_a_read_only_transaction_is_not_taken_back() -> None:
         assert (await plain).count == 7
         assert not closing.done()  # the two are given a moment
         peer.write(peer.answer(first, rpc_pb2.TxnResponse()), peer.answer(second, rpc_pb2.TxnResponse()))
-        await asyncio.wait_for(closing, 0.9)
+        await asyncio.wait_for(closing, WAIT_S)  # when it has them, and not after its moment
         assert await peer.closed()
 
 
@@ -346,13 +348,14 @@ async def test_a_refused_call_was_not_done_and_a_broken_one_may_be() -> None:
 
 async def test_a_silent_server_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life, "PING_AFTER_S", 0.05)
-    monkeypatch.setattr(life, "PING_ANSWER_S", 0.3)
+    monkeypatch.setattr(life, "PING_ANSWER_S", WAIT_S)
     async with connected() as (_, peer, endpoint):
         call = asking(endpoint)
         for _ in range(3):
             flags, _, payload = await peer.until(PING)
             peer.write(frame(PING, flags | ACK, 0, payload))
         assert not call.done()
+        monkeypatch.setattr(life, "PING_ANSWER_S", 0.1)  # of the next one, which is not answered
         assert "sign of life" in (await failure_of(call)).message
         assert endpoint.channel.connection is None
 

@@ -42,13 +42,13 @@ gc.collect()
 async def large(client: Coord) -> None:
     """The largest write, one that is larger, and an answer of 64 MiB."""
     for each in range(64):
-        await client.put(b"large/%d" % each, bytes(MIB))
+        await client.put(b"large/%d" % each, bytes(MIB), timeout_s=60)
     found = await client.get(b"large/", b"large0", timeout_s=60)
     assert sum(len(kv.value) for kv in found.kvs) == 64 * MIB
     for size in (2 * MIB, 12 * MIB):
         with pytest.raises(StoreError, match="large"):
-            await client.put(b"larger", bytes(size))
-    await client.put(b"largest", bytes(1_536 * 1_024 - 100))
+            await client.put(b"larger", bytes(size), timeout_s=60)
+    await client.put(b"largest", bytes(1_536 * 1_024 - 100), timeout_s=60)
     assert len((await client.get(b"largest")).kvs[0].value) == 1_536 * 1_024 - 100
 
 
@@ -70,7 +70,7 @@ async def test_a_slow_reader_of_many_megabytes(etcd: EtcdCluster) -> None:
         async with client.watch(b"slow/", b"slow0", fragment=True) as watch:
             await watch.ready()
             for each in range(50):
-                await writer.put(b"slow/%d" % (each % 4), bytes(1_000_000 + each))
+                await writer.put(b"slow/%d" % (each % 4), bytes(1_000_000 + each), timeout_s=60)
             sizes: list[int] = []
             while len(sizes) < 50:
                 await asyncio.sleep(0.005)
@@ -89,7 +89,8 @@ def test_a_loop_that_stood_still_finds_its_answers(
         async with await leasehold.connect(etcd.url) as client:
             await client.put(b"still", b"1")
             connection = client._endpoints.current.channel.connection  # type: ignore[attr-defined]  # of etcd's client
-            calls = [asyncio.create_task(client.put(b"still", b"2", timeout_s=0.5)) for _ in range(3)]
+            # Reads: etcd must answer in time, too, and a write would wait for its disk.
+            calls = [asyncio.create_task(client.get(b"still", timeout_s=1)) for _ in range(3)]
             for _ in range(3):
                 await asyncio.sleep(0)  # what is written together is written at the end of a turn
             time.sleep(1.5)  # the point of it
@@ -104,5 +105,5 @@ def test_a_loop_that_stood_still_finds_its_answers(
 def test_a_loop_that_is_left_behind_says_nothing(loop: str, etcd: EtcdCluster) -> None:
     """Calls under way, a watch, a client that nobody closed: no task that was destroyed, no error that nobody saw."""
     command = [sys.executable, "-c", LEFT_BEHIND, etcd.url, loop]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
     assert done.stderr == ""

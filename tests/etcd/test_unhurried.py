@@ -75,8 +75,8 @@ async def test_a_reader_that_gave_up_does_not_wait() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await client.txn(success=READS)
-            assert loop.time() - started_s < 2
-        assert loop.time() - started_s < 5
+            assert loop.time() - started_s < 10  # an unhurried one has 30 s
+        assert loop.time() - started_s < 20
         cluster.nodes[0].thaw()
         async with await leasehold.connect(cluster.url) as client:
             assert (await client.txn(success=READS)).succeeded

@@ -14,6 +14,8 @@ from leasehold.coord.embedded.opening import open_folder
 from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.testing.etcd import etcd_binary
 
+TIMEOUT_S = 60  # ends a hang
+
 
 @asynccontextmanager
 async def opened(path: Path, settings: StoreSettings | None = None) -> AsyncIterator[LocalClient]:
@@ -39,26 +41,26 @@ def crash(engine: Engine) -> None:
         engine._log.forsake()
 
 
-def etcdctl(endpoint: str, *arguments: str, stdin: str = "", timeout_s: float = 30) -> str:
+def etcdctl(endpoint: str, *arguments: str, stdin: str = "") -> str:
     """Run the real etcdctl; what it printed."""
-    done = run_etcdctl(endpoint, arguments, stdin, timeout_s)
+    done = run_etcdctl(endpoint, arguments, stdin)
     assert done.returncode == 0, f"etcdctl {arguments}: {done.stderr}"
     return done.stdout
 
 
-def run_etcdctl(
-    endpoint: str, arguments: Sequence[str], stdin: str = "", timeout_s: float = 30
-) -> subprocess.CompletedProcess[str]:
+def run_etcdctl(endpoint: str, arguments: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         etcdctl_command(endpoint, *arguments),
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "ETCDCTL_API": "3"},
     )
 
 
 def etcdctl_command(endpoint: str, *arguments: str) -> list[str]:
-    return [str(Path(etcd_binary().path).parent / "etcdctl"), "--endpoints", endpoint, *arguments]
+    """With patience: by itself it gives up after 2 s without a connection, and after 5 s without an answer."""
+    patience = (f"--dial-timeout={TIMEOUT_S}s", f"--command-timeout={TIMEOUT_S}s")
+    return [str(Path(etcd_binary().path).parent / "etcdctl"), "--endpoints", endpoint, *patience, *arguments]

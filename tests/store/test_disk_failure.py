@@ -34,11 +34,11 @@ async def test_a_full_disk_ends_the_store_and_loses_nothing_that_was_answered(tm
             await coord.put(b"k%d" % number, b"x" * 1000)
             answered.append(b"k%d" % number)
 
-    async with await connect(url, timeout_s=2) as coord:
+    async with await connect(url, timeout_s=30) as coord:
         with pytest.raises((UnknownOutcome, Unavailable)):
             await put_for_ever(coord)
     assert len(answered) > 50  # to the last: the zeros that are written ahead give way
-    assert await asyncio.wait_for(process.wait(), 10) == 1
+    assert await asyncio.wait_for(process.wait(), 60) == 1
     assert process.stderr is not None
     said = (await process.stderr.read()).decode()
     assert "leasehold: the disk failed ([Errno 27] File too large): make room or mend it, and start the store" in said

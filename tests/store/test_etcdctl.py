@@ -48,7 +48,7 @@ async def test_watch(served_store: StoreProcess, prefix: bytes) -> None:
         *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "ETCDCTL_API": "3"}
     )
     assert watching.stdout is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert [await watching.stdout.readline() for _ in range(3)] == [b"PUT\n", prefix + b"\n", b"before\n"]
         etcdctl(served_store.endpoint, "del", key)
         lines = [await watching.stdout.readline() for _ in range(5)]
@@ -82,7 +82,7 @@ async def test_elect(served_store: StoreProcess, prefix: bytes) -> None:
         *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "ETCDCTL_API": "3"}
     )
     assert elected.stdout is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await elected.stdout.readline()).startswith(prefix)
         assert await elected.stdout.readline() == b"me\n"
         elected.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ async def test_a_lease_granted_while_a_group_is_written_ends_by_itself(tmp_path:
             await coord.put(b"before", b"%d" % number)  # the disk is known to be prompt: the loop writes by itself
         grant = await coord.lease_grant(2)
         await coord.put(b"held", b"", lease=grant.id)
-        async with coord.watch(b"held") as stream, asyncio.timeout(10):
+        async with coord.watch(b"held") as stream, asyncio.timeout(60):
             await stream.ready()
             async for batch in stream:
                 if any(event.type is EventType.DELETE for event in batch.events):

@@ -20,14 +20,15 @@ from leasehold.coord.embedded.opening import open_folder
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound
 from leasehold.mvcc.model import EventType
 from leasehold.testing.store import StoreProcess
+from leasehold.testing.waiting import until
 
 TTL_S = 2
-SLACK_S = 1.5  # for a machine that is busy with other tests
+SLACK_S = 20  # for a machine that is busy with other tests: that it ends is what is asked
 
 
 async def key_gone_after(client: Coord, key: bytes, start_revision: int) -> float:
     """Wait until `key` is deleted; when that was seen."""
-    async with asyncio.timeout(30), client.watch(key, start_revision=start_revision) as watch:
+    async with asyncio.timeout(60), client.watch(key, start_revision=start_revision) as watch:
         async for batch in watch:
             if any(event.type == EventType.DELETE for event in batch.events):
                 return time.monotonic()
@@ -83,22 +84,23 @@ async def test_v3_lease_negative_id(client: Coord, prefix: bytes, lease_id: int)
 
 async def test_v3_lease_expire(client: Coord, prefix: bytes) -> None:
     """TestV3LeaseExpire: the key goes when the term is over, and a watcher is told."""
+    begun = time.monotonic()
     grant = await client.lease_grant(1)
     assert grant.ttl_s == TTL_S
-    begun = time.monotonic()
     put = await client.put(prefix, lease=grant.id)
     gone = await key_gone_after(client, prefix, put.header.revision + 1)
-    assert TTL_S - 0.1 <= gone - begun <= TTL_S + SLACK_S
+    assert TTL_S <= gone - begun <= TTL_S + SLACK_S
     assert (await client.lease_time_to_live(grant.id)).ttl_s == -1
 
 
 async def test_v3_lease_keep_alive(client: Coord, prefix: bytes) -> None:
     """TestV3LeaseKeepAlive: renewals keep the key; a lease that is gone is answered with TTL 0."""
-    grant = await client.lease_grant(TTL_S)
+    begun = time.monotonic()
+    grant = await client.lease_grant(TTL_S + 1)
     await client.put(prefix, lease=grant.id)
-    for _ in range(6):
-        assert (await client.lease_keep_alive_once(grant.id)).ttl_s == TTL_S
-        await asyncio.sleep(TTL_S / 4)
+    while time.monotonic() < begun + grant.ttl_s + 0.5:
+        assert (await client.lease_keep_alive_once(grant.id)).ttl_s == grant.ttl_s
+        await asyncio.sleep(0.2)
     assert await client.get_one(prefix) is not None
     await client.lease_revoke(grant.id)
     assert (await client.lease_keep_alive_once(grant.id)).ttl_s <= 0
@@ -108,11 +110,12 @@ async def test_v3_lease_keep_alive(client: Coord, prefix: bytes) -> None:
 async def test_v3_lease_checkpoint(store: StoreProcess) -> None:
     """TestV3LeaseCheckpoint: a restart does not begin the term anew (as etcd does without checkpoints)."""
     client = await leasehold.connect(store.url)
+    begun = time.monotonic()
     grant = await client.lease_grant(30)
-    await asyncio.sleep(3)
+    await asyncio.sleep(4)
     store.restart()
     left = await client.lease_time_to_live(grant.id)
-    assert 24 <= left.ttl_s <= 28
+    assert 30 - (time.monotonic() - begun) - 1 <= left.ttl_s <= 28
     assert left.granted_ttl_s == 30
     await client.close()
 
@@ -144,12 +147,12 @@ async def test_v3_lease_leases(client: Coord) -> None:
 
 async def test_v3_lease_renew_stress(client: Coord, prefix: bytes) -> None:
     """TestV3LeaseRenewStress: many renewals at once do not lose the lease."""
-    grant = await client.lease_grant(TTL_S)
+    grant = await client.lease_grant(5)
     await client.put(prefix, lease=grant.id)
 
     async def renew() -> None:
         for _ in range(25):
-            assert (await client.lease_keep_alive_once(grant.id)).ttl_s == TTL_S
+            assert (await client.lease_keep_alive_once(grant.id)).ttl_s == 5
 
     await asyncio.gather(*(renew() for _ in range(8)))
     assert await client.get_one(prefix) is not None
@@ -169,11 +172,12 @@ async def test_v3_lease_switch(client: Coord, prefix: bytes) -> None:
 async def test_v3_lease_failover(store: StoreProcess) -> None:
     """TestV3LeaseFailover: who keeps renewing over a kill keeps the lease."""
     client = await leasehold.connect(store.url)
-    grant = await client.lease_grant(3)
+    grant = await client.lease_grant(4)
     await client.put(b"a", lease=grant.id)
     kept = client.keep_alive(grant.id, grant.ttl_s, client.now_ms())
     store.restart()
-    await asyncio.sleep(4)
+    restarted_ms = client.now_ms()
+    await until(lambda: kept.deadline_ms > restarted_ms + grant.ttl_s * 1_000, "it is renewed after the restart")
     assert not kept.lost
     assert await client.get_one(b"a") is not None
     kept.close()
@@ -240,7 +244,7 @@ async def test_v3_lease_time_to_live_with_leader_changed(tmp_path: Path) -> None
         grant = await client.lease_grant(60)
     async with opened(tmp_path) as client:
         answer = await client.lease_time_to_live(grant.id)
-        assert (answer.granted_ttl_s, answer.ttl_s >= 58) == (60, True)
+        assert (answer.granted_ttl_s, answer.ttl_s >= 40) == (60, True)
 
 
 async def test_time_that_the_store_was_closed_does_not_count(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ async def channel(served_store: StoreProcess) -> AsyncIterator[grpc.aio.Channel]
 
 async def waiting(client: Coord, name: bytes, count: int) -> None:
     """Until `count` keys stand in the queue `name`."""
-    async with asyncio.timeout(20), client.watch(name + b"/", prefix_end(name + b"/")) as watch:
+    async with asyncio.timeout(60), client.watch(name + b"/", prefix_end(name + b"/")) as watch:
         await watch.ready()
         found = await client.get(name + b"/", prefix_end(name + b"/"), count_only=True)
         while found.count != count:
@@ -49,7 +49,7 @@ async def test_v3_lock_lock_waiter(channel: grpc.aio.Channel, client: Coord, pre
     await waiting(client, prefix, 2)
     assert not second.done()
     await lock.Unlock(lock_pb2.UnlockRequest(key=first.key))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await second).key == b"%s/%x" % (prefix, two.id)
 
 
@@ -99,7 +99,7 @@ async def test_v3_election_campaign(channel: grpc.aio.Channel, client: Coord, pr
     assert (await election.Leader(election_pb2.LeaderRequest(name=prefix))).kv.value == b"one"
     assert not second.done()
     await election.Resign(election_pb2.ResignRequest(leader=first.leader))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         won = await second
     assert won.leader.lease == two.id
     assert (await election.Leader(election_pb2.LeaderRequest(name=prefix))).kv.key == won.leader.key
@@ -127,7 +127,7 @@ async def test_v3_election_observe(channel: grpc.aio.Channel, client: Coord, pre
     election: Any = election_pb2_grpc.ElectionStub(channel)  # type: ignore[no-untyped-call]  # generated
     observed = election.Observe(election_pb2.LeaderRequest(name=prefix))
     first = await election.Campaign(election_pb2.CampaignRequest(name=prefix, value=b"one"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await observed.read()).kv.value == b"one"
         for value in (b"proclaimed", b"again"):
             await election.Proclaim(election_pb2.ProclaimRequest(leader=first.leader, value=value))
@@ -154,7 +154,7 @@ async def test_election_refusals_in_etcds_words(channel: grpc.aio.Channel, etcd:
             for to in (channel, real):
                 election: Any = election_pb2_grpc.ElectionStub(to)  # type: ignore[no-untyped-call]  # generated
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await getattr(election, method)(request, timeout=10)
+                    await getattr(election, method)(request, timeout=60)
                 told.append((caught.value.code(), caught.value.details()))
             assert told[0] == told[1], method
 
@@ -167,7 +167,7 @@ async def test_many_watches_on_one_stream(channel: grpc.aio.Channel, client: Coo
         await stream.write(rpc_pb2.WatchRequest(**fields))
         return await stream.read()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         ids = []
         for number in range(3):
             create = rpc_pb2.WatchCreateRequest(key=prefix + b"%d" % number)
@@ -203,7 +203,7 @@ async def test_large_batches_come_in_fragments(channel: grpc.aio.Channel, client
     create = rpc_pb2.WatchCreateRequest(key=prefix, start_revision=first.header.revision, fragment=True)
     await stream.write(rpc_pb2.WatchRequest(create_request=create))
     events = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while events < 5:
             answer = await stream.read()
             assert answer.ByteSize() < 4 * 1024 * 1024

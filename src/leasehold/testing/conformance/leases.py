@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 from leasehold.mvcc.errors import Code
-from leasehold.testing.conformance.kit import Kit, expect, slow
+from leasehold.testing.conformance.kit import PATIENCE_S, Kit, expect, slow
 
 MISSING = "etcdserver: requested lease not found"
 
@@ -66,7 +66,7 @@ async def time_to_live_tells_keys(kit: Kit) -> None:
     await kit.put("a", lease=lease.id)
     told = await kit.coord.lease_time_to_live(lease.id, keys=True)
     expect((told.id, told.granted_ttl_s, sorted(told.keys)), (lease.id, 60, [kit.key("a"), kit.key("b")]))
-    expect(55 <= told.ttl_s <= 60, True, f"what is left, {told.ttl_s}")
+    expect(40 <= told.ttl_s <= 60, True, f"what is left, {told.ttl_s}")
     expect((await kit.coord.lease_time_to_live(lease.id)).keys, ())
     await kit.coord.lease_revoke(lease.id)
     gone = await kit.coord.lease_time_to_live(lease.id, keys=True)
@@ -91,27 +91,28 @@ async def a_renewal_starts_the_term_anew(kit: Kit) -> None:
 
 @slow
 async def a_lease_expires_with_its_keys(kit: Kit) -> None:
+    sent_ms = kit.coord.now_ms()
     lease = await kit.coord.lease_grant(2)
     await kit.put("a", lease=lease.id)
 
     async def gone() -> bool:
         return not await kit.exists("a")
 
-    await asyncio.sleep(1)
-    expect(await gone(), False, "before its end")
-    await kit.becomes(gone, "the key of an expired lease is deleted", lease.ttl_s + 5)
+    await kit.becomes(gone, "the key of an expired lease is deleted")
+    lived_ms = kit.coord.now_ms() - sent_ms
+    expect(lived_ms >= lease.ttl_s * 1_000, True, f"it lived for its term, not for {lived_ms} ms")
     expect((await kit.coord.lease_time_to_live(lease.id)).ttl_s, -1)
 
 
 @slow
 async def keep_alive_keeps_a_lease_until_closed(kit: Kit) -> None:
     sent_ms = kit.coord.now_ms()
-    lease = await kit.coord.lease_grant(2)
+    lease = await kit.coord.lease_grant(3)
     await kit.put("a", lease=lease.id)
     keeper = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
     expect((keeper.lease_id, keeper.lost), (lease.id, False))
     first_deadline_ms = keeper.deadline_ms
-    await asyncio.sleep(lease.ttl_s + 1.5)
+    await asyncio.sleep(lease.ttl_s + 1)
     expect((await kit.exists("a"), keeper.lost), (True, False))
     expect(keeper.deadline_ms > max(first_deadline_ms, kit.coord.now_ms()), True, "the deadline moves on")
     keeper.close()
@@ -120,18 +121,18 @@ async def keep_alive_keeps_a_lease_until_closed(kit: Kit) -> None:
     async def gone() -> bool:
         return not await kit.exists("a")
 
-    await kit.becomes(gone, "a lease that is no longer renewed expires", lease.ttl_s + 5)
+    await kit.becomes(gone, "a lease that is no longer renewed expires")
 
 
 @slow
 async def one_lease_may_be_kept_by_several(kit: Kit) -> None:
     sent_ms = kit.coord.now_ms()
-    lease = await kit.coord.lease_grant(2)
+    lease = await kit.coord.lease_grant(3)
     await kit.put("a", lease=lease.id)
     first = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
     second = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
     second.close()
-    await asyncio.sleep(lease.ttl_s + 1.5)
+    await asyncio.sleep(lease.ttl_s + 1)
     expect((await kit.exists("a"), first.lost), (True, False), "until the last of them stops")
     expect(first.deadline_ms > kit.coord.now_ms(), True, "the first one's deadline moves on")
     first.close()
@@ -154,6 +155,6 @@ async def keep_alive_tells_that_a_lease_is_lost(kit: Kit) -> None:
     async def lost() -> bool:
         return keeper.lost
 
-    await kit.becomes(lost, "a revoked lease is reported lost", 5)
-    await asyncio.wait_for(told.wait(), 5)
+    await kit.becomes(lost, "a revoked lease is reported lost")
+    await asyncio.wait_for(told.wait(), PATIENCE_S)
     keeper.close()

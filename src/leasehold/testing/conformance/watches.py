@@ -6,13 +6,13 @@ import asyncio
 
 from leasehold.mvcc.errors import Code, Compacted, StoreError
 from leasehold.mvcc.model import DeleteRange, EventType, Op, Put, Range, Txn, WatchFilter
-from leasehold.testing.conformance.kit import Kit, NotConforming, expect
+from leasehold.testing.conformance.kit import PATIENCE_S, Kit, NotConforming, expect
 
 
 async def a_watch_tells_what_happens_from_now_on(kit: Kit) -> None:
     await kit.put("a", "before")
     async with kit.coord.watch(kit.key("a")) as stream:
-        start = await stream.ready(10)
+        start = await stream.ready(PATIENCE_S)
         revision = await kit.put("a", "1")
         expect(start, revision)
         await kit.put("b")
@@ -26,7 +26,7 @@ async def a_watch_tells_what_happens_from_now_on(kit: Kit) -> None:
 
 async def a_watch_of_a_range_tells_of_all_keys_in_it(kit: Kit) -> None:
     async with kit.coord.watch(kit.key("b"), kit.key("d")) as stream:
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
         await kit.fill("a", "b", "c", "d", "cc")
         expect(kit.told(await kit.events(stream, 3)), ["+b", "+c", "+cc"])
 
@@ -36,7 +36,7 @@ async def a_watch_can_start_in_the_past(kit: Kit) -> None:
     await kit.put("b", "2")
     await kit.coord.delete(kit.key("a"))
     async with kit.coord.watch(kit.prefix, kit.end, start_revision=start) as stream:
-        expect(await stream.ready(10), start)
+        expect(await stream.ready(PATIENCE_S), start)
         expect(kit.told(await kit.events(stream, 3)), ["+a", "+b", "-a"])
         await kit.put("c")
         expect(kit.told(await kit.events(stream, 1)), ["+c"])
@@ -45,7 +45,7 @@ async def a_watch_can_start_in_the_past(kit: Kit) -> None:
 async def a_watch_can_start_in_the_future(kit: Kit) -> None:
     now = await kit.put("a")
     async with kit.coord.watch(kit.prefix, kit.end, start_revision=now + 3) as stream:
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
         await kit.fill("b", "c", "d")
         expect(kit.told(await kit.events(stream, 1)), ["+d"])
 
@@ -53,7 +53,7 @@ async def a_watch_can_start_in_the_future(kit: Kit) -> None:
 async def a_transaction_is_told_in_one_batch(kit: Kit) -> None:
     await kit.put("gone")
     async with kit.coord.watch(kit.prefix, kit.end) as stream:
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
         nested = Txn((), (Put(kit.key("c")),))
         ops: list[Op] = [
             Put(kit.key("b")),
@@ -63,7 +63,7 @@ async def a_transaction_is_told_in_one_batch(kit: Kit) -> None:
             Put(kit.key("a")),
         ]
         result = await kit.coord.txn((), ops)
-        batch = await asyncio.wait_for(anext(aiter(stream)), 10)
+        batch = await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
     expect(kit.told(list(batch.events)), ["+b", "-gone", "+c", "+a"])
     expect({event.kv.mod_revision for event in batch.events}, {result.header.revision})
 
@@ -75,8 +75,8 @@ async def a_watch_tells_the_previous_pair_on_request(kit: Kit) -> None:
         kit.coord.watch(kit.key("a"), prev_kv=True) as stream,
         kit.coord.watch(kit.key("a")) as plain,
     ):
-        await stream.ready(10)
-        await plain.ready(10)
+        await stream.ready(PATIENCE_S)
+        await plain.ready(PATIENCE_S)
         await kit.put("a", "2")
         between = await kit.one("a")
         await kit.coord.delete(kit.key("a"))
@@ -89,8 +89,8 @@ async def a_watch_can_leave_out_puts_or_deletions(kit: Kit) -> None:
         kit.coord.watch(kit.prefix, kit.end, filters=[WatchFilter.NO_PUT]) as deletions,
         kit.coord.watch(kit.prefix, kit.end, filters=[WatchFilter.NO_DELETE]) as puts,
     ):
-        await deletions.ready(10)
-        await puts.ready(10)
+        await deletions.ready(PATIENCE_S)
+        await puts.ready(PATIENCE_S)
         await kit.put("a")
         await kit.coord.delete(kit.key("a"))
         await kit.put("b")
@@ -102,7 +102,7 @@ async def a_watch_can_leave_out_puts_or_deletions(kit: Kit) -> None:
 async def the_end_of_a_lease_is_told(kit: Kit) -> None:
     lease = await kit.coord.lease_grant(60)
     async with kit.coord.watch(kit.prefix, kit.end) as stream:
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
         await kit.put("a", lease=lease.id)
         await kit.put("b", lease=lease.id)
         await kit.coord.lease_revoke(lease.id)
@@ -115,7 +115,7 @@ async def many_watches_live_side_by_side(kit: Kit) -> None:
     names = [f"{number:02}" for number in range(30)]
     streams = [kit.coord.watch(kit.key(name)) for name in names]
     for stream in streams:
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
     await kit.fill(*names)
     for name, stream in zip(names, streams, strict=True):
         expect(kit.told(await kit.events(stream, 1)), ["+" + name])
@@ -124,11 +124,11 @@ async def many_watches_live_side_by_side(kit: Kit) -> None:
 
 async def a_closed_watch_ends(kit: Kit) -> None:
     stream = kit.coord.watch(kit.key("a"))
-    await stream.ready(10)
+    await stream.ready(PATIENCE_S)
     waiting = asyncio.ensure_future(anext(aiter(stream), None))
     await asyncio.sleep(0)
     await stream.close()
-    expect(await asyncio.wait_for(waiting, 10), None)
+    expect(await asyncio.wait_for(waiting, PATIENCE_S), None)
     await kit.put("a")
     expect(await anext(aiter(stream), None), None)
 
@@ -137,10 +137,10 @@ async def a_large_transaction_arrives_whole_in_fragments_or_not(kit: Kit) -> Non
     # Written by one transaction, but together more than one gRPC message of 4 MiB would hold with previous pairs.
     for fragment in (False, True):
         stream = kit.coord.watch(kit.prefix, kit.end, fragment=fragment, prev_kv=True)
-        await stream.ready(10)
+        await stream.ready(PATIENCE_S)
         value = bytes(10_000)
         result = await kit.coord.txn((), [Put(kit.key(f"{number:03}"), value) for number in range(100)])
-        batch = await asyncio.wait_for(anext(aiter(stream)), 10)
+        batch = await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
         expect((len(batch.events), batch.events[-1].kv.mod_revision), (100, result.header.revision))
         await stream.close()
 
@@ -151,7 +151,7 @@ async def a_compacted_start_is_told_with_the_revision(kit: Kit) -> None:
     await kit.coord.compact(last)
     stream = kit.coord.watch(kit.key("a"), start_revision=first)
     try:
-        await asyncio.wait_for(anext(aiter(stream)), 10)
+        await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
     except Compacted as error:
         expect(error.compact_revision >= last, True, f"told {error.compact_revision}")
     else:
@@ -182,7 +182,7 @@ async def a_watch_of_an_empty_range_is_refused(kit: Kit) -> None:
     """At the call or at the first read: a client need not wait for its store to say so."""
     try:
         stream = kit.coord.watch(kit.key("b"), kit.key("a"))
-        await asyncio.wait_for(anext(aiter(stream)), 10)
+        await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
     except StoreError as error:
         expect("mvcc: watcher range is empty" in error.message, True, f"told {error.message}")
     else:
