@@ -8,7 +8,15 @@ import pytest
 from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.exceptions import HPACKError
 
-from leasehold.coord.http2.headers import TABLE_BYTES_MAX, HeaderReader, ProtocolBroken, literal, secret
+from leasehold.coord.http2.headers import (
+    BLOCK_KNOWN_BYTES_MAX,
+    BLOCKS_KNOWN_MAX,
+    TABLE_BYTES_MAX,
+    HeaderReader,
+    ProtocolBroken,
+    literal,
+    secret,
+)
 
 NAMES = [b":status", b"content-type", b"grpc-status", b"grpc-message", b"x", b"a-name-of-some-length", b"token"]
 
@@ -35,12 +43,14 @@ def test_blocks_of_another_hpack(seed: int) -> None:
     rng = random.Random(seed)
     encoder, reader = Encoder(), HeaderReader()
     known = [some_text(rng) for _ in range(10)]
+    before = [some_headers(rng, known)]
     for _ in range(60):
         if rng.random() < 0.2:
             for _ in range(rng.randrange(1, 3)):  # also smaller and larger again, of which both are told
                 sizes = {0, 1, 40, 100, 1_000, TABLE_BYTES_MAX} - {encoder.header_table_size}
                 encoder.header_table_size = rng.choice(sorted(sizes))
-        headers = some_headers(rng, known)
+        headers = rng.choice(before) if rng.random() < 0.4 else some_headers(rng, known)
+        before.append(headers)
         block = encoder.encode(headers, huffman=rng.random() < 0.7)
         assert reader.read(block) == [(bytes(name), bytes(value)) for name, value in headers]
 
@@ -97,6 +107,31 @@ def test_an_entry_larger_than_the_table_empties_it() -> None:
     assert len(reader.read(b"\x40\x01c\x7f\x81\x1f" + bytes(4_096))) == 1
     with pytest.raises(ProtocolBroken, match="index 62"):
         reader.read(b"\xbe")
+
+
+def test_a_block_that_comes_again_means_what_the_table_says_then() -> None:
+    reader = HeaderReader()
+    reader.read(b"\x40\x01a\x01b")
+    assert [reader.read(b"\xbe") for _ in range(2)] == [[(b"a", b"b")]] * 2
+    reader.read(b"\x40\x01c\x01d")
+    assert [reader.read(b"\xbe") for _ in range(2)] == [[(b"c", b"d")]] * 2
+    assert [reader.read(b"\x40\x01e\x01f\xbf") for _ in range(2)] == [
+        [(b"e", b"f"), (b"c", b"d")],
+        [(b"e", b"f"), (b"e", b"f")],
+    ]
+    reader.read(b"\x20")
+    with pytest.raises(ProtocolBroken, match="index 62"):
+        reader.read(b"\xbe")
+
+
+def test_blocks_are_remembered_within_bounds_and_secrets_are_not() -> None:
+    reader = HeaderReader()
+    for number in range(5 * BLOCKS_KNOWN_MAX):
+        reader.read(literal(b"n", b"%d" % number))
+    assert 0 < len(reader._known) <= BLOCKS_KNOWN_MAX
+    for block in (literal(b"n", b"v" * BLOCK_KNOWN_BYTES_MAX), secret(b"token", b"s")):
+        reader.read(block)
+        assert block not in reader._known
 
 
 def test_what_we_write_another_hpack_reads() -> None:

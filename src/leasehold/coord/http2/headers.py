@@ -14,6 +14,8 @@ TABLE_BYTES_MAX = 4096
 BLOCK_BYTES_MAX = 64 * 1024
 # Of texts that come again with every call, so many are remembered, if they are no longer than this.
 TEXTS_MAX, TEXT_BYTES_MAX = 1_000, 128
+# And so many whole blocks: most calls of a connection have the same headers.
+BLOCKS_KNOWN_MAX, BLOCK_KNOWN_BYTES_MAX = 100, 512
 _ENTRY_OVERHEAD_BYTES = 32
 _STATIC: tuple[tuple[bytes, bytes], ...] = tuple(HeaderTable.STATIC_TABLE)
 
@@ -36,11 +38,24 @@ class HeaderReader:
         self._size = 0
         self._size_max = TABLE_BYTES_MAX
         self._texts: dict[bytes, bytes] = {}  # what Huffman codes that came before meant
+        self._known: dict[bytes, list[Header]] = {}  # what blocks mean as long as the table is as it is
 
     def read(self, block: bytes) -> list[Header]:
-        """The headers of one block."""
+        """The headers of one block. Not to be changed: the next block that is the same gives the same list."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        found, lasting = self._read(block)
+        if lasting and len(block) <= BLOCK_KNOWN_BYTES_MAX:
+            if len(self._known) >= BLOCKS_KNOWN_MAX:
+                self._known.clear()
+            self._known[block] = found
+        return found
+
+    def _read(self, block: bytes) -> tuple[list[Header], bool]:
+        """The headers of a block, and whether the same bytes mean the same again, and may be kept."""
         found: list[Header] = []
-        place = 0
+        place, lasting = 0, True
         try:
             while place < len(block):
                 first = block[place]
@@ -52,7 +67,9 @@ class HeaderReader:
                         raise ProtocolBroken("a header table changes its size in the middle of a block")
                     size, place = _integer(block, place, 5)
                     self._resize(size)
+                    lasting = False
                 else:
+                    lasting = lasting and first < 0x10  # 0x40 changes the table; of 0x10 nothing is to be kept
                     bits = 6 if first & 0x40 else 4
                     index, place = _integer(block, place, bits)
                     if index:
@@ -65,7 +82,7 @@ class HeaderReader:
                         self._add(name, value)
         except IndexError:
             raise ProtocolBroken("a header block ends in the middle") from None
-        return found
+        return found, lasting
 
     def _entry(self, index: int) -> Header:
         if not index:
@@ -98,6 +115,7 @@ class HeaderReader:
         return known, end
 
     def _add(self, name: bytes, value: bytes) -> None:
+        self._known.clear()
         self._table.appendleft((name, value))
         self._size += len(name) + len(value) + _ENTRY_OVERHEAD_BYTES
         self._shrink()
@@ -105,6 +123,7 @@ class HeaderReader:
     def _resize(self, size: int) -> None:
         if size > TABLE_BYTES_MAX:
             raise ProtocolBroken(f"a header table of {size} bytes")
+        self._known.clear()
         self._size_max = size
         self._shrink()
 
