@@ -12,5 +12,14 @@ settings.load_profile("leasehold")
 pytest_plugins = ["leasehold.testing.pytest_plugin"]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tests that share processes belong on one worker: if nobody sees to it, every worker starts all of them."""
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+            raise pytest.UsageError("pytest-xdist ignores xdist_group here: use the pytest that pyproject.toml names")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write transcripts anew, with what comes of them now")

@@ -120,7 +120,8 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     """Must-show 1, schedule 4. Evictions are told late here, so that the standby still has what the primary has not."""
-    arguments = ["--beat", "10s", "--leader-ttl", "30s", "--client-ttl", "60s"]
+    arguments = ["--beat", "10s", "--leader-ttl", "30s", "--margin", "400ms", "--client-ttl", "60s"]
+    arguments += ["--hold-timeout", "60s"]
     arguments += ["--eviction-high-watermark", "0.5", "--eviction-ratio", "0.1"]
     with (
         NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes,
@@ -136,7 +137,6 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
         go_on(process)
         assert process.stdout.readline().strip() == "ready"
         victim.kill_worker()
-        nodes.settle()
         assert nodes.primary() is not victim
         go_on(process)
         outcome = msgspec.json.decode(process.stdout.readlines()[-1], type=Removed)
