@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -44,7 +45,6 @@ from leasehold.testing.sim.storage import Stream
 if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
 
-WORK_MS = 250
 OWNER_PAUSE_MS = 60  # between two looks whether a memory's owner has been heard of
 
 
@@ -58,7 +58,7 @@ class Run:
         plan = self.world.plan
         chance = self.world.clock.random
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
-        ha, index = settings_of(plan, chance)
+        ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
         self.machine.ctx.replica.piece_objects = plan.piece_objects
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
@@ -68,7 +68,7 @@ class Run:
         self.parts: dict[int, list[bytes]] = {}
         self._wake_us = -1
         self.hear(Started())
-        self.world.clock.after_ms(WORK_MS, self._work)
+        self.world.clock.after_ms(self.world.plan.work_ms, self._work)
 
     # --- events ---
 
@@ -87,6 +87,7 @@ class Run:
         self.release()
         self._arm()
         self.world.check_node(self)
+        self.world.ambush.worked(self)
 
     def _arm(self) -> None:
         wake_us = self.node.true_us(self.machine.wake_at_ms)
@@ -107,7 +108,7 @@ class Run:
     def _work(self) -> None:
         if not self.alive:
             return
-        self.world.clock.after_ms(WORK_MS, self._work)
+        self.world.clock.after_ms(self.world.plan.work_ms, self._work)
         if self.node.paused:
             return
         now_ms = self.node.now_ms()
@@ -219,6 +220,7 @@ class Run:
         if self.alive:
             self.node.disk = [*self.node.disk, raw][-2:]
             self.hear(SnapshotStored(snapshot))
+            self.world.ambush.snapshot_stored(self.node)
 
     def _read_snapshot(self, peer: str) -> None:
         clock = self.world.clock

@@ -187,7 +187,8 @@ class Oracle:
     def nothing_is_evicted(self) -> bool:
         """Whether every miss of what was acknowledged is a loss."""
         plan = self._plan
-        return plan.roomy and plan.index.eviction_policy == "pressure" and not self.truth.disturbed
+        roomy = plan.roomy and plan.index.eviction_policy == "pressure" and not plan.changing
+        return roomy and not self.truth.disturbed
 
     def removed(self, key: bytes, n: int, force: bool, decided_us: int) -> None:
         """A remove is acknowledged. It may have waited for the store since it was decided."""

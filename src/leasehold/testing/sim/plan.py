@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
+from leasehold.testing.sim.ambush import kinds_for
 
 BLOCK = 4096
 BASE = 0x10_0000_0000
@@ -50,6 +51,10 @@ class Plan:
     copies: bool  # objects are copied and moved between hosts
     lonely: bool  # one node is down for nearly all of the time
     piece_objects: int  # records that a node applies in one step: it can be paused or killed in the middle of a batch
+    work_ms: int  # how often a leader does what is due by its clock, where no request makes it
+    groups: int  # how many groups there are; few are large
+    changing: bool  # every start of a node may bring other settings: leases shorter and longer, another policy
+    ambush: frozenset[str]  # misfortunes that wait for their moment: see `ambush`
     store_keeps_expiry: bool  # a restarted store gives leases their remaining time (embedded), or all of it (etcd)
 
     @property
@@ -57,7 +62,7 @@ class Plan:
         """Whether what is soft-pinned is never evicted as long as a seed lasts."""
         index = self.index
         held = not index.allow_evict_soft_pinned or index.eviction_policy == "expiry"
-        return held and index.soft_pin_ttl_ms == PIN_MS
+        return held and index.soft_pin_ttl_ms == PIN_MS and not self.changing
 
 
 def plan_for(seed: int) -> Plan:
@@ -111,13 +116,27 @@ def plan_for(seed: int) -> Plan:
         mixed=chance.random() < 0.2,
         unheard=chance.random() < 0.25,
         copies=more.random() < 0.7,
+        work_ms=random.Random(f"work-{seed}").choice((250, 250, 250, 50, 1_500, 6_000)),
+        groups=random.Random(f"groups-{seed}").choice((2, 2, 2, 1)),
+        changing=random.Random(f"changing-{seed}").random() < 0.15,
+        ambush=kinds_for(seed),
         lonely=more.random() < 0.1,
     )
 
 
-def settings_of(plan: Plan, chance: random.Random) -> tuple[HaSettings, IndexSettings]:
+def settings_of(plan: Plan, chance: random.Random, other: random.Random) -> tuple[HaSettings, IndexSettings]:
     """How one run of one node is configured."""
-    if not plan.mixed:
-        return plan.ha, plan.index
-    ha = dataclasses.replace(plan.ha, leader_ttl_ms=chance.choice((3_000, 5_000)))
-    return ha, dataclasses.replace(plan.index, lease_ttl_ms=chance.choice((2_000, 5_000, 9_000)))
+    ha, index = plan.ha, plan.index
+    if plan.mixed:
+        ha = dataclasses.replace(ha, leader_ttl_ms=chance.choice((3_000, 5_000)))
+        index = dataclasses.replace(index, lease_ttl_ms=chance.choice((2_000, 5_000, 9_000)))
+    return (ha, _changed(index, other)) if plan.changing else (ha, index)
+
+
+def _changed(index: IndexSettings, chance: random.Random) -> IndexSettings:
+    return dataclasses.replace(
+        index,
+        lease_ttl_ms=chance.choice((200, 1_000, 4_000, 9_000)),
+        eviction_policy=chance.choice((index.eviction_policy, "pressure", "expiry")),
+        soft_pin_renew_on_read=chance.random() < 0.5,
+    )

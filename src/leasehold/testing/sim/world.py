@@ -7,6 +7,7 @@ from leasehold.ha.keys import Keys, LeaderValue, unpack
 from leasehold.ha.registry import FloorValue
 from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
+from leasehold.testing.sim.ambush import Ambush
 from leasehold.testing.sim.buffer import SimBuffer
 from leasehold.testing.sim.bugs import plant
 from leasehold.testing.sim.clockwork import Clockwork, Violation
@@ -32,7 +33,7 @@ class World:
     """Everything of one seed."""
 
     def __init__(self, seed: int, plan: Plan, bugs: frozenset[str] = frozenset(), *, start_nodes: bool = True) -> None:
-        self.plan, self.bugs = plan, bugs
+        self.seed, self.plan, self.bugs = seed, plan, bugs
         self.cluster = "sim"
         self.keys = Keys(self.cluster)
         self.clock = Clockwork(seed)
@@ -47,6 +48,7 @@ class World:
         )
         self.buffer = SimBuffer(self)
         self.quiet = False  # clients do nothing new
+        self.lull = False  # nobody begins to write, but they read
         self.think_ms = plan.think_ms
         self.wiped = False
         self.promotions = 0
@@ -68,6 +70,7 @@ class World:
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
         self.faults = Faults(self)
+        self.ambush = Ambush(self, seed, plan.ambush)
         self.clock.after_ms(1_000, self._sample)
 
     def leader(self) -> Leader | None:
@@ -102,6 +105,7 @@ class World:
         if role is Role.PRIMARY:
             self.promotions += 1
         plant(self.bugs, run, role)
+        self.ambush.role_changed(run, role)
 
     def check_node(self, run: Run) -> None:
         """After everything that happens to a node."""
@@ -177,7 +181,7 @@ class World:
     def heal(self) -> None:
         """No more faults: everything comes back."""
         self.clock.tell("world", "everything is healed")
-        self.faults.on = False
+        self.faults.on = self.lull = False
         self.network.calm()
         self.store.stalled.clear()
         if not self.store.up:

@@ -34,6 +34,9 @@ class Writer(Caller):
         clock.after_ms(clock.random.uniform(10, self.world.think_ms), self._act)
 
     def _act(self) -> None:
+        if self.world.lull:
+            self._next()
+            return
         chance = self.world.clock.random
         key = b"key-%02d" % chance.randrange(self.world.plan.keys)
         dice = chance.random()
@@ -104,7 +107,7 @@ class Writer(Caller):
             replicas=2 if dice < 0.3 else 1,
             soft_pin=chance.choice((SoftPin.PRESERVE, SoftPin.ENABLE, SoftPin.DISABLE)),
             hard_pin=0.3 <= dice < 0.4,
-            group=b"group-%d" % chance.randrange(2) if dice > 0.5 else b"",
+            group=b"group-%d" % chance.randrange(self.world.plan.groups) if dice > 0.5 else b"",
         )
 
     def _fill(self, writing: Writing, client: bytes, upsert: bool) -> None:
