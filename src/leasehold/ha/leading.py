@@ -58,8 +58,10 @@ class Leading(Activity):
         "_refused",
         "_retry_at_ms",
         "_sent",
+        "_spoke_ms",
         "_started_ms",
         "_stop_at_ms",
+        "_tell_from",
         "_unbuffered_n",
         "base_ms",
         "bulk_written",
@@ -112,6 +114,8 @@ class Leading(Activity):
         self._bulk_lease_at_ms = -FAR_MS
         self._bulk_lease_asked = False
         self._cargo = Cargo()
+        self._spoke_ms = now_ms  # when the last write was sent that was committed; at first, the epoch before's
+        self._tell_from = 0  # nothing is answered before this bulk batch stands in the store
         self.bulk_written = 0
         self.complete_at_stop = False
         self._stop_at_ms = FAR_MS
@@ -151,8 +155,9 @@ class Leading(Activity):
 
     # --- explicit batches ---
 
-    def begin(self, now_ms: int, handover_ms: int | None, *, owners_unheard: bool) -> None:
-        """Write the epoch's first record."""
+    def begin(self, now_ms: int, handover_ms: int | None, *, owners_unheard: bool, spoke_ms: int) -> None:
+        """Write the epoch's first record. `spoke_ms`: a moment that the last write before it was not before."""
+        self._spoke_ms = spoke_ms
         drift_ms = self._drift_ms() if handover_ms is not None else 0
         self._ctx.replica.index.begin(
             0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unheard=owners_unheard
@@ -225,10 +230,19 @@ class Leading(Activity):
 
     def _extend(self, now_ms: int, sent_ms: int) -> None:
         """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""
-        lapsed = self.phase is Phase.SERVING and not self.right.holds(now_ms)
+        index = self._ctx.replica.index
+        lapsed = self.phase in (Phase.BEGINNING, Phase.SERVING) and not self.right.holds(now_ms)
+        silent_ms, self._spoke_ms = now_ms - self._spoke_ms, max(self._spoke_ms, sent_ms)
+        if lapsed and silent_ms > index.settings.client_ttl_ms:
+            # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,
+            # and are told before anything is answered (H9).
+            index.doubt_owners()
+            self._tell_from, self._bulk_at_ms = self._bulk_number + 1, now_ms
+        if self.bulk_written < self._tell_from:
+            return
         self.right.committed(sent_ms)
         if lapsed and self.right.holds(now_ms):
-            self._ctx.replica.index.hear_all(self.leader_ms(now_ms))
+            index.hear_all(self.leader_ms(now_ms))
 
     def _in_doubt(self, now_ms: int) -> bool:
         """After a time without the store, every undetermined batch is written again before anything is answered."""
@@ -270,6 +284,8 @@ class Leading(Activity):
             wall_us=self._ctx.wall_us,
             renewals=renewals,
             hints=hints,
+            expires=index.expiry,
+            unheard_n=index.still_unheard_n(),
         )
         self._bulk_number = number
         self.complete_at_stop = complete

@@ -145,6 +145,7 @@ class NodeMachine:
         """
         desk, roles = self.ctx.desk, self._roles
         desk.now_ms = now_ms
+        roles.awake(now_ms)
         if self._work is None:
             if self._only_journal(now_ms, event):
                 return desk.take()
@@ -159,6 +160,7 @@ class NodeMachine:
             if not self._waiting:
                 return desk.take()
             self._work = self._begin(now_ms, self._waiting.popleft())
+        roles.at_work(now_ms)
         self.wake_at_ms = now_ms
         return desk.take()
 

@@ -33,6 +33,7 @@ class Ready(Struct, frozen=True):
 
     handover_ms: int | None  # leader time of a hand-over that holds, else None: full grace
     owners_unheard: bool  # nobody knows how long nobody led: storage hosts may have come and gone (H9)
+    spoke_ms: int  # the old epoch's last write was not before this
     counts: dict[str, int]
     sentence: str
 
@@ -248,14 +249,17 @@ class Promotion(Activity):
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
         sentence = _begins(self.epoch, replica.mark.n, counts, handed_over=holds)
-        self._ready(now_ms, Ready(handover_ms, self._owners_unheard(now_ms), counts, sentence))
+        replica.index.unheard_n = replica.unheard_n()
+        unheard = self._owners_unheard(now_ms)
+        spoke_ms = now_ms if unheard or not replica.mark.n else self._last_write.after_ms
+        self._ready(now_ms, Ready(handover_ms, unheard, spoke_ms, counts, sentence))
 
     def _owners_unheard(self, now_ms: int) -> bool:
         """Whether the owners of memory may have come and gone unseen: no leader is known to have heard them lately."""
         last, replica = self._last_write, self._ctx.replica
         note = self._ctx.view.notes.get(last.epoch)
         late = note is not None and note.drained > 0  # its guardian may have waited for the store for any time
-        aged = not last.live or late or now_ms - last.seen_ms > replica.index.settings.client_ttl_ms
+        aged = not last.live or late or now_ms - last.after_ms > replica.index.settings.client_ttl_ms
         return aged and replica.mark.n > 0
 
     def _counts(self, *, handed_over: bool) -> dict[str, int]:

@@ -19,7 +19,7 @@ from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
 from leasehold.index.state import NotHere
-from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
+from leasehold.journal.batch import NOT_TOLD, BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
 from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
 from leasehold.journal.ledger import Ledger
@@ -48,12 +48,14 @@ class LastWrite(Struct, frozen=True):
 
     `live`: seen as it happened, while that epoch's leader held its key. What was found by listing may be of any age,
     and so may what a successor attaches from a dead leader's buffer.
+    `after_ms`: it was not written before this moment, as far as is known (what is heard may be old news).
     """
 
     epoch: int = 0
     seen_ms: int = NEVER_MS
     right_ms: int = 0
     live: bool = False
+    after_ms: int = NEVER_MS
 
 
 class Replica:
@@ -64,6 +66,7 @@ class Replica:
         "_cleared_before",
         "_lacked_n",
         "_make",
+        "_unheard_told_n",
         "bulk",
         "diverged",
         "handover",
@@ -98,6 +101,7 @@ class Replica:
         self.records_applied = 0
         self.last_write = LastWrite()
         self._bulk_seen = (0, 0)
+        self._unheard_told_n = NOT_TOLD  # by the newest bulk batch that was seen, also one whose place has not come
         self._cleared_before = (0, 0, 0)
 
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
@@ -122,7 +126,7 @@ class Replica:
         index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
         return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
-    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Pieces[Took]:
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[Took]:
         """One value of `journal/explicit/`, whose key says that its first record is `n`.
 
         `leads`: the epoch whose leader writes it now, as far as this node knows; 0 if it was found, not seen to happen.
@@ -134,7 +138,7 @@ class Replica:
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
         if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads, after_ms)
         took = yield from self.take_batch(batch)
         if took is Took.APPLIED:
             self.ledger.saw(n, len(raw))
@@ -190,9 +194,9 @@ class Replica:
         self.unexplained = False
         if unknown:
             self.bulk.gap_closed_ms = 0
-            self.index.gap_closed(0)
+            self.index.gap_closed(record.drift_ms)  # ends that were handed over are mapped later by so much
 
-    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int) -> Pieces[None]:
+    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[None]:
         """One value of `journal/bulk/`; `leads` as above. A damaged one is as good as lost: its number leaves a gap."""
         try:
             batch = decode_bulk(raw)
@@ -200,7 +204,8 @@ class Replica:
             return
         if (batch.epoch, batch.number) > self._bulk_seen:
             self._bulk_seen = (batch.epoch, batch.number)
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
+            self._unheard_told_n = batch.unheard_n
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads, after_ms)
         self.bulk.offer(batch)
         yield from self._count_bulk()
 
@@ -227,17 +232,24 @@ class Replica:
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
         while index.observe(batch.leader_ms):
             yield
+        if batch.unheard_n != NOT_TOLD:
+            index.unheard_n = batch.unheard_n
         if self.bulk.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
-        if batch.complete:
+        if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
             yield from index.expiring(batch.leader_ms, every)
+
+    def unheard_n(self) -> int:
+        """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
+        told_n = self._unheard_told_n if self._bulk_seen[0] == self.mark.epoch else NOT_TOLD
+        return max(self.index.unheard_n, told_n)
 
     def _put_aside(self, n: int, reason: str) -> Took:
         if all(one.n != n for one in self.set_aside):
             self.set_aside.append(SetAside(n, reason))
         return Took.SET_ASIDE
 
-    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int) -> None:
+    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int, after_ms: int) -> None:
         """Remember when the newest epoch was last seen writing: a successor counts its wait from there."""
         if epoch >= self.last_write.epoch:
-            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads)
+            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads, after_ms)

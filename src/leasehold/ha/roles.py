@@ -21,6 +21,8 @@ from leasehold.ha.snapshots import Snapshots
 from leasehold.ha.standing import Standing
 from leasehold.ha.watcher import Watcher
 
+NOT_HEARD = "The store has not been heard of for a while: not ready."
+
 
 class Roles:
     """At most one of `campaign`, `promotion` and `leading` is there at a time; a follower has none of them."""
@@ -88,6 +90,16 @@ class Roles:
             self._not_promoted(now_ms, f"The leader key of epoch {self.promotion.epoch} is gone.")
         self._tell(now_ms)
 
+    def awake(self, now_ms: int) -> None:
+        """Something happens to this node, perhaps after a long time in which nothing did."""
+        if self.leading is None:
+            self.watcher.awake(now_ms)
+
+    def at_work(self, now_ms: int) -> None:
+        """There is more to do about an event: whoever was stopped in the middle of it is not ready."""
+        if self.standing.role is Role.STANDBY and not self.watcher.fresh(now_ms):
+            self.standing.become(Role.CATCHING_UP, NOT_HEARD)
+
     def _decide_following(self, now_ms: int) -> None:
         replica = self._ctx.replica
         if replica.diverged:
@@ -107,7 +119,7 @@ class Roles:
                 self._cure(now_ms, one.n)
                 return
         elif not self.watcher.fresh(now_ms):
-            self.standing.become(Role.CATCHING_UP, "The store has not been heard of for a while: not ready.")
+            self.standing.become(Role.CATCHING_UP, NOT_HEARD)
         else:
             self.standing.become(Role.STANDBY, f"Applied the durable tail, record {replica.mark.n}.")
         if self._may_campaign(now_ms):
@@ -166,7 +178,7 @@ class Roles:
         self.standing.sentence = ready.sentence
         self._counts = ready.counts
         self.leading = Leading(self._ctx, promotion.epoch, promotion.lease, now_ms, began=self._began, over=self._over)
-        self.leading.begin(now_ms, ready.handover_ms, owners_unheard=ready.owners_unheard)
+        self.leading.begin(now_ms, ready.handover_ms, owners_unheard=ready.owners_unheard, spoke_ms=ready.spoke_ms)
 
     def _began(self, now_ms: int) -> None:
         leading = self.leading

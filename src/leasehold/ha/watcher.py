@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from leasehold.ha.context import FAR_MS, Context
@@ -11,12 +12,15 @@ from leasehold.ha.events import StoreAnswered, WatchBroken, WatchDelivered
 from leasehold.ha.lister import Lister
 from leasehold.ha.pieces import Pieces
 from leasehold.ha.replica import Took
+from leasehold.ha.right import NEVER_MS
 from leasehold.journal.fenced import slot_key, slot_number
-from leasehold.mvcc.model import EventType, Range, RangeResult, Txn, TxnResult, prefix_end
+from leasehold.mvcc.model import EventType, KeyValue, Range, RangeResult, Txn, TxnResult, prefix_end
 
 RETRY_MS = 200
 HEARD_MS = 1_500  # a watch that has been silent for this long is asked about
 STALE_MS = 5_000  # not heard for this long: what we know may be old
+VERIFY_MS_MIN = 500
+SHOWN_MAX = 8
 PATIENCE_MS = 2_000  # what a read has shown and the watch has not: after this the watch is not believed
 
 
@@ -29,8 +33,22 @@ class Watcher(Activity):
     """
 
     __slots__ = (
-        "_behind_since_ms", "_ctx", "_lister", "_retry_at_ms", "_seen", "_troubled", "_verified_ms", "_verify_asked",
-        "_watches", "caught_up", "heard_ms", "journal", "tail_n",
+        "_behind_since_ms",
+        "_ctx",
+        "_doubtful_since_ms",
+        "_listed_ms",
+        "_lister",
+        "_retry_at_ms",
+        "_seen",
+        "_shown",
+        "_troubled",
+        "_verified_ms",
+        "_verify_asked",
+        "_watches",
+        "caught_up",
+        "heard_ms",
+        "journal",
+        "tail_n",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, troubled: Callable[[int, str], None]) -> None:
@@ -44,6 +62,9 @@ class Watcher(Activity):
         self._seen = (0, 0)  # (revision, epoch of the leader) in the last verification
         self._verify_asked = False
         self._behind_since_ms = FAR_MS
+        self._doubtful_since_ms = FAR_MS
+        self._listed_ms = -FAR_MS
+        self._shown: deque[tuple[int, int]] = deque(maxlen=SHOWN_MAX)  # (when a read was sent, the revision it showed)
         self.caught_up = False
         self.heard_ms = -FAR_MS
         self.journal = True  # whether batches are fed to the replica; a leader knows what it wrote
@@ -57,18 +78,38 @@ class Watcher(Activity):
 
     def _verify_due_ms(self) -> int:
         """A silent watch is asked about soon, one that speaks now and then."""
+        if self._doubtful_since_ms != FAR_MS:
+            return self._verified_ms + RETRY_MS
         quiet_ms = max(self.heard_ms + HEARD_MS, self._verified_ms + RETRY_MS)
-        return min(quiet_ms, self._verified_ms + self._ctx.settings.verify_ms)
+        # Often enough to know of a dead leader's last write that it was not older than a storage host's term.
+        term_ms = self._ctx.replica.index.settings.client_ttl_ms
+        return min(quiet_ms, self._verified_ms + min(self._ctx.settings.verify_ms, max(VERIFY_MS_MIN, term_ms // 4)))
 
     def fresh(self, now_ms: int) -> bool:
-        """Whether the store has been heard of lately."""
-        return now_ms - self.heard_ms < STALE_MS
+        """Whether the store has been heard of lately, and what was heard is no old news."""
+        return now_ms - self.heard_ms < STALE_MS and self._doubtful_since_ms == FAR_MS
+
+    def awake(self, now_ms: int) -> None:
+        """Something happens. After a time without any (stopped, cut off) what comes first was said long ago: doubt it
+
+        until a read that is sent from here on shows nothing else.
+        """
+        if self.caught_up and now_ms - self.heard_ms >= STALE_MS and self._doubtful_since_ms == FAR_MS:
+            self._doubtful_since_ms = now_ms
+
+    def written_after_ms(self, revision: int) -> int:
+        """A moment on this node's clock before which this was not written: a read that was sent then did not show it.
+
+        When it was *heard* of says nothing: this process may have been stopped, or its stream held up.
+        """
+        return next((sent_ms for sent_ms, shown in reversed(self._shown) if shown < revision), NEVER_MS)
 
     def relist(self, now_ms: int) -> None:
         """Begin anew: everything at one revision, then watch from there."""
         self._drop_watch()
         self.caught_up = False
         self._retry_at_ms = FAR_MS
+        self._listed_ms = now_ms
         if self._lister is not None:
             self._lister.close()
         ctx = self._ctx
@@ -96,10 +137,9 @@ class Watcher(Activity):
             if ctx.view.change(now_ms, one) or one.type is EventType.DELETE or not self.journal:
                 continue
             if one.kv.key.startswith(ctx.keys.bulk):
-                yield from ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads())
-            elif one.kv.key.startswith(ctx.keys.explicit) and not (
-                yield from self._take(now_ms, one.kv.key, one.kv.value)
-            ):
+                after_ms = self.written_after_ms(one.kv.mod_revision)
+                yield from ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads(), after_ms=after_ms)
+            elif one.kv.key.startswith(ctx.keys.explicit) and not (yield from self._take(now_ms, one.kv)):
                 return
         self.heard_ms = ctx.desk.now_ms
         if self._behind_since_ms != FAR_MS and not self._behind():
@@ -110,9 +150,15 @@ class Watcher(Activity):
         leader = self._ctx.view.leader
         return leader.epoch if leader is not None else 0
 
-    def _take(self, now_ms: int, key: bytes, value: bytes) -> Pieces[bool]:
+    def _take(self, now_ms: int, kv: KeyValue) -> Pieces[bool]:
         """Feed one explicit batch; False if the rest of the delivery no longer counts."""
-        took = yield from self._ctx.replica.take_explicit(now_ms, slot_number(key), value, leads=self._leads())
+        took = yield from self._ctx.replica.take_explicit(
+            now_ms,
+            slot_number(kv.key),
+            kv.value,
+            leads=self._leads(),
+            after_ms=self.written_after_ms(kv.mod_revision),
+        )
         now_ms = self._ctx.desk.now_ms
         if took is Took.GAP:
             if not self._ctx.replica.set_aside:
@@ -157,6 +203,8 @@ class Watcher(Activity):
 
     def _listed(self, now_ms: int, revision: int) -> None:
         self._open_watch(revision + 1)
+        self._shown.append((self._listed_ms, revision))
+        self._doubtful_since_ms = now_ms if now_ms - self._listed_ms >= STALE_MS else FAR_MS
         self.caught_up = True
         self.heard_ms = now_ms
         self._verified_ms = now_ms
@@ -179,9 +227,13 @@ class Watcher(Activity):
         keys = self._ctx.keys
         unseen = slot_key(keys.explicit, self._ctx.replica.mark.n + 1)
         tail = Range(unseen, prefix_end(keys.explicit), limit=1, keys_only=True)
-        self._ctx.desk.ask(self, Txn(success=(Range(keys.leader, keys_only=True), tail)), self._verified)
+        self._ctx.desk.ask(
+            self,
+            Txn(success=(Range(keys.leader, keys_only=True), tail)),
+            lambda at_ms, event: self._verified(at_ms, event, now_ms),
+        )
 
-    def _verified(self, now_ms: int, event: StoreAnswered) -> None:
+    def _verified(self, now_ms: int, event: StoreAnswered, sent_ms: int) -> None:
         self._verify_asked = False
         if not isinstance(event.result, TxnResult):
             return
@@ -191,7 +243,11 @@ class Watcher(Activity):
         assert isinstance(tail, RangeResult)
         self.tail_n = slot_number(tail.kvs[0].key) if tail.kvs else self._ctx.replica.mark.n
         self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)
-        if self._behind() and self._behind_since_ms == FAR_MS:
+        self._shown.append((sent_ms, event.result.header.revision))
+        if not self._behind():
+            if sent_ms >= self._doubtful_since_ms:
+                self._doubtful_since_ms = FAR_MS
+        elif self._behind_since_ms == FAR_MS:
             self._behind_since_ms = now_ms
 
     def _behind(self) -> bool:

@@ -107,6 +107,8 @@ class Apply(CopyRecords):
             entry.dirty = False
         self.dirty.clear()
         self.slow_dirty.clear()
+        self.hints.clear()  # what was evicted in an older epoch, another leader may have leased since
+        self.hinted_bytes = 0
         self.urgent = False
         for client in self.clients.values():
             client.heard = now

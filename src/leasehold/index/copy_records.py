@@ -28,7 +28,7 @@ class CopyRecords(PutRecords):
     def _apply_copy_start(self, n: int, record: CopyStart) -> None:
         if self._covers(n, record.key):
             entry = self.lookup(record.tenant, record.key)
-            self._displaced_since(n, record.extents, entry.size if entry is not None else 1)
+            self._displaced_since(n, record.extents, record.size or (entry.size if entry is not None else 1))
             return
         entry = self._version(n, record.tenant, record.key, record.put_seq, "copy_start")
         if entry is None:

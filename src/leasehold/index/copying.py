@@ -68,7 +68,8 @@ class Copying(Lending):
             return Code.COPY_UNDER_WAY, None, self._after_busy(entry)
         if not entry.visible or self._busy(entry):
             return Code.NOT_READY, None, self._after_busy(entry)
-        origin = next((r for r in entry.replicas if not source or r.segment.spec.name == source), None)
+        named = (r for r in entry.replicas if not source or r.segment.spec.name == source)
+        origin = next((r for r in named if r.segment.proven), None)  # nor is anybody sent to copy what may be gone (H9)
         if origin is None:
             return Code.NOT_READY, None, entry.changed_n
         there = {replica.segment.spec.name for replica in entry.replicas}
@@ -84,7 +85,7 @@ class Copying(Lending):
         if self.refuses_records():
             return Code.NO_SPACE, None, 0
         moves = origin.id if move else 0
-        n = self._emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves))
+        n = self._emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves, entry.size))
         return Code.OK, (origin, list(self.copies[(tenant, key)].replicas)), n
 
     def _job_of(self, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, CopyJob | None, int]:

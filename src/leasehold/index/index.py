@@ -57,7 +57,8 @@ class Index(Reads, Checking):
         ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
         max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
         self._housekept = -_HOUSEKEEPING_MS
-        unheard_n = self.last_n + 1 if owners_unheard else self._still_unheard_n()
+        # Whom the leader before waited for, and has not told to have heard, is waited for again.
+        unheard_n = self.last_n + 1 if owners_unheard else self.unheard_n
         if handover_ms is not None:
             n = self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unheard_n))
         else:
@@ -202,6 +203,9 @@ class Index(Reads, Checking):
             end = self.end_of_life(entry)
             if end > last or self._busy(entry):
                 self.wheel.add(entry, max(end, last + 1))
+            elif entry.soft_pin_end:
+                # Reads may have renewed its pin unheard, for longer than any gap's grace: only a hint ends it here.
+                self.wheel.add(entry, last + 1 + self.max_term_ms)
             else:
                 self._evict(entry, hint=False)
 

@@ -113,13 +113,16 @@ class Lending(Removes):
         self.unproven = {incarnation for incarnation in self.segments if incarnation < before_n}
         self._refresh_placeable()
 
-    def _still_unheard_n(self) -> int:
-        """Whom the epoch before this one waited for. Its pings were not told to anybody, so all of them again.
+    def doubt_owners(self) -> None:
+        """Leader: nobody could hear any owner for longer than a term: each is waited for again (H9)."""
+        self.unheard_n = self.last_n + 1
+        self.distrust_owners(self.unheard_n)
 
-        An epoch that lasted long enough has ended the silent ones, by a record.
-        """
-        lasted_ms = self.latest - self.epoch_start
-        return self.unheard_n if lasted_ms < 2 * self.settings.client_ttl_ms else 0
+    def still_unheard_n(self) -> int:
+        """Leader: whom it waits for, to be told to its successors; 0 as soon as each has pinged, or was ended."""
+        if not self.unproven:
+            self.unheard_n = 0
+        return self.unheard_n
 
     def _prove(self, client: bytes) -> None:
         for segment in self.segments.values():

@@ -174,6 +174,7 @@ class Group(Struct, gc=False, eq=False):
 
     lease_end: int
     members: dict[bytes, None]
+    revived: int = -(1 << 62)  # when it was last read after its lease had ended: who was over by then stays so
 
 
 class Grave(Struct, gc=False, eq=False):

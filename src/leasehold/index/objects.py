@@ -97,9 +97,14 @@ class Objects(Resting):
             group = self.groups.get((entry.tenant, entry.group))
             if group is not None:
                 shared = self._shared_end(group)
-                if shared > end:
+                if shared > end and not (self.expiry and self._was_over(entry, end, group)):
                     end = shared
         return end
+
+    @staticmethod
+    def _was_over(entry: Object, end: int, group: Group) -> bool:
+        """Policy `expiry`: it was over when a companion, which a pin has kept, was read. Standbys have dropped it."""
+        return max(end, entry.soft_pin_end) <= group.revived and not entry.hard_pin and entry.visible
 
     def _shared_end(self, group: Group) -> int:
         """A group's lease with grace, which also covers what has joined it since: the others are under it."""

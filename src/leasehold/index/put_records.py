@@ -63,8 +63,9 @@ class PutRecords(Doubt):
             if record.soft_pin == SoftPin.PRESERVE and record.upsert:
                 entry.soft_pin_end = old.soft_pin_end
             if not beside:
-                # In place no lease was live; otherwise it is a ghost: the primary had evicted it.
-                self._drop(old, n, now, 0)
+                # In place no lease was live. Otherwise it is a ghost: the primary had evicted it; but within the grace
+                # somebody may read it whom the leader before has sent there (schedule 8).
+                self._drop(old, n, now, 0 if record.in_place else max(0, self.floor - now))
         entry.replicas = self._take(n, entry, record.extents)
         if not entry.replicas:
             return

@@ -162,7 +162,10 @@ class Reads(Apply):
             slow = True
             group = self.groups.get((entry.tenant, entry.group))
             if group is not None:
-                group.lease_end = max(self._shared_end(group), end)
+                shared = self._shared_end(group)
+                if shared <= now:
+                    group.revived = now
+                group.lease_end = max(shared, end)
         if self.settings.soft_pin_renew_on_read and entry.soft_pin_end > now:
             slow = True
             entry.soft_pin_end = max(entry.soft_pin_end, now + self.settings.soft_pin_ttl_ms)

@@ -206,7 +206,8 @@ class ReplicaClear(Struct, tag=12, array_like=True, frozen=True, gc=False):
 class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
     """Space for more replicas of a finished object.
 
-    `moves` is the replica that ends when a move is done (0: a copy).
+    `moves` is the replica that ends when a move is done (0: a copy). `size` is the object's (0: not told), for those
+    who do not have it any more.
     """
 
     at_ms: int
@@ -217,6 +218,7 @@ class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
     extents: tuple[Extent, ...]
     source: int
     moves: int = 0
+    size: int = 0
 
 
 class CopyEnd(Struct, tag=14, array_like=True, frozen=True, gc=False):

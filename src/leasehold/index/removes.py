@@ -52,9 +52,17 @@ class Removes(Puts):
             return Code.TRY_AGAIN, self.last_n
         if self.refuses_records():
             return Code.NO_SPACE, 0
-        n = self._emit(Remove(now_ms, tenant, key, 0))
+        n = self._emit(Remove(now_ms, tenant, key, self._grace_left_ms(now_ms)))
         self._count_absent(n, source, len(key))
         return Code.NOT_FOUND, n
+
+    def _grace_left_ms(self, now_ms: int) -> int:
+        """How long space rests that this leader knows nothing of.
+
+        What it has evicted, the leader before it may still have had, and have leased: within the grace such a ghost of
+        another node goes by name only (schedule 8).
+        """
+        return max(0, self.floor - now_ms - self.offset)
 
     def start_removal(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
         """Remove everything of a tenant that matches (an empty pattern.
@@ -133,7 +141,8 @@ class RangeRemoval:
         search = compile_pattern(self._pattern).search if self._pattern else None
         first = self.next_table
         stays: list[int] = []
-        looked_at = going = limbo_ms = 0
+        looked_at = going = 0
+        limbo_ms = index._grace_left_ms(now_ms)
         for number, table in enumerate(tables[first:], first) if tables is not None else ():
             if not table:
                 continue

@@ -78,10 +78,11 @@ class Saving(Copying):
             saved_draft = SavedDraft(
                 draft.started - offset, draft.soft_pin, draft.soft_pin_ttl_ms, draft.request, draft.in_place, beside
             )  # fmt: skip
-        soft_pin_end_ms = entry.soft_pin_end - offset
+        # Never 0 if it was ever pinned, however long ago: see `expiring`.
+        soft_pin_end_ms = (entry.soft_pin_end - offset or -1) if entry.soft_pin_end else 0
         return SavedObject(
             entry.tenant, entry.key, entry.put_seq, entry.changed_n, entry.size, _save_replicas(entry.replicas),
-            entry.client, entry.lease_end - offset, soft_pin_end_ms if soft_pin_end_ms > 0 else 0, entry.hard_pin,
+            entry.client, entry.lease_end - offset, soft_pin_end_ms, entry.hard_pin,
             entry.group, entry.checksum, entry.data_type, saved_draft,
         )  # fmt: skip
 

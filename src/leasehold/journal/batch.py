@@ -31,6 +31,7 @@ _COMPRESS_FROM_BYTES: Final = 512  # below that the frame costs about what compr
 _BODY_BYTES_MAX: Final = limits.journal_batch_bytes_max - _HEAD.size
 KIND_EXPLICIT: Final = 0
 KIND_BULK: Final = 1
+NOT_TOLD: Final = -1
 
 
 class UnreadableBatch(PeerError):
@@ -80,7 +81,9 @@ class BulkBatch(Struct, frozen=True, array_like=True):
     """What nobody waits for. It counts once record `(epoch, as_of_n)` has been applied; beyond the tail it is void.
 
     `number` is dense per epoch from 1, so that a reader knows what it missed. `complete`: every renewal up to
-    `leader_ms` is in this batch or in an earlier one.
+    `leader_ms` is in this batch or in an earlier one. `expires`: what has ended is over for this leader (its policy is
+    `expiry`): only then may whoever reads this conclude that from `complete`. `unheard_n`: this leader waits for the
+    first ping of the owners of segments that were mounted before this record (H9); 0: for nobody any more.
     """
 
     epoch: int
@@ -92,6 +95,8 @@ class BulkBatch(Struct, frozen=True, array_like=True):
     wall_us: int
     renewals: tuple[Renewal, ...] = ()
     hints: tuple[Hint, ...] = ()
+    expires: bool = False
+    unheard_n: int = NOT_TOLD
 
 
 _encoder = msgspec.msgpack.Encoder()

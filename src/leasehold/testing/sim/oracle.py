@@ -69,7 +69,8 @@ class Oracle:
         self.promises: list[tuple[int, int, str]] = []  # (record, epoch, answer) since the present epoch began
         self.slots: dict[bytes, int] = {}  # the journal as it stands in the store: slot -> bytes
         self.heard_us: dict[bytes, int] = {}  # segment -> when a leader heard its owner last
-        self.cold_us = -1  # when all nodes were down at once, the last time
+        self.cold_us = -1  # when all nodes were down at once, or no leader wrote for a host's term, the last time
+        self._spoke_us = -1  # when a leader last wrote
         self.acknowledged = 0
         self.reads_checked = 0
 
@@ -81,13 +82,26 @@ class Oracle:
             return
         for part in op.success:
             if isinstance(part, Put) and part.key.startswith(self._keys.explicit):
-                self._batch(part)
+                epoch = self._batch(part)
                 self.slots[part.key] = len(part.value)
+                if (
+                    epoch == op.compare[0].operand
+                ):  # else a successor attaches what a dead leader had left in the buffer
+                    self._speaks()
+            elif isinstance(part, Put) and part.key.startswith(self._keys.bulk):
+                self._speaks()
             elif isinstance(part, DeleteRange) and part.key.startswith(self._keys.explicit):
                 if part.range_end == prefix_end(self._keys.explicit):
                     self._cut_off(slot_number(part.key) - 1)
                 for slot in [slot for slot in self.slots if part.key <= slot < part.range_end]:
                     del self.slots[slot]
+
+    def _speaks(self) -> None:
+        """A leader writes. If none did for longer than a host's term, nobody knows what became of the hosts (H9)."""
+        now_us = self._clock.now_us
+        if 0 <= self._spoke_us < now_us - int(self._plan.index.client_ttl_ms * 1_020):
+            self.cold_us = now_us
+        self._spoke_us = now_us
 
     def _cut_off(self, tail_n: int) -> None:
         """An operator has given up what follows `tail_n`: nothing of it is promised any more."""
@@ -98,12 +112,12 @@ class Oracle:
         self.shown = {key: min(n, tail_n) for key, n in self.shown.items()}
         self.promises = [one for one in self.promises if one[0] <= tail_n]
 
-    def _batch(self, put: Put) -> None:
+    def _batch(self, put: Put) -> int:
         batch, truth = decode_explicit(put.value), self.truth
         tail = (truth.epochs[-1], truth.tail_n)
         if batch.first_n <= truth.tail_n and slot_number(put.key) == batch.first_n:
             if truth.epochs[batch.first_n] == batch.epoch:
-                return  # a request that was repeated late, below the floor: the same bytes
+                return batch.epoch  # a request that was repeated late, below the floor: the same bytes
             raise Violation("P4", f"two leaders wrote record {batch.first_n}")
         if (batch.prev_epoch, batch.prev_n) != tail or batch.first_n != truth.tail_n + 1:
             raise Violation("P4", f"batch {batch.first_n} of epoch {batch.epoch} does not follow the tail {tail}")
@@ -112,6 +126,7 @@ class Oracle:
             self._check_begin(batch.records[0])
         for record in batch.records:
             truth.apply(batch.epoch, record)
+        return batch.epoch
 
     def _check_begin(self, begin: Begin) -> None:
         """Leases go on without grace only right after a hand-over, counted from the very moment that it names."""

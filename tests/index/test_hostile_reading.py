@@ -1,0 +1,150 @@
+"""What a hostile reading of the index found: each fails without its fix."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+from tests.index.kit import KIB, OTHER, STORAGE, WRITER, T, follow, places, primary, put, standby
+
+from leasehold.base.codes import SoftPin
+from leasehold.index import Code, Index, PutConfig
+from leasehold.index.records import Record
+from leasehold.index.state import TABLES
+
+IN_GROUP = PutConfig(group=b"g")
+PINNED_IN_GROUP = PutConfig(group=b"g", soft_pin=SoftPin.ENABLE, soft_pin_ttl_ms=3_600_000)
+
+
+def _both(log: list[tuple[int, Record]], *nodes: Index) -> None:
+    for n, record in log:
+        for node in nodes:
+            node.apply(n, record)
+
+
+@pytest.mark.parametrize("what", ["removed", "put again", "all removed"])
+def test_8_a_ghost_that_another_leader_has_leased_rests_when_a_record_takes_it(what: str) -> None:
+    """`k` was evicted at n3 by a hint; n2 has it, leads, leases it to R, and dies. n3 leads, and takes its name away.
+
+    n4 still has it, too. When n3 dies as well, R's lease is live, and n4 must not give the space to anybody.
+    """
+    n1, n2, n3, n4 = primary((8 * KIB, 8 * KIB)), standby(), standby(), standby()
+    entry = put(n1, 1, b"k", 8 * KIB)
+    log = n1.take_outbox()
+    _both(log, n2, n3, n4)
+    (place,) = places(n1, b"k")
+    assert n3.apply_hint(T, b"k", entry.put_seq)  # its lease was over
+    n2.begin(0, 2)
+    _both(n2.take_outbox(), n3, n4)
+    assert n2.get(10, T, b"k") is not None  # R, until 10,010 of n2's clock; nobody hears of it
+    n3.begin(0, 3)
+    if what == "removed":
+        assert n3.remove(5, T, b"k", False)[0] == Code.NOT_FOUND
+    elif what == "all removed":
+        assert n3.remove_all(5, T, False)[0] == Code.OK
+    else:
+        assert n3.put_start(5, OTHER, T, b"k", 8 * KIB, PutConfig())[0] == Code.OK
+        assert place not in places(n3, b"k")
+    _both(n3.take_outbox(), n4)
+    n4.begin(0, 4)
+    n4.check()
+    free = [n4.put_start(6, WRITER, T, b"new-%d" % number, 8 * KIB, PutConfig())[1] for number in range(2)]
+    given = [(r.segment.incarnation, r.offset) for one in free if one is not None for r in one.replicas]
+    assert place not in given
+
+
+def test_17_hints_of_an_older_epoch_are_not_told_in_a_later_one() -> None:
+    """A leader that handed over, and leads again: what it had evicted another leader may have leased since."""
+    leader = primary((8 * KIB,))
+    put(leader, 1, b"old", 8 * KIB)
+    put(leader, 2, b"new", 8 * KIB)  # evicts `old`; nobody is told
+    leader.handover(3, 0)
+    leader.begin(0, 2, handover_ms=3)
+    assert leader.take_hints(10) == []
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_5_expiry_is_final_also_in_a_group_with_a_pin(told: bool) -> None:
+    """`a` is over, and a standby has dropped it. A read of `b`, which a pin has kept, must not bring it back."""
+    leader, follower = primary(eviction_policy="expiry"), standby(eviction_policy="expiry")
+    put(leader, 1, b"a", config=IN_GROUP)
+    put(leader, 1, b"b", config=PINNED_IN_GROUP)
+    follow(follower, leader)
+    leader.ping(11_000, STORAGE)
+    if told:
+        leader.take_renewals(100)
+        follower.expire_until(12_000)
+        assert follower.lookup(T, b"a") is None
+    assert leader.get(12_000, T, b"b") is not None
+    assert leader.get(12_001, T, b"a") is None
+    leader.work(12_002)
+    assert leader.lookup(T, b"a") is None
+    put(leader, 12_003, b"c", config=IN_GROUP)
+    assert leader.get(12_004, T, b"b") is not None
+    assert leader.get(12_005, T, b"c") is not None
+
+
+def test_h3_a_soft_pin_that_was_renewed_unheard_keeps_its_object_on_a_standby() -> None:
+    """Under `expiry` a pin that reads renew lasts longer than any lease: a gap in bulk may hide it for hours."""
+    leader = primary(eviction_policy="expiry", soft_pin_renew_on_read=True)
+    follower = standby(eviction_policy="expiry", soft_pin_renew_on_read=True)
+    pinned = put(leader, 1, b"k", config=PutConfig(soft_pin=SoftPin.ENABLE, soft_pin_ttl_ms=60_000))
+    follow(follower, leader)
+    leader.ping(50_000, STORAGE)
+    assert leader.get(50_000, T, b"k") is not None
+    leader.take_renewals(100)  # which nobody reads
+    follower.gap_closed(55_000)
+    follower.expire_until(100_000)
+    assert leader.get(100_000, T, b"k") is not None
+    assert follower.lookup(T, b"k") is not None
+    assert follower.apply_hint(T, b"k", pinned.put_seq)
+
+
+def test_15_a_copy_that_was_removed_between_two_slices_has_displaced_what_was_there() -> None:
+    """`x` is in its slice; then it is evicted, a copy of `k` is written over it, `k` is removed and has no slice."""
+    leader = primary((12 * KIB, 12 * KIB))
+    put(leader, 1, b"before", 4 * KIB, PutConfig(preferred_segments=("seg1",)))
+    put(leader, 1, b"x", 8 * KIB, PutConfig(preferred_segments=("seg1",)))
+    assert leader.remove(1, T, b"before", False)[0] == Code.OK
+    ((x_home, x_offset),) = places(leader, b"x")
+    assert x_offset == 4 * KIB
+    home = leader.segments[x_home].spec.name
+    away = next(s.spec.name for s in leader.segments.values() if s.spec.name != home)
+    put(leader, 1, b"k", 12 * KIB, PutConfig(preferred_segments=(away,)))
+    assert places(leader, b"k")[0][0] != x_home
+    log = leader.take_outbox()
+    first = crc32(b"x") % TABLES
+    assert first != crc32(b"k") % TABLES
+    slices = [leader.export_slice(first, 1)]
+    gone = leader.lookup(T, b"x")
+    assert gone is not None
+    leader._evict(gone)  # no record
+    leader.ping(20_000, STORAGE)
+    assert leader.copy_start(20_000, WRITER, T, b"k", away, [home])[0] == Code.OK
+    assert leader.copy_end(20_001, WRITER, T, b"k")[0] == Code.OK
+    assert leader.remove(20_002, T, b"k", False)[0] == Code.OK
+    log += leader.take_outbox()
+    slices += [leader.export_slice(number, 1) for number in range(TABLES) if number != first]
+    built = standby()
+    built.load(leader.export_keyless(), slices)
+    for n, record in log:
+        if n > built.last_n:
+            built.apply(n, record)
+    built.check()
+    assert built.lookup(T, b"x") is None, "P3: its bytes are those of `k`"
+
+
+def test_h9_nothing_is_copied_from_memory_whose_owner_nobody_has_heard() -> None:
+    leader = primary((8 * KIB, 8 * KIB))
+    put(leader, 1, b"k", 4 * KIB)
+    (home,) = places(leader, b"k")
+    source = leader.segments[home[0]]
+    other = next(s for s in leader.segments.values() if s is not source)
+    leader.distrust_owners()
+    other.proven = True
+    leader.unproven.discard(other.incarnation)
+    leader._refresh_placeable()
+    code, plan, _ = leader.copy_start(2, WRITER, T, b"k", "", [other.spec.name])
+    assert (code, plan) == (Code.NOT_READY, None)
+    leader.ping(3, STORAGE)
+    assert leader.copy_start(4, WRITER, T, b"k", "", [other.spec.name])[0] == Code.OK
