@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
 from leasehold.ha.pieces import at_once
 from leasehold.ha.replica import Replica, Took
 from leasehold.ha.snapshots import Snapshots
 from leasehold.index.index import Index
-from leasehold.index.records import NEVER_MS, Begin, Handover, Remove
+from leasehold.index.records import (
+    NEVER_MS,
+    Begin,
+    Extent,
+    Handover,
+    MountSegment,
+    PutEnd,
+    PutStart,
+    Record,
+    Remove,
+)
 from leasehold.index.settings import IndexSettings
 from leasehold.journal.batch import (
     BulkBatch,
@@ -163,3 +175,52 @@ def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None
     leader.last_write = type(leader.last_write)()  # as after loading: it knows the records, not their writer
     assert at_once(leader.take_explicit(50, 1, raw, leads=0)) is Took.OLD
     assert (leader.last_write.epoch, leader.last_write.seen_ms) == (7, 50)
+
+
+def test_h3_leases_that_were_handed_over_unheard_get_the_drift_too() -> None:
+    """A hand-over maps ends later by the drift: whoever missed renewals must not take any of them for over before."""
+    replica = _replica()
+    handover = encode_explicit(7, 2, (7, 1), 3_000, 0, [encode_records([Handover(5_000, 7, 3)])])
+    assert at_once(replica.take_explicit(1, 2, handover, leads=7)) is Took.APPLIED
+    record = Begin(0, 9, 10_000, 0, 5_000, 300)
+    begin = encode_explicit(9, 3, (7, 2), 3_000, 0, [encode_records([record])])
+    assert at_once(replica.take_explicit(2, 3, begin, leads=9)) is Took.APPLIED
+    assert replica.index.floor - replica.index.offset == 10_300
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_5_a_standby_expires_by_its_leaders_policy_not_by_its_own(expires: bool) -> None:
+    """Policies are changed one node after the other. Under `pressure` what has ended may be read again, and leased."""
+    replica = Replica(lambda: Index(IndexSettings(eviction_policy="expiry"), lambda count: 0))
+    records: list[Record] = [
+        Begin(0, 7, 10_000, 10_000),
+        MountSegment(1, b"owner", b"segment", "seg", 0, 1 << 20, "host:1", "tcp", "host"),
+        PutStart(2, b"writer", b"t", b"k", 4096, (Extent(2, 0),)),
+        PutEnd(3, b"t", b"k", 3, 10_000),
+    ]
+    raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records(records)])
+    assert at_once(replica.take_explicit(0, 1, raw, leads=7)) is Took.APPLIED
+    batch = BulkBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
+    at_once(replica.take_bulk(1, encode_bulk(batch), leads=7))
+    assert (replica.index.lookup(b"t", b"k") is None) is expires
+
+
+def test_8d_a_begin_that_takes_long_costs_no_owner() -> None:
+    """The store goes away while `begin` is on its way: nobody could ping, and so nobody's term has passed."""
+    script = _play("nodes 2", "host", "put A", "kill n1")
+    world = script.world
+    run = world.nodes_by_name["n2"].run
+    assert run is not None
+    begun = run.machine.index.last_n + 1
+    assert script._step_until(lambda: run.machine.index.last_n >= begun)  # `begin` is decided, and sent
+    world.network.cut.add((world.hosts[0].name, "n2"))
+    for line in ("store away", "wait 13000", "store back", "until n2 serves", "wait 2000"):
+        script.run(line)
+    assert run.may_serve()
+    index = run.machine.index
+    assert index.segments, "its owner was ended for a silence that was the store's"
+    assert index.unproven, "but it may have come and gone: its first ping is waited for (H9)"
+    assert script.run("get R A")[-1] == "no answer: outcome unknown"
+    for line in ("heal", "wait 3000"):
+        script.run(line)
+    assert script.run("get R A")[-1] == "put 3"
