@@ -15,7 +15,6 @@ from leasehold.coord.etcd.transport.calls import WINDOW_BYTES, Call, UnaryCall
 from leasehold.coord.etcd.transport.failures import RpcFailed
 from leasehold.coord.etcd.transport.life import SignsOfLife
 from leasehold.coord.etcd.transport.outbox import Outbox
-from leasehold.coord.etcd.transport.reading import FrameReader
 from leasehold.coord.etcd.transport.strangers import HUNG_UP, explained, stranger
 from leasehold.coord.http2.end import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, End
 from leasehold.coord.http2.frames import (
@@ -39,6 +38,7 @@ from leasehold.coord.http2.frames import (
     unpadded,
 )
 from leasehold.coord.http2.headers import ProtocolBroken
+from leasehold.coord.http2.reading import FrameReader
 from leasehold.mvcc.errors import Code
 
 CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES

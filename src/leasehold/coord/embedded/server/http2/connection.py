@@ -35,6 +35,7 @@ from leasehold.coord.http2.headers import (
     timeout_s,
     trailers,
 )
+from leasehold.coord.http2.reading import FrameReader
 from leasehold.mvcc.errors import Code
 
 STREAMS_MAX = 10_000  # calls of one connection at a time
@@ -62,7 +63,8 @@ class Connection(End[Call], asyncio.Protocol):
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._buffer = b""
+        self._preface = b""  # what has come of it
+        self._reader = FrameReader(self.take)
         self._begun = False
         self._last_stream = 0
         self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
@@ -93,7 +95,7 @@ class Connection(End[Call], asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """A client that does not read is not read either: else what it is owed would grow without bound."""
-        self.paused = True
+        self.paused = self._reader.held = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -103,15 +105,15 @@ class Connection(End[Call], asyncio.Protocol):
             self._transport.resume_reading()
         for call in self.calls.values():
             call.told_of_room()
-        self._take_rest()  # what was left when writing was paused
+        self._take_rest()
 
     def data_received(self, data: bytes) -> None:
-        self._buffer = self._buffer + data if self._buffer else data
         try:
-            if self._begun or self._take_preface():
-                self._take_frames()
+            if self._begun:
+                self._reader.feed(data)
+            else:
+                self._take_preface(data)
         except ProtocolBroken as error:
-            self._buffer = b""
             self._go_away(error.code)
             transport = self._transport
             self._close()
@@ -125,6 +127,8 @@ class Connection(End[Call], asyncio.Protocol):
         """Write at the end of this turn, together with what else comes in it."""
         self._out.append(data)
         self._out_bytes += len(data)
+        if self._out_bytes > OUT_BYTES_MAX:
+            self._reader.held = True
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -135,6 +139,8 @@ class Connection(End[Call], asyncio.Protocol):
         self._out_bytes = 0
         if self._transport is not None and out:
             self._transport.write(b"".join(out))
+        if self._reader.held:
+            self._loop.call_soon(self._take_rest)
 
     def _close(self) -> None:
         self._flush()
@@ -155,39 +161,21 @@ class Connection(End[Call], asyncio.Protocol):
 
     # --- frames ---
 
-    def _take_preface(self) -> bool:
-        if not PREFACE.startswith(self._buffer[: len(PREFACE)]):
-            if self._transport is not None and self._buffer[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
+    def _take_preface(self, data: bytes) -> None:
+        begin = self._preface = self._preface + data
+        if not PREFACE.startswith(begin[: len(PREFACE)]):
+            if self._transport is not None and begin[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
                 self._out.clear()
                 self._transport.write(_HTTP1_ANSWER)
             raise ProtocolBroken("not HTTP/2")
-        if len(self._buffer) < len(PREFACE):
-            return False
-        self._buffer = self._buffer[len(PREFACE) :]
-        self._begun = True
-        return True
-
-    def _take_frames(self) -> None:
-        buffer = self._buffer
-        place, end = 0, len(buffer)
-        while end - place >= 9 and not self.paused:
-            length_kind, flags, stream = struct.unpack_from(">IBI", buffer, place)
-            length = length_kind >> 8
-            if length > FRAME_BYTES_MAX:
-                raise ProtocolBroken("a frame is too long")
-            if end - place - 9 < length:
-                break
-            payload = buffer[place + 9 : place + 9 + length]
-            place += 9 + length
-            self.take(length_kind & 0xFF, flags, stream & 0x7FFFFFFF, payload)
-            if self._out_bytes > OUT_BYTES_MAX:
-                self._flush()
-                self._loop.call_soon(self._take_rest)
-                break
-        self._buffer = buffer[place:]
+        if len(begin) >= len(PREFACE):
+            self._begun, self._preface = True, b""
+            self._reader.feed(begin[len(PREFACE) :])
 
     def _take_rest(self) -> None:
-        if self._transport is not None and self._buffer:
+        """What was held because too much was to be written for one turn, or the client did not read."""
+        if not self.paused and self._transport is not None and not self._transport.is_closing():
+            self._reader.held = False
             self.data_received(b"")
 
     def _take_ping(self, payload: bytes) -> None:
