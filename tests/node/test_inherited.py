@@ -217,6 +217,28 @@ class Asking(threading.Thread):
         caller.sock.close()
 
 
+@contextmanager
+def sixteen_ask(address: str) -> Iterator[list[Asking]]:
+    """From a moment before until a moment after; then none of them has waited long, or failed twice."""
+    asking = [Asking(address) for _ in range(16)]
+    for each in asking:
+        each.start()
+    time.sleep(0.3)
+    yield asking
+    time.sleep(0.7)
+    for each in asking:
+        each.stop = True
+    for each in asking:
+        each.join(CALL_S)
+    assert max(each.longest_s for each in asking) < 2.0, "nobody waits for an answer that cannot come"
+    assert max(each.failed for each in asking) <= 1
+
+
+def told_by(asking: list[Asking]) -> tuple[int, int]:
+    """Calls and failures."""
+    return sum(each.calls for each in asking), sum(each.failed for each in asking)
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
@@ -225,19 +247,9 @@ def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
     for _ in range(15):
         pair.revive(60)
         victim = pair.primary()
-        asking = [Asking(victim.rpc) for _ in range(16)]
-        for each in asking:
-            each.start()
-        time.sleep(0.3)
-        victim.kill_worker()
-        time.sleep(0.7)
-        for each in asking:
-            each.stop = True
-        for each in asking:
-            each.join(CALL_S)
-        told.append((sum(each.calls for each in asking), sum(each.failed for each in asking)))
-        assert max(each.longest_s for each in asking) < 2.0, "nobody waits for an answer that cannot come"
-        assert max(each.failed for each in asking) <= 1
+        with sixteen_ask(victim.rpc) as asking:
+            victim.kill_worker()
+        told.append(told_by(asking))
     print(f"16 connections, 15 kills: calls and failures {told}")
 
 
@@ -247,17 +259,7 @@ def test_under_load_a_switchover_fails_no_call_twice(pair: NodeGroup) -> None:
     told: list[tuple[int, int]] = []
     for _ in range(5):
         pair.revive(60)
-        asking = [Asking(pair.primary().rpc) for _ in range(16)]
-        for each in asking:
-            each.start()
-        time.sleep(0.3)
-        assert pair.primary().switchover()[0] == 200
-        time.sleep(0.5)
-        for each in asking:
-            each.stop = True
-        for each in asking:
-            each.join(CALL_S)
-        told.append((sum(each.calls for each in asking), sum(each.failed for each in asking)))
-        assert max(each.longest_s for each in asking) < 2.0
-        assert max(each.failed for each in asking) <= 1
+        with sixteen_ask(pair.primary().rpc) as asking:
+            assert pair.primary().switchover()[0] == 200
+        told.append(told_by(asking))
     print(f"16 connections, 5 switchovers: calls and failures {told}")

@@ -8,7 +8,7 @@ import click
 
 from leasehold.cli.child import run_until_told, until_told
 from leasehold.cli.help import Explained
-from leasehold.cli.store_flags import reach, store_options, store_url
+from leasehold.cli.store_flags import reach, store_options, store_url, waiting_options
 from leasehold.concurrency import Election, Session
 from leasehold.runtime.log import configure
 
@@ -23,15 +23,7 @@ from leasehold.runtime.log import configure
 @click.argument("name")
 @click.argument("value", required=False)
 @click.option("--listen", "-l", is_flag=True, help="do not stand for election: print every leader")
-@click.option(
-    "--ttl",
-    "ttl_s",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1),
-    help="seconds that a leadership outlives a dead leader",
-)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="give up waiting after this many seconds")
+@waiting_options("seconds that a leadership outlives a dead leader")
 @store_options
 def elect(
     name: str,

@@ -8,7 +8,7 @@ import click
 
 from leasehold.cli.child import Desk, run_child, run_until_told, until_told
 from leasehold.cli.help import Explained
-from leasehold.cli.store_flags import reach, store_options, store_url
+from leasehold.cli.store_flags import reach, store_options, store_url, waiting_options
 from leasehold.concurrency import Held, Mutex, Session
 from leasehold.concurrency.deadline import margin_for
 from leasehold.runtime.log import configure
@@ -23,15 +23,7 @@ from leasehold.runtime.log import configure
 )
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--ttl",
-    "ttl_s",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1),
-    help="seconds that the lock outlives a dead holder",
-)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="give up waiting after this many seconds")
+@waiting_options("seconds that the lock outlives a dead holder")
 @store_options
 def lock(
     name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None, coord_url: str | None, endpoints: str

@@ -32,6 +32,18 @@ def store_options(command: F) -> F:
     return coord(endpoints(command))
 
 
+def waiting_options(ttl_help: str) -> Callable[[F], F]:
+    """Add `--ttl`, for what is held by lease, and `--timeout`, for waiting until it is."""
+
+    def decorate(command: F) -> F:
+        ttl = click.option("--ttl", "ttl_s", default=10, show_default=True, type=click.IntRange(1), help=ttl_help)
+        patience = "give up waiting after this many seconds"
+        timeout = click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help=patience)
+        return ttl(timeout(command))
+
+    return decorate
+
+
 def shared(url: str, flag: str) -> str:
     """`url`, if others can meet us there."""
     if url.startswith("memory:"):
