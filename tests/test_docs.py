@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#]*)#([^)]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CALL = re.compile(r"\bleasehold ([a-z]+)\b([^`\n|]*)")
 
@@ -27,6 +28,31 @@ CALL = re.compile(r"\bleasehold ([a-z]+)\b([^`\n|]*)")
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@EACH_PAGE
+def test_links_lead_to_a_heading_that_is_there(page: Path) -> None:
+    dead = []
+    for target, anchor in ANCHOR.findall(page.read_text()):
+        if "://" not in target and anchor not in anchors_of(page.parent / target if target else page):
+            dead.append(f"{target}#{anchor}")
+    assert dead == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Of its headings, as mkdocs makes them, and those that are written out."""
+    text = page.read_text()
+    plain = (
+        re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    )
+    return {re.sub(r"\s+", "-", heading) for heading in plain} | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_every_page_is_found_from_the_first_one() -> None:
+    first = ROOT / "docs" / "index.md"
+    linked = {(first.parent / target).resolve() for target in LINK.findall(first.read_text()) if "://" not in target}
+    pages = {page for page in PAGES if page.is_relative_to(first.parent)}
+    assert {str(page.relative_to(ROOT)) for page in pages - linked - {first}} == set()
 
 
 @EACH_PAGE
