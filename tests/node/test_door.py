@@ -238,6 +238,104 @@ async def test_a_forwarded_connection_with_a_request_open_is_reset(door: tuple[D
         writer.close()
 
 
+class Late(Primary):
+    """Reads until the client says that it asks no more, and answers only when it is `let`: at length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+        self.ended = False
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly((await reader.readexactly(1))[0])
+        self.writers.append(writer)
+        writer.write(HELLO)
+        self.heard = await reader.readexactly(len(ASKED))
+        self.heard += await reader.read()
+        self.ended = True
+        await self.let.wait()
+        writer.write(LONG)
+        writer.close()
+
+
+LONG = response(1, b"x" * 1_000_000)
+
+
+@asynccontextmanager
+async def late_primary() -> AsyncIterator[tuple[Late, str]]:
+    worker = Late()
+    server = await asyncio.start_server(worker.handle, "127.0.0.1", 0)
+    yield worker, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    for writer in worker.writers:
+        writer.transport.abort()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("half_a_request", [b"", ASKED[:9]], ids=["whole", "and half a request"])
+async def test_a_client_that_asks_no_more_gets_its_last_answers(
+    door: tuple[Door, int], moves: bool, half_a_request: bytes
+) -> None:
+    """It has shut down its sending side, as `nc -N` and others do: that is no reason to drop what it asked for."""
+    async with late_primary() as (primary, address):
+        door[0].point(address)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        writer.write(ASKED)
+        await until(lambda: primary.heard == ASKED, "it was forwarded")
+        writer.write(half_a_request)
+        writer.write_eof()
+        await until(lambda: primary.ended, "the primary hears that nothing more comes")
+        assert primary.heard == ASKED + half_a_request
+        if moves:
+            door[0].point("127.0.0.1:1")
+            await asyncio.sleep(0.05)
+        primary.let.set()
+        assert await read(reader, len(LONG)) == LONG
+        assert await asyncio.wait_for(reader.read(), HANG_S) == b"", "an orderly end, and no reset"
+        assert door[0].counts.held_again == 0
+        writer.close()
+
+
+async def test_a_client_that_asks_no_more_is_reset_if_the_primary_goes_before_it_has_answered(
+    door: tuple[Door, int],
+) -> None:
+    async with late_primary() as (primary, address):
+        door[0].point(address)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        writer.write(ASKED)
+        await until(lambda: primary.heard == ASKED, "it was forwarded")
+        writer.write_eof()
+        await until(lambda: primary.ended, "the primary hears that nothing more comes")
+        primary.writers[0].transport.abort()
+        with pytest.raises(ConnectionResetError):
+            await read(reader)
+        writer.close()
+
+
+async def test_a_client_whose_bytes_are_no_request_gets_what_the_primary_says_to_that(door: tuple[Door, int]) -> None:
+    """The worker answers, says that no more comes, and takes what is still on its way: a reset would overtake that."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly((await reader.readexactly(1))[0])
+        writer.write(HELLO)
+        await reader.readexactly(9)
+        writer.write(LONG)
+        writer.write_eof()
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    door[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(b"GET / HTTP/1.1\r\n" * 10)
+    assert await asyncio.wait_for(reader.read(), HANG_S) == LONG
+    writer.close()
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_primary_that_ends_every_connection_at_once_is_not_asked_in_a_rush(door: tuple[Door, int]) -> None:
     """It says hello and hangs up (it has too many): to dial again and again would be a storm."""
     dials = 0

@@ -75,6 +75,16 @@ class Tally:
         asked, answered = self._requests, self._answers
         return asked.between and answered.between and asked.count == answered.count
 
+    @property
+    def broken(self) -> bool:
+        """What was asked is not our framing: the server says so, by its answers and by ending."""
+        return self._requests.strange
+
+    @property
+    def all_said(self) -> bool:
+        """As `nothing_open`, for a client that asks no more: half a request will never be whole, nor answered."""
+        return self._answers.between and self._requests.count == self._answers.count
+
     def asked(self, data: bytes) -> None:
         self.passed_bytes += len(data)
         self._requests.feed(data)

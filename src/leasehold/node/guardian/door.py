@@ -19,6 +19,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -38,6 +39,14 @@ DIALS_AT_ONCE: Final = 64  # thousands that were held go on at the same moment: 
 REDIAL_PAUSE_S: Final = 0.02
 COPY_BYTES: Final = 64 * 1024
 FORWARDED_PER_HELD: Final = 16  # so many times the bound of what may wait may be forwarded at once
+
+
+class Ending(Enum):
+    """How a forwarded connection has ended, for its client."""
+
+    HOLD = "nothing is open: it may go on with the next primary"
+    CLOSE = "one side has said that it has ended, and the other has said all that was due"
+    RESET = "something is open: its client must know that the outcome is unknown"
 
 
 @dataclass(slots=True)
@@ -119,10 +128,13 @@ class Door:
             while (upstream := await self._find_primary(client, table)) is not None:
                 self.counts.forwarded += 1
                 try:
-                    if not await forward(client, upstream, self._moved):
-                        return
+                    ending = await forward(client, upstream, self._moved)
                 finally:
                     reset(upstream)
+                if ending is not Ending.HOLD:
+                    if ending is Ending.CLOSE:
+                        client.close()  # no reset, which would overtake the last answers
+                    return
                 self.counts.held_again += 1
         finally:
             reset(client)
@@ -215,10 +227,11 @@ async def dial(address: str, table: str = "") -> socket.socket | None:
     return None
 
 
-async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio.Event) -> bool:
-    """Copy both ways until either side ends, or another leads; True if nothing is open on the client's side then.
+async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio.Event) -> Ending:
+    """Copy both ways until the conversation ends, or another leads.
 
-    If another leads (`moved`), what is open may still be answered: it ends with the last answer.
+    A client that only says that it asks no more (it shuts down its sending side) still waits for answers. If another
+    leads (`moved`), what is open may still be answered, too: it ends with the last answer.
 
     The tally knows what went through our hands. That nothing else was taken from the client, nor part of an answer
     given to it, is asked of the kernel: a copy that is cancelled may have read what it never told of.
@@ -230,22 +243,39 @@ async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio
         tally.answered(data)
         return not (moved.is_set() and tally.nothing_open)
 
-    ways = [
-        asyncio.ensure_future(_copy(client, upstream, on_read=tally.asked)),
-        asyncio.ensure_future(_copy(upstream, client, on_sent=answered)),
-    ]
+    asking = asyncio.ensure_future(_copy(client, upstream, on_read=tally.asked))
+    answering = asyncio.ensure_future(_copy(upstream, client, on_sent=answered))
     moving = asyncio.ensure_future(moved.wait())
     try:
-        await asyncio.wait([*ways, moving], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([asking, answering, moving], return_when=asyncio.FIRST_COMPLETED)
         if not tally.nothing_open:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([asking, answering], return_when=asyncio.FIRST_COMPLETED)
+        if _has_ended(asking):
+            _say_end(upstream)
+            await asyncio.wait([answering, moving], return_when=asyncio.FIRST_COMPLETED)
+            if not tally.all_said:
+                await asyncio.wait([answering])
+            return Ending.CLOSE if tally.all_said or (tally.broken and _has_ended(answering)) else Ending.RESET
+        if _has_ended(answering) and tally.broken:
+            _say_end(client)  # and take what is still on its way, as the worker does: to stop reading is to reset
+            await asyncio.wait([asking])
+            return Ending.CLOSE
     finally:
-        for task in (*ways, moving):
+        for task in (asking, answering, moving):
             task.cancel()
-        await asyncio.gather(*ways, moving, return_exceptions=True)
+        await asyncio.gather(asking, answering, moving, return_exceptions=True)
     if before_bytes is None or not tally.nothing_open:
-        return False
-    return passed_bytes(client) == before_bytes + tally.passed_bytes
+        return Ending.RESET
+    return Ending.HOLD if passed_bytes(client) == before_bytes + tally.passed_bytes else Ending.RESET
+
+
+def _has_ended(way: asyncio.Future[bool]) -> bool:
+    return way.done() and not way.cancelled() and way.result()
+
+
+def _say_end(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has gone: the other way tells
+        sock.shutdown(socket.SHUT_WR)
 
 
 async def _copy(
@@ -253,12 +283,14 @@ async def _copy(
     sink: socket.socket,
     on_read: Callable[[bytes], None] = lambda _: None,
     on_sent: Callable[[bytes], bool] = lambda _: True,
-) -> None:
-    """Until the source ends, or `on_sent` says that it is enough."""
+) -> bool:
+    """Until the source says that it has ended: True. Or until a side is gone, or `on_sent` says that it is enough."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):
         while data := await loop.sock_recv(source, COPY_BYTES):
             on_read(data)
             await loop.sock_sendall(sink, data)
             if not on_sent(data):
-                return
+                return False
+        return True
+    return False
