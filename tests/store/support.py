@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Sequence
@@ -39,6 +40,13 @@ def crash(engine: Engine) -> None:
         engine._keeper.join()
     if engine._log is not None:
         engine._log.forsake()
+
+
+async def snapshot_written(client: LocalClient) -> None:
+    """Not to have it overtaken by the next writes: what is done, and in which order, is then the same in every run."""
+    writer = client.engine._log._writer  # type: ignore[union-attr]  # a store on disk has a log
+    if writer is not None:
+        await asyncio.to_thread(writer.join)
 
 
 def etcdctl(endpoint: str, *arguments: str, stdin: str = "") -> str:

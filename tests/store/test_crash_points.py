@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from pathlib import Path
 
 import pytest
 from tests.store.disk_model import Disk, Image, RecordingOs
-from tests.store.support import opened
+from tests.store.support import opened, snapshot_written
 
 from leasehold.base.errors import LeaseholdError
 from leasehold.coord.embedded import disk
-from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.opening import open_folder
 from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.mvcc.model import FROM_KEY
@@ -37,13 +35,6 @@ async def run(path: Path, recorder: RecordingOs) -> list[bytes]:
     except (LeaseholdError, OSError):
         pass
     return answered
-
-
-async def snapshot_written(client: LocalClient) -> None:
-    """Not to have it overtake the next writes: the order of operations is then the same in every run."""
-    writer = client.engine._log._writer  # type: ignore[union-attr]  # a store on disk has a log
-    if writer is not None:
-        await asyncio.to_thread(writer.join)
 
 
 async def keys_in(path: Path) -> set[bytes]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 import pytest
-from tests.store.support import crash, opened
+from tests.store.support import crash, opened, snapshot_written
 
 from leasehold.base.errors import InvalidArgument, UnknownOutcome
 from leasehold.coord.embedded.client import LocalClient
@@ -224,6 +224,8 @@ async def test_the_log_is_kept_short_by_snapshots(tmp_path: Path) -> None:
             await client.put(b"%d" % (number % 10), bytes(500), lease=grant.id)
             if number % 500 == 0:
                 await client.put(b"mark-%d" % number)
+            if number % 50 == 0:
+                await snapshot_written(client)
         before = await everything(client)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 600 * 1024
     assert list(tmp_path.glob("*.snapshot"))
