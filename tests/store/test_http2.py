@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from typing import Any
 
 import grpc
 import pytest
 from hpack import Encoder
-from tests.store.raw_http2 import REQUEST, Raw, message
+from tests.store.raw_http2 import REQUEST, Raw, asking, message
 
 import leasehold
+from leasehold.coord.embedded.server.http2.connection import SENT_TOGETHER_MAX
 from leasehold.coord.embedded.server.serve import StoreServer
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.coord.http2.frames import (
@@ -23,11 +25,16 @@ from leasehold.coord.http2.frames import (
     HEADERS,
     PADDED,
     PING,
+    PREFACE,
     RST_STREAM,
+    SETTINGS,
     WINDOW_UPDATE,
     frame,
 )
 from leasehold.coord.http2.headers import HeaderReader, ProtocolBroken, trailers
+from leasehold.mvcc import Store
+from leasehold.mvcc.model import Range, RangeResult
+from leasehold.testing.waiting import until
 
 
 def test_header_blocks_are_read_as_they_were_written() -> None:
@@ -70,6 +77,31 @@ async def test_headers_in_pieces_and_padding(server: StoreServer) -> None:
     raw.writer.write(frame(PING, 0, 0, b"12345678"))
     assert (await raw.until(PING))[2] == b"12345678"
     raw.writer.close()
+
+
+async def test_the_first_answers_to_a_burst_leave_while_the_rest_is_worked_on(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Client and server took turns, and each was idle half of the time."""
+    host, port = server.address.split(":")
+    read, got = Store.range, list[int]()
+    with socket.create_connection((host, int(port))) as client:
+
+        def read_while_the_client_looks(store: Store, op: Range) -> RangeResult:
+            if op.key == b"last":
+                got.append(len(client.recv(1 << 20)))
+            return read(store, op)
+
+        monkeypatch.setattr(Store, "range", read_while_the_client_looks)
+        client.settimeout(10)
+        keys = [b"%d" % number for number in range(SENT_TOGETHER_MAX + 5)] + [b"last"]
+        calls = [
+            asking("/etcdserverpb.KV/Range", 2 * number + 1, rpc_pb2.RangeRequest(key=key))
+            for number, key in enumerate(keys)
+        ]
+        client.sendall(PREFACE + frame(SETTINGS, 0, 0, b"") + b"".join(calls))
+        await until(lambda: bool(got))
+    assert got[0] > 1_000
 
 
 async def test_answers_keep_to_the_windows(server: StoreServer) -> None:

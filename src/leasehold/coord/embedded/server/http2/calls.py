@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
 from leasehold.coord.embedded.groups import Tell
-from leasehold.coord.http2.headers import ProtocolBroken
+from leasehold.coord.http2.headers import ProtocolBroken, timeout_s
 from leasehold.mvcc.errors import Code, StoreError
 
 if TYPE_CHECKING:
@@ -148,13 +148,15 @@ class Call:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, timeout_s: float | None = None) -> None:
+    def begin(self, timeout: bytes | None = None) -> None:
+        """`timeout` as the client wrote it."""
         if self._handler is not None and self._handler.stream is not None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._serve(self._handler.stream))
-            if timeout_s is not None:
+            limit_s = None if timeout is None else timeout_s(timeout)
+            if limit_s is not None:
                 # The client ends its call by itself, if it can: one that has gone without a word cannot.
-                self._timer = loop.call_later(timeout_s, self._time_is_up)
+                self._timer = loop.call_later(limit_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self.cancel()

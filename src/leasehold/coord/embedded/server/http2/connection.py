@@ -32,7 +32,6 @@ from leasehold.coord.http2.headers import (
     OK_TRAILERS,
     RESPONSE,
     ProtocolBroken,
-    timeout_s,
     trailers,
 )
 from leasehold.coord.http2.reading import FrameReader
@@ -43,6 +42,8 @@ LINGER_S = 5.0
 # Of one connection, whose client does not keep up or means it ill:
 HELD_BYTES_MAX = 32 << 20  # of answers that are not taken, before further calls are put off
 REQUESTS_BYTES_MAX = 64 << 20  # of requests that are not whole, before the next ones are refused
+# Answers to a burst of calls leave in bursts of so many: the client is at work on the first while we are on the next.
+SENT_TOGETHER_MAX = 32
 OUT_BYTES_MAX = 256 << 10  # written in one turn, before it is looked whether the client reads
 # Calls that were begun and reset: so many at once, and so many a second from then on.
 RESETS_MAX, RESETS_PER_S = 10_000, 500
@@ -124,17 +125,22 @@ class Connection(End[Call], asyncio.Protocol):
         return False
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this turn, together with what else comes in it."""
+        """Write at the end of this turn, together with what else comes in it, or when that has become much."""
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > OUT_BYTES_MAX:
             self._reader.held = True
-        if not self._flushing:
+        if len(self._out) >= SENT_TOGETHER_MAX:
+            self._flush_now()
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
+        self._flush_now()
+
+    def _flush_now(self) -> None:
         out, self._out = self._out, []
         self._out_bytes = 0
         if self._transport is not None and out:
@@ -222,8 +228,7 @@ class Connection(End[Call], asyncio.Protocol):
         elif headers.get(b"grpc-encoding", b"identity") != b"identity":
             call.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
         else:
-            limit = headers.get(b"grpc-timeout")
-            call.begin(None if limit is None else timeout_s(limit))
+            call.begin(headers.get(b"grpc-timeout"))
             if flags & END_STREAM:
                 call.request_ended()
 
