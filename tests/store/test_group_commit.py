@@ -52,6 +52,26 @@ async def test_a_write_whose_caller_has_gone_is_written_and_told(tmp_path: Path)
             await caller
 
 
+async def test_others_in_the_loop_have_two_turns_for_every_sync(tmp_path: Path) -> None:
+    """While one writes without a pause: what takes several turns would take as many syncs."""
+    async with opened(tmp_path) as client:
+        await first_write(client)
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        turning = asyncio.create_task(turn())
+        for number in range(20):
+            client.engine._write_s = 0.0
+            await client.put(b"%d" % number)
+        turning.cancel()
+        assert turns >= 2 * 20 - 2
+
+
 async def test_callers_in_several_loops_share_one_store(tmp_path: Path) -> None:
     engine = open_folder(tmp_path)
     client = LocalClient(engine)

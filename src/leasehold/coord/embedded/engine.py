@@ -197,7 +197,7 @@ class Engine:
     async def _settled_here(self) -> bool:
         """Write at the end of this turn, unless somebody else does; False if that takes longer.
 
-        No future is made and the loop turns but once: of a single write's time that was a tenth.
+        No future and no timer are made: of a single write's time that was a tenth.
         """
         with self.lock:
             group = self._group + bool(self._pending)  # by when all of it is on the disk
@@ -211,6 +211,8 @@ class Engine:
             self._commit()
             if self._failure is not None:
                 raise self._failure if isinstance(self._failure, LeaseholdError) else in_doubt(self._failure)
+            # Else one who writes again and again would leave the others of its loop a single turn for every sync.
+            await asyncio.sleep(0)
         return self._settled >= group
 
     def check_open(self) -> None:
