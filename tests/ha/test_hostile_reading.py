@@ -224,3 +224,15 @@ def test_8d_a_begin_that_takes_long_costs_no_owner() -> None:
     for line in ("heal", "wait 3000"):
         script.run(line)
     assert script.run("get R A")[-1] == "put 3"
+
+
+def test_p6_a_leader_that_begins_from_a_snapshot_knows_at_once_how_long_the_journal_is() -> None:
+    """Seeds 3446 and 3475: leaders that come and go, each from a snapshot, each added what two seconds bring."""
+    script = _play(
+        "set ha journal_batches_max 50", "set ha journal_full refuse", "set ha snapshot_records 100", "set ha copies 2",
+        "nodes 1", "host", "puts A 60", "wait 3000", "kill n1", "boot n1", "until n1 serves", "wait 200",
+    )  # fmt: skip
+    run = script.world.nodes[0].run
+    assert run is not None
+    assert run.machine.ctx.replica.ledger.batches > 50
+    assert run.machine.index.journal_full

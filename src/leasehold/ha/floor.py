@@ -56,7 +56,9 @@ class Floor(Activity):
         self._trimmed_n = 0
         self._busy = False
         self._pinned_since: dict[tuple[str, str, int], int] = {}
-        self.wake_at_ms = now_ms + CHECK_MS
+        # What stands before this node's base is counted at once: of leaders that come and go, each from a snapshot,
+        # each would else add what is decided until its first look (P6).
+        self.wake_at_ms = now_ms + CHECK_MS if known else now_ms
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self.wake_at_ms:
@@ -96,6 +98,7 @@ class Floor(Activity):
         else:
             self._ctx.replica.ledger.survey(self._surveyed)
             self._surveyed = None
+            self._refuse_if_full()
 
     def _wanted_n(self, pins: dict[str, int]) -> int:
         """How high the floor may be; decides on how many nodes' word."""
