@@ -69,6 +69,13 @@ class Ambush:
         if self._hits("snapshot", 0.4):
             self._world.clock.after_ms(self._chance.choice((0, 5, 100, 1_500)), self._begin_from_snapshot, node)
 
+    def dies_with_its_snapshot(self, node: SimNode) -> bool:
+        """Whether the file is there at once, and its process gone: nothing has happened since."""
+        if not self._hits("snapshot", 0.3):
+            return False
+        self._world.clock.after_ms(0, self._begin_from_snapshot, node)
+        return True
+
     def _begin_from_snapshot(self, node: SimNode) -> None:
         alone = self._chance.random() < 0.5
         for one in self._world.nodes if alone else [node]:

@@ -214,7 +214,11 @@ class Run:
         self.parts[effect.snapshot].append(effect.part)
         if effect.last:
             raw = b"".join(self.parts.pop(effect.snapshot))
-            self.world.clock.after_ms(self.world.clock.random.uniform(1, 50), self._stored, effect.snapshot, raw)
+            takes_ms = self.world.clock.random.uniform(1, 50)
+            if self.world.ambush.dies_with_its_snapshot(self.node):
+                self.node.disk = [*self.node.disk, raw][-2:]
+            else:
+                self.world.clock.after_ms(takes_ms, self._stored, effect.snapshot, raw)
 
     def _stored(self, snapshot: int, raw: bytes) -> None:
         if self.alive:

@@ -79,7 +79,7 @@ def plan_for(seed: int) -> Plan:
         journal_full=more.choice(("one_copy", "one_copy", "refuse")),
         copies=chance.choice((1, 2, 2)),
         snapshot_records=chance.choice((40, 120, 400)),
-        snapshot_ms=60_000,
+        snapshot_ms=random.Random(f"age-{seed}").choice((60_000, 60_000, 2_000)),
         journal_batches_max=random.Random(f"bound-{seed}").choice((20, 50, 1_000_000)),
         snapshot_tables=chance.choice((1024, 4096, 16384)),
         store_timeout_ms=chance.choice((300, 1_000)),
