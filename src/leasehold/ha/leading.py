@@ -1,4 +1,4 @@
-"""One epoch as primary: commit what is decided, tell the standbys of leases, keep the right to serve. Pure."""
+"""One epoch as primary: commit what is decided, keep the right to serve, hand over. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from leasehold.base import limits
+from leasehold.ha.bulk import RETRY_MS, Bulk
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.desk import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
@@ -13,14 +14,10 @@ from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.right import Right
 from leasehold.index.records import Handover
-from leasehold.journal.batch import BulkBatch, encode_bulk
-from leasehold.journal.cargo import Cargo
 from leasehold.journal.committer import Committer
-from leasehold.journal.fenced import Fate, FencedWriter, slot_key
-from leasehold.mvcc.errors import LeaseNotFound
-from leasehold.mvcc.model import LeaseGrantResult, Txn, TxnResult
+from leasehold.journal.fenced import Fate, FencedWriter
+from leasehold.mvcc.model import TxnResult
 
-RETRY_MS = 50
 HAND_OVER_MS_MAX = 20_000  # after that a leader that cannot finish its hand-over gives up its lease
 
 
@@ -43,15 +40,7 @@ class Leading(Activity):
         "_began",
         "_buffered",
         "_buffered_n",
-        "_bulk_at_ms",
-        "_bulk_lease",
-        "_bulk_lease_asked",
-        "_bulk_lease_at_ms",
-        "_bulk_number",
-        "_bulk_retry_at_ms",
-        "_bulk_sent",
-        "_bulk_writer",
-        "_cargo",
+        "_bulk",
         "_ctx",
         "_over",
         "_pushed",
@@ -64,10 +53,8 @@ class Leading(Activity):
         "_tell_from",
         "_unbuffered_n",
         "base_ms",
-        "bulk_written",
         "commit_request",
         "committer",
-        "complete_at_stop",
         "epoch",
         "handover",
         "lease",
@@ -105,19 +92,9 @@ class Leading(Activity):
         self._retry_at_ms = FAR_MS
         self._pushed = 0
         self._buffered_n = self._unbuffered_n = ctx.replica.mark.n
-        self._bulk_writer = FencedWriter(ctx.keys.leader, epoch)
-        self._bulk_number = 0
-        self._bulk_sent = False
-        self._bulk_at_ms = FAR_MS
-        self._bulk_retry_at_ms = FAR_MS
-        self._bulk_lease = 0
-        self._bulk_lease_at_ms = -FAR_MS
-        self._bulk_lease_asked = False
-        self._cargo = Cargo()
+        self._bulk = Bulk(ctx, epoch, now_ms, written=self._heartbeat, refused=self._heartbeat_refused)
         self._spoke_ms = now_ms  # when the last write was sent that was committed; at first, the epoch before's
         self._tell_from = 0  # nothing is answered before this bulk batch stands in the store
-        self.bulk_written = 0
-        self.complete_at_stop = False
         self._stop_at_ms = FAR_MS
         self.handover: Handover | None = None  # the last record of this epoch, once it was decided
 
@@ -148,7 +125,12 @@ class Leading(Activity):
 
     @property
     def wake_at_ms(self) -> int:
-        return min(self._retry_at_ms, self._bulk_due_ms(), self._bulk_retry_at_ms, self._stop_at_ms)
+        return min(self._retry_at_ms, self._bulk.wake_at_ms, self._stop_at_ms)
+
+    @property
+    def bulk_written(self) -> int:
+        """The last bulk batch of this epoch that stands in the store."""
+        return self._bulk.written_number
 
     def leader_ms(self, now_ms: int) -> int:
         return now_ms - self.base_ms
@@ -222,7 +204,7 @@ class Leading(Activity):
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
-            self._bulk_at_ms = now_ms
+            self._bulk.due_ms = now_ms
             self._began(now_ms)
         self._send(now_ms)
         if self.phase is not Phase.SERVING:
@@ -237,7 +219,7 @@ class Leading(Activity):
             # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,
             # and are told before anything is answered (H9).
             index.doubt_owners()
-            self._tell_from, self._bulk_at_ms = self._bulk_number + 1, now_ms
+            self._tell_from, self._bulk.due_ms = self._bulk.number + 1, now_ms
         if self.bulk_written < self._tell_from:
             return
         self.right.committed(sent_ms)
@@ -249,6 +231,15 @@ class Leading(Activity):
         writer = self.committer.writer
         return writer.undecided and writer.attempts > 1 and not self.right.holds(now_ms)
 
+    def _heartbeat(self, now_ms: int, sent_ms: int) -> None:
+        """A bulk batch stands in the store: a write of this epoch, too."""
+        if not self._in_doubt(now_ms):
+            self._extend(now_ms, sent_ms)
+        self._go_on(now_ms)
+
+    def _heartbeat_refused(self, now_ms: int) -> None:
+        self.end(now_ms, f"Epoch {self.epoch} is over: a heartbeat was refused by the fence.", clean=False)
+
     def pushed(self, now_ms: int, n: int) -> None:
         """The buffer has everything up to `n`."""
         self._buffered_n = max(self._buffered_n, n)
@@ -258,90 +249,6 @@ class Leading(Activity):
         """The buffer is away: what only it would have covered is acknowledged when the store has it."""
         self._unbuffered_n = max(self._unbuffered_n, self._pushed)
         self._send(now_ms)
-
-    # --- bulk ---
-
-    def _bulk_due_ms(self) -> int:
-        if self._bulk_sent or self._bulk_at_ms == FAR_MS or self._bulk_writer.undecided or not self.open:
-            return FAR_MS
-        if self._ctx.replica.index.urgent:
-            return min(self._bulk_at_ms, self._bulk_at_ms - self._ctx.settings.beat_ms + self._ctx.settings.urgent_ms)
-        return self._bulk_at_ms
-
-    def _bulk(self, now_ms: int) -> None:
-        """Flush renewals and hints. An empty batch is the heartbeat: it extends the right in quiet times."""
-        if self._bulk_lease_wanted(now_ms):
-            return
-        index, number = self._ctx.replica.index, self._bulk_number + 1
-        renewals, hints, complete = self._cargo.load(index)
-        batch = BulkBatch(
-            epoch=self.epoch,
-            number=number,
-            as_of_n=index.last_n,
-            leader_ms=self.leader_ms(now_ms),
-            complete=complete,
-            right_ms=self._ctx.settings.leader_ttl_ms,
-            wall_us=self._ctx.wall_us,
-            renewals=renewals,
-            hints=hints,
-            expires=index.expiry,
-            unheard_n=index.still_unheard_n(),
-        )
-        self._bulk_number = number
-        self.complete_at_stop = complete
-        self._bulk_at_ms = now_ms + (self._ctx.settings.beat_ms if complete else 0)
-        key = slot_key(self._ctx.keys.bulk + b"%020d/" % self.epoch, number)
-        self._ask_bulk(self._bulk_writer.write(now_ms, key, encode_bulk(batch, self._ctx.writes()), self._bulk_lease))
-
-    def _ask_bulk(self, txn: Txn) -> None:
-        self._bulk_sent = True
-        self._bulk_retry_at_ms = FAR_MS
-        self._ctx.desk.ask(self, txn, self._bulk_answered)
-
-    def _bulk_answered(self, now_ms: int, event: StoreAnswered) -> None:
-        self._bulk_sent = False
-        if not isinstance(event.result, TxnResult):
-            if isinstance(event.error, LeaseNotFound):
-                self._bulk_lease, self._bulk_lease_at_ms = 0, -FAR_MS
-            self._bulk_retry_at_ms = now_ms + RETRY_MS
-            return
-        fate = self._bulk_writer.judge(event.result)
-        if fate is Fate.WRITTEN:
-            self.bulk_written = self._bulk_number
-            if not self._in_doubt(now_ms):
-                self._extend(now_ms, self._bulk_writer.sent_ms)
-            self._go_on(now_ms)
-        else:
-            self.end(now_ms, f"Epoch {self.epoch} is over: a heartbeat was refused by the fence.", clean=False)
-
-    def _bulk_again(self, now_ms: int) -> None:
-        if self._bulk_lease_wanted(now_ms):
-            return
-        self._ask_bulk(self._bulk_writer.again(now_ms, self._bulk_lease))
-
-    def _bulk_lease_wanted(self, now_ms: int) -> bool:
-        """Bulk hangs on a lease that is never renewed; a new one every third of its time. True: wait for it."""
-        third_ms = self._ctx.settings.bulk_ttl_s * 1000 // 3
-        if self._bulk_lease and now_ms - self._bulk_lease_at_ms < third_ms:
-            return False
-        if not self._bulk_lease_asked:
-            self._bulk_lease_asked = True
-            self._ctx.desk.grant(self, self._ctx.settings.bulk_ttl_s, self._bulk_lease_granted)
-        self._bulk_sent = True  # until the lease is there
-        return True
-
-    def _bulk_lease_granted(self, now_ms: int, event: StoreAnswered) -> None:
-        self._bulk_lease_asked = self._bulk_sent = False
-        if not isinstance(event.result, LeaseGrantResult):
-            self._bulk_at_ms = max(self._bulk_at_ms, now_ms + RETRY_MS)
-            if self._bulk_writer.undecided:
-                self._bulk_retry_at_ms = now_ms + RETRY_MS
-            return
-        self._bulk_lease, self._bulk_lease_at_ms = event.result.id, now_ms
-        if self._bulk_writer.undecided:
-            self._bulk_again(now_ms)
-        else:
-            self._bulk(now_ms)
 
     # --- time ---
 
@@ -356,11 +263,7 @@ class Leading(Activity):
                 self._resign()
             else:
                 self._send(now_ms)
-        if now_ms >= self._bulk_retry_at_ms:
-            self._bulk_retry_at_ms = FAR_MS
-            self._bulk_again(now_ms)
-        elif now_ms >= self._bulk_due_ms():
-            self._bulk(now_ms)
+        self._bulk.tick(now_ms)
 
     # --- the end ---
 
@@ -369,24 +272,23 @@ class Leading(Activity):
         self.right.give_up()
         self.successor = successor
         self.phase = Phase.STOPPING
-        self.complete_at_stop = False
         self._stop_at_ms = now_ms + HAND_OVER_MS_MAX
-        self._bulk_at_ms = now_ms
+        self._bulk.complete, self._bulk.due_ms = False, now_ms
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """The next step of a hand-over, if the one before is done."""
         if self.phase is Phase.STOPPING:
-            if not self.committer.idle or self._bulk_sent or self._bulk_writer.undecided:
+            if not self.committer.idle or self._bulk.under_way:
                 return
-            if not self.complete_at_stop or self._bulk_number == 0:
-                self._bulk(now_ms)
+            if not self._bulk.complete or self._bulk.number == 0:
+                self._bulk.flush(now_ms)
                 return
             self.phase = Phase.HANDING_OVER
             at_ms = self.leader_ms(now_ms)
             self._ctx.replica.index.handover(at_ms, self.bulk_written)
             self.handover = Handover(at_ms, self.epoch, self.bulk_written)
-            self._bulk_at_ms = FAR_MS
+            self._bulk.due_ms = FAR_MS
             self.decided(now_ms)
         elif self.phase is Phase.HANDING_OVER and self.committer.idle:
             self.phase = Phase.RESIGNING
@@ -409,4 +311,5 @@ class Leading(Activity):
             return
         self.right.give_up()
         self.close()
+        self._bulk.close()
         self._over(now_ms, sentence, clean and self.committer.idle)
