@@ -39,7 +39,7 @@ async def lend_and_put(client: Client) -> None:
 
 async def test_the_real_master_gives_them_back() -> None:
     need(NEWEST)
-    with MooncakeMaster() as master:
+    with MooncakeMaster("--client_ttl=600") as master:
         async with Client(master.rpc) as client:
             await lend_and_put(client)
             assert await endpoints(client) <= {name + b":1" for name in NAMES}

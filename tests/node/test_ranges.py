@@ -6,15 +6,19 @@ import asyncio
 
 import pytest
 
+from leasehold.index.settings import IndexSettings
 from leasehold.node.standalone import Standalone
 from leasehold.wire.client import Client
 from leasehold.wire.errors import MasterError
 from leasehold.wire.messages import Segment
 from leasehold.wire.tables import NEWEST
 
+HOUR_MS = 3_600_000
+
 
 async def test_thousands_are_removed_in_steps_while_others_are_served() -> None:
-    master = Standalone([(NEWEST, ("127.0.0.1", 0))])
+    patient = IndexSettings(client_ttl_ms=HOUR_MS, lease_ttl_ms=HOUR_MS)  # however long the puts take
+    master = Standalone([(NEWEST, ("127.0.0.1", 0))], patient)
     host, port = master.server.listeners[0].address
     try:
         async with Client(f"{host}:{port}", timeout_ms=60_000) as client:

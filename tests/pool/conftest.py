@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.testing.ports import free_ports
 
-START_S = 60.0
+START_S = 120.0
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -44,7 +44,8 @@ class Stage:
         return process
 
     def start_master(self, *arguments: str) -> subprocess.Popen[bytes]:
-        process = self._run("master", "-m", "leasehold.node.standalone", "--rpc", self.master, *arguments)
+        patient = ("--client-ttl", "60s", "--lease-ttl", "60s")  # a busy machine may keep a host from its pings
+        process = self._run("master", "-m", "leasehold.node.standalone", "--rpc", self.master, *patient, *arguments)
         wait_for_port(self.master_port, process)
         return process
 

@@ -82,7 +82,7 @@ async def test_batches_and_the_synchronous_face(stage: Stage) -> None:
 
 
 async def test_a_dead_host_is_read_around(stage: Stage) -> None:
-    stage.start_master("--client-ttl", "60s")
+    stage.start_master()
     hosts = {name: stage.start_host(name) for name in ("one", "two")}
     async with Pool(stage.master) as pool:
         await ready(pool, replicas=2)
@@ -119,7 +119,7 @@ async def test_a_read_that_outlives_its_lease_is_not_returned(stage: Stage) -> N
 
 
 async def test_a_restarted_host_supersedes_its_earlier_life(stage: Stage) -> None:
-    stage.start_master("--client-ttl", "60s")
+    stage.start_master()
     port = free_ports(1)[0]
     first = stage.start_host("one", port=port)
     async with Pool(stage.master) as pool:
@@ -153,7 +153,7 @@ async def test_a_master_that_forgot_everything_gets_the_segment_again(stage: Sta
 
 
 async def test_a_host_that_is_told_to_stop_takes_its_memory_back(stage: Stage) -> None:
-    stage.start_master("--client-ttl", "60s")
+    stage.start_master()
     host = stage.start_host("one")
     async with Pool(stage.master) as pool:
         await ready(pool)

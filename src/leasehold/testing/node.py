@@ -232,11 +232,15 @@ class NodeGroup:
         return "\n".join(f"--- {node.name}\n{node.log_tail(25)}" for node in self.nodes)
 
     def __enter__(self) -> Self:
-        for node in self.nodes:
-            node.spawn()
-        for node in self.nodes:
-            node.wait_ready()
-        self.settle()
+        try:
+            for node in self.nodes:
+                node.spawn()
+            for node in self.nodes:
+                node.wait_ready()
+            self.settle()
+        except BaseException:  # nobody leaves a block that was never entered
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(

@@ -132,7 +132,11 @@ class ServerProcess:
         self.start()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # nobody leaves a block that was never entered
+            self.kill()
+            raise
         return self
 
     def __exit__(

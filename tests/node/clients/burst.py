@@ -2,8 +2,9 @@
 
     python burst.py MASTER put|upsert|exist SECONDS
 
-Prints `ready` when all threads are at work (kill something then), and at the end one line of JSON: how many keys were
-acknowledged, how many of them are lost, stale or back, how many calls failed per thread, how long the gap was.
+Prints `ready` when all threads are at work (kill something then), works on for SECONDS, and prints one line of JSON:
+how many keys were acknowledged, how many of them are lost, stale or back, how many calls failed per thread, and how
+long the gap was.
 """
 
 # mypy: ignore-errors
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 import struct
 import sys
@@ -38,9 +40,9 @@ def connect(master):
 class Writer(threading.Thread):
     """One thread; `acknowledged` maps a key to the newest version that was answered with success."""
 
-    def __init__(self, store, number, mode, end_s):
+    def __init__(self, store, number, mode):
         super().__init__(daemon=True)
-        self.store, self.number, self.mode, self.end_s = store, number, mode, end_s
+        self.store, self.number, self.mode, self.end_s = store, number, mode, math.inf
         self.acknowledged = {}
         self.removed = set()
         self.failed = []
@@ -148,13 +150,14 @@ def silence_s(writers):
 def main():
     master, mode, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     store = connect(master)
-    end_s = time.monotonic() + seconds
-    writers = [Writer(store, number, mode, end_s) for number in range(THREADS)]
+    writers = [Writer(store, number, mode) for number in range(THREADS)]
     for writer in writers:
         writer.start()
     while not all(writer.acknowledged for writer in writers):
         time.sleep(0.01)
     print("ready", flush=True)
+    for writer in writers:
+        writer.end_s = time.monotonic() + seconds
     for writer in writers:
         writer.join()
     acknowledged = {key: version for writer in writers for key, version in writer.acknowledged.items()}
