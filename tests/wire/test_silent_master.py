@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.base.errors import CallerError, Unavailable, UnknownOutcome
 from leasehold.testing.mooncake import StandaloneMaster
+from leasehold.wire import vigil
 from leasehold.wire.client import Client
 from leasehold.wire.errors import CallLost
 from leasehold.wire.finder import Address, AddressList, parse_address
@@ -89,9 +90,12 @@ async def test_a_write_on_a_silent_line_is_told_soon_as_unknown(master: Standalo
         client.close()
 
 
-async def test_a_slow_answer_is_waited_for_while_the_master_is_there(master: StandaloneMaster) -> None:
+async def test_a_slow_answer_is_waited_for_while_the_master_is_there(
+    master: StandaloneMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other answers, and those to a probe, show that it lives: a call whose record is not durable yet may take long."""
-    silent_s = 3.5
+    monkeypatch.setattr(vigil, "SILENCE_S", 2.0)  # a master that is held up for a second is no silent one here
+    silent_s = 5.0
 
     class Slow(Line):
         """The second thing that is asked reaches the master late; what comes behind it at once."""
