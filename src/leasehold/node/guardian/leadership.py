@@ -124,13 +124,16 @@ async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease
 
     True if all of it is in the journal now; `drained` gets the number of each batch that was sent to the store.
 
-    The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written.
+    The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written. If there is
+    nothing to be written it is left alone: somebody waits for its end.
     """
+    tail_n = await _tail(coord, keys)
+    if all(last_n <= tail_n for last_n, _ in buffer.read(epoch)):
+        return True
     sent_ms = coord.now_ms()
     left = await coord.lease_keep_alive_once(lease, timeout_s=CALL_TIMEOUT_S)
     kept = coord.keep_alive(lease, left.ttl_s, sent_ms)
     try:
-        tail_n = await _tail(coord, keys)
         for last_n, raw in buffer.read(epoch):
             if last_n <= tail_n:
                 continue

@@ -1,0 +1,52 @@
+"""A guardian that finds, at its start, the buffer and the key of a worker that nobody has reaped."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys, LeaderValue, pack
+from leasehold.index.records import Remove
+from leasehold.journal.batch import encode_explicit, encode_records
+from leasehold.journal.fenced import slot_key
+from leasehold.node.buffer.disk import DiskBuffer
+from leasehold.node.guardian.leadership import drain_left_behind
+from leasehold.testing.etcd import EtcdCluster
+
+TTL_S, PASSED_S = 60, 2.5
+
+
+async def _a_leader_that_is_dead(coord: Coord, keys: Keys, buffer: DiskBuffer, *, written: int, pushed: int) -> int:
+    """It had pushed so many batches to its buffer, and so many of them are in the journal. Its lease."""
+    lease = await coord.lease_grant(TTL_S)
+    await coord.put(keys.leader, pack(LeaderValue("a", "run")), lease=lease.id)
+    kv = await coord.get_one(keys.leader)
+    assert kv is not None
+    for n in range(1, pushed + 1):
+        records = encode_records([Remove(n, b"default", b"key-%d" % n, 0)])
+        raw = encode_explicit(kv.create_revision, n, (kv.create_revision, n - 1), 3_000, 0, [records])
+        buffer.push(kv.create_revision, n, raw)
+        if n <= written:
+            await coord.put(slot_key(keys.explicit, n), raw)
+    return lease.id
+
+
+@pytest.mark.parametrize(("written", "renewed"), [(3, False), (1, True)])
+async def test_a_lease_is_kept_alive_only_while_there_is_something_to_be_written(
+    etcd: EtcdCluster, tmp_path: Path, written: int, renewed: bool
+) -> None:
+    """It was renewed in any case, and the standbys waited for its end a whole term longer."""
+    keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
+    async with await connect(etcd.url) as coord:
+        lease = await _a_leader_that_is_dead(coord, keys, buffer, written=written, pushed=3)
+        await asyncio.sleep(PASSED_S)  # etcd counts whole seconds
+        await drain_left_behind(coord, keys, buffer)
+        left = await coord.lease_time_to_live(lease)
+        assert (left.ttl_s > TTL_S - PASSED_S) == renewed
+        assert await coord.get_one(slot_key(keys.explicit, 3)) is not None
+        await coord.lease_revoke(lease)
