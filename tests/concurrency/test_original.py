@@ -103,6 +103,6 @@ async def tails(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> tuple[float,
 @pytest.mark.alone
 async def test_a_hand_over_has_no_tail_of_100_ms(etcd: EtcdCluster, etcd_coord: Coord, name: str) -> None:
     """8: the original watches from a past revision, and etcd looks at such watchers every 100 ms."""
-    for part in until_met(1, "of 40 ms, and of half of the original's, that a hand-over takes"):
-        mine_s, original_s = await tails(etcd, etcd_coord, f"{name}-{len(part)}")
-        part.append(max(mine_s / 0.04, mine_s / (original_s / 2)))
+    for share in until_met(1, "of 60 ms, or of half of the original's hand-over, whichever is less"):
+        mine_s, original_s = await tails(etcd, etcd_coord, f"{name}-{len(share)}")
+        share.append(mine_s / min(0.06, original_s / 2))
