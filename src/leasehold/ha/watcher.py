@@ -94,8 +94,8 @@ class Watcher(Activity):
 
         until a read that is sent from here on shows nothing else.
         """
-        if self.caught_up and now_ms - self.heard_ms >= STALE_MS and self._doubtful_since_ms == FAR_MS:
-            self._doubtful_since_ms = now_ms
+        if self.caught_up and now_ms - self.heard_ms >= STALE_MS:
+            self._doubtful_since_ms = now_ms  # anew, also if it was: a read of before the last stop shows nothing now
 
     def written_after_ms(self, revision: int) -> int:
         """A moment on this node's clock before which this was not written: a read that was sent then did not show it.

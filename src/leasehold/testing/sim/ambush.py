@@ -71,7 +71,7 @@ class Ambush:
 
     def dies_with_its_snapshot(self, node: SimNode) -> bool:
         """Whether the file is there at once, and its process gone: nothing has happened since."""
-        if not self._hits("snapshot", 0.3):
+        if not self._hits("snapshot", 0.5):
             return False
         self._world.clock.after_ms(0, self._begin_from_snapshot, node)
         return True
@@ -79,7 +79,7 @@ class Ambush:
     def _begin_from_snapshot(self, node: SimNode) -> None:
         alone = self._chance.random() < 0.5
         for one in self._world.nodes if alone else [node]:
-            one.kill(with_guardian=self._chance.random() < 0.5)
+            one.kill(with_guardian=self._chance.random() < 0.2)  # else its key is given up at once: leases are young
             late_ms = 0.0 if one is node else self._chance.uniform(3_000, 9_000)
             self._world.clock.after_ms(self._chance.uniform(1, 300) + late_ms, one.start)
 
