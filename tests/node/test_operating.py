@@ -20,6 +20,7 @@ from leasehold.base.errors import Refused, Unavailable
 from leasehold.cli.earlier import Pids, StillRunning, after_the_earlier_one, write_pids
 from leasehold.cli.operate import call, first_answering
 from leasehold.cli.status import Everything, show
+from leasehold.cli.up import _addresses
 
 
 def remains() -> subprocess.Popen[bytes]:
@@ -70,6 +71,13 @@ def test_an_up_that_runs_is_named(tmp_path: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_free_ports_of_up_are_all_different() -> None:
+    """Each was looked for when the one before was free again: two could be the same."""
+    for _ in range(100):
+        assert len(set(_addresses(*[0] * 50))) == 50
+    assert _addresses(2379, 0)[0] == "127.0.0.1:2379"
 
 
 def test_words_of_people_are_not_taken_for_markup() -> None:

@@ -133,13 +133,17 @@ def _segments(where: Up) -> int:
     return found
 
 
-def _address(port: int) -> str:
-    """A loopback address; port 0 takes a free one."""
-    if port == 0:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    return f"127.0.0.1:{port}"
+def _addresses(*ports: int) -> list[str]:
+    """Loopback addresses; port 0 takes a free one, and none is taken twice."""
+    with contextlib.ExitStack() as probes:
+        chosen = []
+        for port in ports:
+            if port == 0:
+                probe = probes.enter_context(socket.socket())  # open until all are chosen
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            chosen.append(f"127.0.0.1:{port}")
+    return chosen
 
 
 def _start(where: Up, store: str, segment: str, parts: list[Part], patience: Patience) -> None:
@@ -200,15 +204,9 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
     """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""
     _check_size(segment)
     after_the_earlier_one(data)
-    store = _address(store_port)
-    second = [port + 1 if port else 0 for port in (rpc_port, admin_port)]
-    where = Up(
-        coord=f"etcd://{store}",
-        cluster=cluster,
-        rpc=[_address(rpc_port), _address(second[0])],
-        admin=[_address(admin_port), _address(second[1])],
-        data=str(data),
-    )
+    pairs = [(port, port + 1 if port else 0) for port in (rpc_port, admin_port)]
+    store, *others = _addresses(store_port, *pairs[0], *pairs[1])
+    where = Up(coord=f"etcd://{store}", cluster=cluster, rpc=others[:2], admin=others[2:], data=str(data))
     for address in (store, *where.rpc, *where.admin):
         if _listens(address):
             raise DidNotStart(
