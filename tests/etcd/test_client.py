@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,12 +57,14 @@ async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -
     arguments = ["--auth-token-ttl", str(TOKEN_TTL_S)] if binary.version >= (3, 5, 0) else []
     async with EtcdCluster(1, binary=binary, arguments=arguments) as cluster:
         await enable_auth(cluster.endpoints[0])
-        async with await leasehold.connect(cluster.url, user="alice", password="pw") as client:
+        # To look at a password takes etcd a while, on purpose, and a busy machine takes longer.
+        patience: dict[str, Any] = {"timeout_s": 60, "attempt_timeout_s": 30}
+        async with await leasehold.connect(cluster.url, user="alice", password="pw", **patience) as client:
             await client.put(b"/alice/a", b"1")
             with pytest.raises(PermissionDenied):
                 await client.put(b"/bob/a", b"1")
             sent_ms = client.now_ms()
-            lease = await client.lease_grant(5)
+            lease = await client.lease_grant(6)
             await client.put(b"/alice/held", lease=lease.id)
             keeper = client.keep_alive(lease.id, lease.ttl_s, sent_ms)
             early = client.watch(b"/alice/a")
@@ -81,7 +84,7 @@ async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -
             assert await client.get_one(b"/alice/held") is not None
             assert not keeper.lost
             keeper.close()
-        async with await leasehold.connect(cluster.url, user="alice", password="wrong") as client:
+        async with await leasehold.connect(cluster.url, user="alice", password="wrong", **patience) as client:
             with pytest.raises(AuthenticationFailed):
                 await client.get(b"/alice/a")
         async with await leasehold.connect(cluster.url) as client:

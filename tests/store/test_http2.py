@@ -161,8 +161,8 @@ async def test_a_request_that_is_too_long_is_refused_before_it_has_come(server: 
 
 async def test_large_answers_and_many_calls_at_once(server: StoreServer) -> None:
     async with await leasehold.connect(server.url) as client:
-        await asyncio.gather(*(client.put(b"%03d" % number, bytes(100_000)) for number in range(60)))
-        everything = await asyncio.gather(*(client.get(b"\0", b"\0") for _ in range(4)))
+        await asyncio.gather(*(client.put(b"%03d" % number, bytes(100_000), timeout_s=60) for number in range(60)))
+        everything = await asyncio.gather(*(client.get(b"\0", b"\0", timeout_s=60) for _ in range(4)))
         assert all(len(found.kvs) == 60 for found in everything)
 
 
