@@ -44,7 +44,10 @@ async def test_a_pattern_over_many_keys_lets_others_be_served(bench: Bench, monk
     monkeypatch.setattr(listing, "range_step_objects", 200)
     talk = Talk(bench)
     host, port = talk.listener.address
-    async with Client(f"{host}:{port}") as asker, Client(f"{host}:{port}") as other:
+    async with (
+        Client(f"{host}:{port}", timeout_ms=HANG_MS) as asker,
+        Client(f"{host}:{port}", timeout_ms=HANG_MS) as other,
+    ):
         await other.service_ready()
         asked = asyncio.create_task(asker.get_replica_list_by_regex("key-"))
         served = 0
@@ -80,7 +83,7 @@ async def test_a_listing_over_its_bound_is_refused(bench: Bench, monkeypatch: py
     monkeypatch.setattr(listing, "regex_answer_bytes_max", 100_000)
     talk = Talk(bench)
     host, port = talk.listener.address
-    async with Client(f"{host}:{port}") as client:
+    async with Client(f"{host}:{port}", timeout_ms=HANG_MS) as client:
         with pytest.raises(MasterError) as caught:
             await client.get_replica_list_by_regex("key-")
         assert caught.value.code == -600
@@ -113,7 +116,7 @@ async def test_a_batch_of_too_many_keys_is_refused_and_harms_nobody(bench: Bench
 async def test_a_batch_of_our_own_calls_has_the_same_bound(bench: Bench) -> None:
     talk = Talk(bench)
     host, port = talk.listener.address
-    async with Client(f"{host}:{port}") as client:
+    async with Client(f"{host}:{port}", timeout_ms=HANG_MS) as client:
         with pytest.raises(RpcRefused):
             await client.batch_get_replica_list(["k"] * (limits.wire_batch_items_max + 1))
         with pytest.raises(RpcRefused):
