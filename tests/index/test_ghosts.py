@@ -62,11 +62,66 @@ def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() ->
 def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
     """Free when the leader began, and told by a snapshot of it to rest. Found by seed 71 of the simulation."""
     first, _ = _served_by_a_successor()
-    ((incarnation, start, length),) = first.in_doubt
-    first.in_doubt += [(incarnation, start + 4 * KIB, length - 4 * KIB), (incarnation, start, 4 * KIB)]
+    (((start, end),),) = first.in_doubt.values()
+    first.in_doubt = {number: [(start, end), (start + 4 * KIB, end), (start, 4 * KIB)] for number in first.in_doubt}
     first.begin(0, 3)
-    assert first.resting() == (1, 8 * KIB)
+    while first.work(0):
+        first.check()
+    assert first.resting()[1] == 8 * KIB
     first.check()
+
+
+def _fragmented() -> tuple[Index, int]:
+    """A node that leads next, with 50 free places in one segment, each of them in doubt; and their bytes."""
+    first, second = primary((400 * KIB,)), standby()
+    for number in range(100):
+        put(first, 0, b"k%02d" % number)
+    for number in range(0, 100, 2):
+        _evict(first, b"k%02d" % number)
+    follow(second, first)
+    first.handover(100, 0)
+    follow(second, first)
+    second.begin(0, 2, handover_ms=100, drift_ms=5)
+    follow(first, second)
+    return first, 50 * 4 * KIB
+
+
+def test_doubts_are_settled_between_requests_a_few_at_a_time() -> None:
+    first, doubtful_bytes = _fragmented()
+    first.begin(0, 3)
+    assert first.resting() == (0, 0), "an epoch begins without going through them"
+    steps = 1
+    while first.work(1, budget=7):
+        steps += 1
+        first.check()
+    assert steps >= 50 // 7
+    assert first.resting() == (50, doubtful_bytes)
+    assert first.put_start(9_999, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert first.put_start(10_000, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.OK
+    first.check()
+
+
+def test_doubts_that_are_not_settled_when_the_grace_is_over_were_for_nothing() -> None:
+    first, _ = _fragmented()
+    first.begin(0, 3)
+    while first.work(10_000, budget=7):
+        first.check()
+    assert first.resting() == (0, 0)
+    put(first, 10_000, b"new")
+
+
+def test_a_snapshot_knows_which_doubts_its_leader_has_not_settled() -> None:
+    first, _ = _fragmented()
+    first.begin(0, 3)
+    assert first.work(1, budget=7)
+    built = _after_a_snapshot(first)
+    built.begin(0, 4)
+    assert built.put_start(9_900, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
+    while built.work(9_900):
+        built.check()
+    built.check()
+    assert built.resting()[0] == 50
+    put(built, 10_000, b"new")
 
 
 def test_a_snapshot_knows_which_space_is_in_doubt() -> None:

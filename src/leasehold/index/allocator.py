@@ -22,6 +22,7 @@ _ROUND = extent_alignment_bytes - 1
 _UNIT_BITS = extent_alignment_bytes.bit_length() - 1
 _EXACT_TRIES = 4  # how many blocks of the class just below are looked at before a larger class is used
 _ROWS_BITS = 12
+_AHEAD = 64  # used blocks that a walk over free space looks ahead
 
 
 class Sized(Protocol):
@@ -235,6 +236,25 @@ class Allocator(Generic[Owner]):
         if self._top < self.size:
             blocks.append((self._top, self.size - self._top))
         return iter(blocks)
+
+    def free_within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(start, end) of what is free of this stretch, in order. Each may be taken before the next is asked for."""
+        if self._free.get(start, 0) == end - start:
+            yield start, end
+            return
+        at = max(start, self._free_start_before(start))
+        while at < end:
+            used = self.used_from(at, _AHEAD)
+            for taken in used:
+                if taken >= end:
+                    break
+                if taken > at:
+                    yield at, taken
+                at = taken + rounded(self.owners[taken].size)
+            if len(used) < _AHEAD or used[-1] >= end:
+                break
+        if at < end:
+            yield at, end
 
     def contains(self, offset: int, size: int) -> bool:
         return offset >= 0 and not offset & _ROUND and offset + rounded(size) <= self.size

@@ -10,62 +10,73 @@ it rests as long as every other lease does. Space that was never evicted from is
 
 What rests here at that moment is not free, and is in doubt from when it is: what rests is not the same on every node.
 It may be space that was in doubt under the leader before, or that a snapshot said rests and somebody was given since.
+
+There may be hundreds of thousands of free places, and an epoch begins without going through them: a leader *settles*
+its doubts between requests, and those about a segment before it places anything there. What is not settled when the
+grace is over was in doubt for nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from leasehold.index.model import Segment
 from leasehold.index.mounts import Mounts
+from leasehold.index.settings import IndexSettings
 
 
 class Doubt(Mounts):
     """A follower remembers the doubtful; a leader lets it rest."""
 
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
+        super().__init__(settings, choose)
+        self.unsettled: dict[int, list[tuple[int, int]]] = {}  # as `in_doubt`, of a leader: to rest until `floor`
+
     def _doubt_free_space(self) -> None:
         """Another node leads from here on."""
-        self.in_doubt = [
-            (segment.incarnation, start, length)
+        self.unsettled = {}
+        self.in_doubt = {
+            segment.incarnation: [(start, start + length) for start, length in segment.space.free_blocks()]
             for segment in self.segments.values()
             if segment.evicted
-            for start, length in segment.space.free_blocks()
-        ]
+        }
 
-    def _rest_in_doubt(self, n: int, now: int) -> None:
-        """This node leads from `begin`, record `n`, on: what is in doubt and still free rests through the grace."""
-        doubts: dict[int, list[tuple[int, int]]] = {}
-        for incarnation, start, length in self.in_doubt:
-            doubts.setdefault(incarnation, []).append((start, start + length))
-        self.in_doubt = []
-        rest_ms = self.floor - now
-        if rest_ms <= 0:
-            return
-        for incarnation, stretches in doubts.items():
-            segment = self.segments.get(incarnation)
-            if segment is None:
-                continue
-            free = [(start, start + length) for start, length in segment.space.free_blocks()]
-            for start, end in _common(_joined(stretches), sorted(free)):
-                self._rest(segment, start, end - start, n, now, rest_ms)
+    def _begin_settling(self) -> None:
+        """This node leads from `begin` on: what is in doubt and still free rests through the grace."""
+        for incarnation, stretches in self.in_doubt.items():
+            self.unsettled.setdefault(incarnation, []).extend(stretches)
+        self.in_doubt = {}
 
+    def _settle_some(self, now: int, budget: int) -> bool:
+        """Settle about so many doubts, unless the grace is over; whether there are more."""
+        if now >= self.floor:
+            self.unsettled = {}
+        for incarnation in list(self.unsettled):
+            budget = self._settle(incarnation, budget)
+            if budget <= 0:
+                break
+        return bool(self.unsettled)
 
-def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, and each byte once: what was in doubt, was claimed and has rested since may be in doubt twice."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(stretches):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((start, end))
-    return joined
+    def _settle(self, incarnation: int, budget: int) -> int:
+        """Settle doubts about one segment; what is left of the budget."""
+        segment, stretches = self.segments.get(incarnation), self.unsettled[incarnation]
+        while segment is not None and stretches and budget > 0:
+            start, end = stretches.pop()
+            for free_start, free_end in segment.space.free_within(start, end):
+                if budget <= 0:
+                    stretches.append((free_start, end))
+                    break
+                self._rest_doubtful(segment, free_start, free_end)
+                budget -= 1
+        if segment is None or not stretches:
+            del self.unsettled[incarnation]
+        return budget
 
+    def _rest_doubtful(self, segment: Segment, start: int, end: int) -> None:
+        """The same, whenever it is settled: as if it had been when the epoch began."""
+        began = self.epoch_start
+        self._rest(segment, start, end - start, self.begin_n, began, self.floor - began)
 
-def _common(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where two sorted lists of stretches overlap."""
-    found, at = [], 0
-    for start, end in some:
-        while at < len(others) and others[at][1] <= start:
-            at += 1
-        look = at
-        while look < len(others) and others[look][0] < end:
-            found.append((max(start, others[look][0]), min(end, others[look][1])))
-            look += 1
-    return found
+    def _all_in_doubt(self) -> tuple[tuple[int, list[tuple[int, int]]], ...]:
+        """For whoever is built from a snapshot: what a leader has not settled is in doubt there too."""
+        return (*self.in_doubt.items(), *self.unsettled.items())

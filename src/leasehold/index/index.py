@@ -65,7 +65,7 @@ class Index(Reads, Checking):
             shift_ms = self.latest + self.max_term_ms + 1 - self.offset
             n = self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms, unheard_n))
         self.distrust_owners(unheard_n)
-        self._rest_in_doubt(n, now_ms + self.offset)
+        self._begin_settling()
         return n
 
     def handover(self, now_ms: int, last_bulk: int) -> int:
@@ -90,6 +90,8 @@ class Index(Reads, Checking):
             self._housekept = now
             self._keep_house(now)
         if self._free_limbo(now) or (self.ending and self.end_some(budget)):
+            return True
+        if self.unsettled and self._settle_some(now, budget):
             return True
         return self._evict_some(now, budget)
 

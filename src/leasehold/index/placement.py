@@ -21,7 +21,7 @@ class Placement(Apply):
             return ()
         if config.replicas == 1 and not config.preferred_segments and not config.preferred_host:
             first = candidates[0] if len(candidates) == 1 else self._first_choice(candidates)
-            offset = first.space.find(size)
+            offset = self._find_on(first, size)
             if offset >= 0:
                 return (Extent(first.incarnation, offset),)
             if len(candidates) == 1:
@@ -40,15 +40,20 @@ class Placement(Apply):
                 best, least_used = segment, used
         return best
 
-    @staticmethod
-    def _places_on(candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:
+    def _find_on(self, segment: Segment, size: int) -> int:
+        """Where it would fit, or -1. (Doubts are settled first: what is doubtful is not free.)"""
+        if self.unsettled and segment.incarnation in self.unsettled:
+            self._settle(segment.incarnation, segment.space.size)
+        return segment.space.find(size)
+
+    def _places_on(self, candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:
         found: list[Extent] = []
         tried: set[int] = set()
         for segment in candidates:
             if segment.incarnation in tried:
                 continue
             tried.add(segment.incarnation)
-            offset = segment.space.find(size)
+            offset = self._find_on(segment, size)
             if offset >= 0:
                 found.append(Extent(segment.incarnation, offset))
                 if len(found) == wanted:

@@ -21,7 +21,7 @@ class Resting(State):
         self.resting_count = 0  # extents in limbo
         self.resting_bytes = 0
         self.rest_begun: list[Limbo] | None = None  # while a walk goes through limbo: what came to rest (see `walk`)
-        self.in_doubt: list[tuple[int, int, int]] = []  # incarnation, offset, length: see `doubt`
+        self.in_doubt: dict[int, list[tuple[int, int]]] = {}  # incarnation: (start, end); see `doubt`
         self.lifted = (0, 0, 0)  # the last `begin` that gave grace: record, internal time, length
         self.graves: list[Grave] = []
 
@@ -89,7 +89,8 @@ class Resting(State):
                 self._release(segment, entry.offset)
                 self._count_resting(entry, -1)
                 if entry.n <= doubted_n and segment.evicted:
-                    self.in_doubt.append((segment.incarnation, entry.offset, rounded(entry.size)))
+                    stretch = entry.offset, entry.offset + rounded(entry.size)
+                    self.in_doubt.setdefault(segment.incarnation, []).append(stretch)
         return bool(heap) and heap[0][0] <= now
 
     def _live_limbo(self, of: Segment | None = None) -> list[Limbo]:

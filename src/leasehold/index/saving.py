@@ -121,7 +121,7 @@ class Saving(Copying):
         return Keyless(
             self.epoch, self.last_n, self.latest - offset, self.max_term_ms, self.older_than - offset,
             self.floor - offset, self.epoch_start - offset, segments, tuple(self.clients), limbo, graves, tasks,
-            tuple(self.in_doubt), self.unheard_n,
+            self._all_in_doubt(), self.unheard_n,
         )  # fmt: skip
 
     def load(self, keyless: Keyless, slices: Iterable[Slice], resting: Iterable[Resting] = ()) -> None:
@@ -174,7 +174,7 @@ class Saving(Copying):
             segment = self._add_segment(saved.spec, saved.client, saved.incarnation)
             segment.drain_end = 0 if saved.drain_end_ms is None else saved.drain_end_ms
             segment.evicted = saved.evicted
-        self.in_doubt = list(keyless.in_doubt)
+        self.in_doubt = dict(keyless.in_doubt)
         self.unheard_n = keyless.unheard_n
         self._refresh_placeable()
         for client in keyless.clients:

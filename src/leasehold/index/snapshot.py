@@ -135,5 +135,5 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     limbo: tuple[SavedLimbo, ...]
     graves: tuple[SavedGrave, ...]
     tasks: tuple[SavedTask, ...]
-    in_doubt: tuple[tuple[int, int, int], ...] = ()
+    in_doubt: tuple[tuple[int, list[tuple[int, int]]], ...] = ()  # incarnation, stretches (start, end)
     unheard_n: int = 0
