@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +23,10 @@ BLOCK = 300
 def free_ports(count: int) -> list[int]:
     """`count` distinct ports of 127.0.0.1 on which nothing listens, and which were not given before."""
     global _given, _given_by
-    if _given_by != os.getpid():  # a forked child has blocks of its own
-        _given, _given_by = _ports(), os.getpid()
-    return [next(_given) for _ in range(count)]
+    with _giving:  # clusters are started in threads, side by side
+        if _given_by != os.getpid():  # a forked child has blocks of its own
+            _given, _given_by = _ports(), os.getpid()
+        return [next(_given) for _ in range(count)]
 
 
 def listens(port: int) -> bool:
@@ -72,5 +74,6 @@ def _is_free(port: int) -> bool:
         return True
 
 
+_giving = threading.Lock()
 _given: Iterator[int] = iter(())
 _given_by = 0
