@@ -31,8 +31,7 @@ def _promoting(node: NodeProcess) -> int:
     return node.worker_pid
 
 
-@pytest.mark.alone
-@pytest.mark.timeout(240)
+@pytest.mark.chaos
 def test_a_worker_that_promotes_may_take_long_steps_but_not_stand_still(etcd: EtcdCluster, tmp_path: Path) -> None:
     """Frozen for much longer than a beat may be late, again and again: a step of a very large promotion."""
     cluster = f"c{uuid4().hex[:8]}"
