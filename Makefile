@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
-# tests that run side by side (they wait a lot: three on two cores); measured tests (`alone`) follow by themselves
-JOBS ?= 3
+# tests that run side by side (they wait a lot: four on two cores); measured tests (`alone`) follow by themselves
+JOBS ?= 4
 
 .PHONY: help setup up test check bench chaos proof docs proto clean
 
@@ -46,7 +46,7 @@ chaos: setup ## long fault runs on real processes
 	$(BIN)/python -m pytest -m chaos --timeout 1800
 
 proof: setup ## very long searches: simulation, fuzzing
-	$(BIN)/python -m pytest -m proof --timeout 7200 -n $(JOBS)
+	$(BIN)/python -m pytest -m proof --timeout 7200 -n 2
 
 docs: setup ## the documentation as a site in ./site
 	$(BIN)/mkdocs build --strict --quiet

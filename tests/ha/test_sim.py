@@ -37,11 +37,11 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
 @pytest.mark.parametrize(
     ("bug", "first", "promises"),  # where the search begins: a hint that saves time, not a condition
     [
-        ("early-put-end", 20, ("P1",)),
+        ("early-put-end", 16, ("P1",)),
         ("early-space", 0, ("P1", "P3")),
-        ("no-grace", 0, ("P2",)),
+        ("no-grace", 19, ("P2",)),
         ("no-wait", 2, ("P4",)),
-        ("no-right", 8, ("P4",)),
+        ("no-right", 35, ("P4",)),
         ("early-miss", 0, ("P1", "P2", "P5")),
         ("no-limbo", 0, ("P2", "P3")),
         ("no-skip", 0, ("P2",)),
