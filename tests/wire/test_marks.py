@@ -135,6 +135,33 @@ async def test_what_has_arrived_and_was_not_read_goes_along(scene: Scene) -> Non
     assert scene.holder.fate() is Fate.FORWARD
 
 
+class Watched(socket.socket):
+    """Looks at the connection as if the process had been killed the moment after each system call that writes."""
+
+    killed_now: Callable[[], None]
+
+    def send(self, data: bytes | bytearray, flags: int = 0) -> int:  # type: ignore[override]  # what is sent here
+        sent = super().send(data, flags)
+        self.killed_now()
+        return sent
+
+
+async def test_an_answer_that_leaves_in_parts_is_open_until_its_last_byte_has_left(scene: Scene) -> None:
+    """And not a moment longer: in 1 kill of 5,000 such a connection was reset for nothing (judgement, seed 1276)."""
+    connection = scene.connection
+    sock = connection._sock
+    connection._sock = watched = Watched(fileno=os.dup(sock.fileno()))
+    seen: list[Fate] = []
+    watched.killed_now = lambda: seen.append(scene.holder.fate())
+    await scene.send(request(1, LARGE, b"?"))
+    await scene.answered(body_bytes=LARGE_BYTES)
+    connection._sock = sock
+    watched.close()
+    *earlier, last = seen
+    assert set(earlier) == {Fate.RESET}
+    assert last is Fate.FORWARD
+
+
 async def test_a_burst_is_open_until_its_last_answer(scene: Scene) -> None:
     burst = request(1, AT_ONCE, b"?") + request(2, LATER, b"?") + request(3, AT_ONCE, b"?")
     await scene.send(burst)

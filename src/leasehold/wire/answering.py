@@ -208,12 +208,18 @@ class Answering(ABC):
         if not self.server.gate.may_serve():  # a slow reader: the right may have ended since the answer was made
             self.abort("the right to serve ended before the answer left")
             return
+        if not (self.in_flight or self._partial or self._late):
+            self._marks[self._slot] = self._passed_bytes + len(self._unsent)  # before and after: as in `send`
         try:
             sent = self._sock.send(self._unsent)
         except (BlockingIOError, InterruptedError):
-            return
+            sent = 0
         except OSError:
             self.close()
+            return
+        if sent < len(self._unsent):
+            self._marks[self._slot] = NEVER
+        if not sent:
             return
         self.stuck_ms = 0
         self._passed_bytes += sent
@@ -221,8 +227,6 @@ class Answering(ABC):
         self.server.buffered_bytes -= sent
         if not self._unsent:
             self.server.loop.remove_writer(self._fd)
-            if not (self.in_flight or self._partial or self._late):
-                self._marks[self._slot] = self._passed_bytes
         self._let_out(taken=True)
         self._resume()
 
