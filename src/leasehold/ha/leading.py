@@ -213,7 +213,7 @@ class Leading(Activity):
     def _extend(self, now_ms: int, sent_ms: int) -> None:
         """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""
         index = self._ctx.replica.index
-        lapsed = self.phase in (Phase.BEGINNING, Phase.SERVING) and not self.right.holds(now_ms)
+        lapsed = not self.right.holds(now_ms)
         silent_ms, self._spoke_ms = now_ms - self._spoke_ms, max(self._spoke_ms, sent_ms)
         if lapsed and silent_ms > index.settings.client_ttl_ms:
             # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,

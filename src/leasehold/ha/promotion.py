@@ -19,7 +19,7 @@ from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.lister import Lister
 from leasehold.ha.pieces import Pieces
-from leasehold.ha.replica import LastWrite, Took
+from leasehold.ha.replica import Took
 from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_records
 from leasehold.journal.chain import Fit, fit
 from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
@@ -42,7 +42,7 @@ class Promotion(Activity):
     """`ready(now_ms, Ready)` or `failed(now_ms, sentence)`, once."""
 
     __slots__ = (
-        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced", "_last_write",
+        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced",
         "_lister", "_ready", "_retry_at_ms", "_uses_buffer", "_wait_until_ms", "_writer", "epoch", "lease",
     )  # fmt: skip
 
@@ -66,7 +66,6 @@ class Promotion(Activity):
         self._wait_until_ms = FAR_MS
         self._uses_buffer = ctx.settings.durability == "buffered"
         self._drain_asked = False
-        self._last_write = LastWrite()  # of the dead leader: known when the tail has been read
         self._batches: list[bytes] = []
         self._drained = 0
         self._writer = FencedWriter(ctx.keys.leader, epoch)
@@ -168,7 +167,6 @@ class Promotion(Activity):
         return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
 
     def _right_ended(self, now_ms: int) -> None:
-        self._last_write = self._ctx.replica.last_write  # before anything is drained, which may be of any age
         if self._uses_buffer:
             self._drain_asked = True
             self._ctx.desk.do(DrainBuffer(self.epoch))
@@ -251,16 +249,13 @@ class Promotion(Activity):
         sentence = _begins(self.epoch, replica.mark.n, counts, handed_over=holds)
         replica.index.unheard_n = replica.unheard_n()
         unheard = self._owners_unheard(now_ms)
-        spoke_ms = now_ms if unheard or not replica.mark.n else self._last_write.after_ms
+        spoke_ms = now_ms if unheard or not replica.mark.n else replica.heard.after_ms
         self._ready(now_ms, Ready(handover_ms, unheard, spoke_ms, counts, sentence))
 
     def _owners_unheard(self, now_ms: int) -> bool:
         """Whether the owners of memory may have come and gone unseen: no leader is known to have heard them lately."""
-        last, replica = self._last_write, self._ctx.replica
-        note = self._ctx.view.notes.get(last.epoch)
-        late = note is not None and note.drained > 0  # its guardian may have waited for the store for any time
-        aged = not last.live or late or now_ms - last.after_ms > replica.index.settings.client_ttl_ms
-        return aged and replica.mark.n > 0
+        replica = self._ctx.replica
+        return replica.mark.n > 0 and not replica.owners_heard(now_ms)
 
     def _counts(self, *, handed_over: bool) -> dict[str, int]:
         """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""

@@ -63,6 +63,7 @@ class Replica:
 
     __slots__ = (
         "_bulk_seen",
+        "_bulks_to_hear",
         "_cleared_before",
         "_lacked_n",
         "_make",
@@ -70,6 +71,7 @@ class Replica:
         "bulk",
         "diverged",
         "handover",
+        "heard",
         "index",
         "last_write",
         "ledger",
@@ -100,6 +102,8 @@ class Replica:
         self.unexplained = False  # a renewal of this epoch named what is not here
         self.records_applied = 0
         self.last_write = LastWrite()
+        self.heard = LastWrite()  # the same of bulk alone: a guardian writes explicit batches, too, and hears nobody
+        self._bulks_to_hear = 0  # until what is told of the owners of memory counts: see `_hear`
         self._bulk_seen = (0, 0)
         self._unheard_told_n = NOT_TOLD  # by the newest bulk batch that was seen, also one whose place has not come
         self._cleared_before = (0, 0, 0)
@@ -206,6 +210,7 @@ class Replica:
             self._bulk_seen = (batch.epoch, batch.number)
             self._unheard_told_n = batch.unheard_n
             self._saw(now_ms, batch.epoch, batch.right_ms, leads, after_ms)
+            self._hear(now_ms, LastWrite(batch.epoch, now_ms, batch.right_ms, batch.epoch == leads, after_ms))
         self.bulk.offer(batch)
         yield from self._count_bulk()
 
@@ -238,6 +243,22 @@ class Replica:
             index.gap_closed(batch.leader_ms)
         if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
             yield from index.expiring(batch.leader_ms, every)
+
+    def _hear(self, now_ms: int, bulk: LastWrite) -> None:
+        """A leader is alive, and hears the owners of memory; unless it was silent for longer than they are believed in.
+
+        It may not have noticed that when it wrote this one; the next one tells (H9).
+        """
+        if now_ms - self.heard.after_ms > self.index.settings.client_ttl_ms:
+            self._bulks_to_hear = 1
+        elif self._bulks_to_hear:
+            self._bulks_to_hear -= 1
+        self.heard = bulk
+
+    def owners_heard(self, now_ms: int) -> bool:
+        """Whether a leader is known to have heard the owners of memory lately, or has told of those that it has not."""
+        lately = now_ms - self.heard.after_ms <= self.index.settings.client_ttl_ms
+        return self.heard.live and lately and not self._bulks_to_hear
 
     def unheard_n(self) -> int:
         """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
