@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from leasehold.coord.embedded.errors import StoreClosed, StoreDamaged, StoreFail
 from leasehold.coord.embedded.frames import HEADER_BYTES, Frames, encode_frame
 from leasehold.coord.embedded.opening import open_folder, restore
 from leasehold.coord.embedded.settings import StoreSettings
-from leasehold.coord.errors import ForkedClient
 from leasehold.mvcc.errors import Compacted, NoSpace
 from leasehold.mvcc.model import FROM_KEY, KeyValue, Put
 from leasehold.mvcc.records import Clocked, Committed, LeaseRenewed
@@ -406,25 +407,37 @@ async def test_history_is_bounded_also_when_groups_are_large(tmp_path: Path) -> 
         assert store.revision - store.compact_revision < 10_000
 
 
-def test_a_store_from_before_a_fork_is_the_parents(tmp_path: Path) -> None:
-    engine = open_folder(tmp_path)
-    client = LocalClient(engine)
-    asyncio.run(client.put(b"a"))
-    before = segment(tmp_path).read_bytes()
-    child = os.fork()
-    if not child:
-        try:
-            with pytest.raises(ForkedClient):
-                asyncio.run(client.put(b"child"))
-            with pytest.raises(StoreInUse):
-                open_folder(tmp_path)  # the parent has it still
-            engine.close()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+FORKING = """
+import asyncio, os, sys
+from pathlib import Path
+import pytest
+from leasehold.coord.embedded.client import LocalClient
+from leasehold.coord.embedded.errors import StoreInUse
+from leasehold.coord.embedded.opening import open_folder
+from leasehold.coord.errors import ForkedClient
+
+path = Path(sys.argv[1])
+engine = open_folder(path)
+client = LocalClient(engine)
+asyncio.run(client.put(b"a"))
+(log,) = path.glob("*.log")
+before = log.read_bytes()
+child = os.fork()
+with pytest.raises(StoreInUse):
+    open_folder(path)  # the parent has it, whoever asks
+if child:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert segment(tmp_path).read_bytes() == before
-    with pytest.raises(StoreInUse):
-        Folder(tmp_path)
+    assert log.read_bytes() == before
     asyncio.run(client.put(b"b"))
-    engine.close()
+else:
+    with pytest.raises(ForkedClient):
+        asyncio.run(client.put(b"child"))
+engine.close()
+"""
+
+
+def test_a_store_from_before_a_fork_is_the_parents(tmp_path: Path) -> None:
+    """In a process of its own: whatever other tests have left in this one is not forked along."""
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
