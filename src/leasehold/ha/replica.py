@@ -48,12 +48,21 @@ class LastWrite(Struct, frozen=True):
 
     `live`: seen as it happened, while that epoch's leader held its key. What was found by listing may be of any age,
     and so may what a successor attaches from a dead leader's buffer.
-    `after_ms`: it was not written before this moment, as far as is known (what is heard may be old news).
     """
 
     epoch: int = 0
     seen_ms: int = NEVER_MS
     right_ms: int = 0
+    live: bool = False
+
+
+class SignOfLife(Struct, frozen=True):
+    """The newest bulk batch: only a worker writes those. What a guardian writes for a dead one is no sign of life.
+
+    `live`: as above.
+    `after_ms`: it was not written before this moment, as far as is known (what is heard may be old news).
+    """
+
     live: bool = False
     after_ms: int = NEVER_MS
 
@@ -102,7 +111,7 @@ class Replica:
         self.unexplained = False  # a renewal of this epoch named what is not here
         self.records_applied = 0
         self.last_write = LastWrite()
-        self.heard = LastWrite()  # the same of bulk alone: a guardian writes explicit batches, too, and hears nobody
+        self.heard = SignOfLife()
         self._bulks_to_hear = 0  # until what is told of the owners of memory counts: see `_hear`
         self._bulk_seen = (0, 0)
         self._unheard_told_n = NOT_TOLD  # by the newest bulk batch that was seen, also one whose place has not come
@@ -130,7 +139,7 @@ class Replica:
         index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
         return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
-    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[Took]:
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Pieces[Took]:
         """One value of `journal/explicit/`, whose key says that its first record is `n`.
 
         `leads`: the epoch whose leader writes it now, as far as this node knows; 0 if it was found, not seen to happen.
@@ -142,7 +151,7 @@ class Replica:
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
         if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads, after_ms)
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         took = yield from self.take_batch(batch)
         if took is Took.APPLIED:
             self.ledger.saw(n, len(raw))
@@ -209,8 +218,8 @@ class Replica:
         if (batch.epoch, batch.number) > self._bulk_seen:
             self._bulk_seen = (batch.epoch, batch.number)
             self._unheard_told_n = batch.unheard_n
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads, after_ms)
-            self._hear(now_ms, LastWrite(batch.epoch, now_ms, batch.right_ms, batch.epoch == leads, after_ms))
+            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
+            self._hear(now_ms, SignOfLife(batch.epoch == leads, after_ms))
         self.bulk.offer(batch)
         yield from self._count_bulk()
 
@@ -244,7 +253,7 @@ class Replica:
         if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
             yield from index.expiring(batch.leader_ms, every)
 
-    def _hear(self, now_ms: int, bulk: LastWrite) -> None:
+    def _hear(self, now_ms: int, bulk: SignOfLife) -> None:
         """A leader is alive, and hears the owners of memory; unless it was silent for longer than they are believed in.
 
         It may not have noticed that when it wrote this one; the next one tells (H9).
@@ -270,7 +279,7 @@ class Replica:
             self.set_aside.append(SetAside(n, reason))
         return Took.SET_ASIDE
 
-    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int, after_ms: int) -> None:
+    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int) -> None:
         """Remember when the newest epoch was last seen writing: a successor counts its wait from there."""
         if epoch >= self.last_write.epoch:
-            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads, after_ms)
+            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads)

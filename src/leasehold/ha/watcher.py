@@ -152,13 +152,7 @@ class Watcher(Activity):
 
     def _take(self, now_ms: int, kv: KeyValue) -> Pieces[bool]:
         """Feed one explicit batch; False if the rest of the delivery no longer counts."""
-        took = yield from self._ctx.replica.take_explicit(
-            now_ms,
-            slot_number(kv.key),
-            kv.value,
-            leads=self._leads(),
-            after_ms=self.written_after_ms(kv.mod_revision),
-        )
+        took = yield from self._ctx.replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=self._leads())
         now_ms = self._ctx.desk.now_ms
         if took is Took.GAP:
             if not self._ctx.replica.set_aside:
