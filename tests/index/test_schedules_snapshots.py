@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from zlib import crc32
 
 import pytest
-from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, places, primary, put, spec, standby
+from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, fuzzy, places, primary, put, spec, standby
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.index import Code, Index, PutConfig
-from leasehold.index.records import Record
 from leasehold.index.snapshot import Resting
 from leasehold.index.state import TABLES
 from leasehold.index.walk import RestingWalk
@@ -146,23 +144,6 @@ def test_15_two_owners_of_one_place_the_higher_number_wins() -> None:
     assert fresh.covered_n is None
 
 
-def _fuzzy(leader: Index, early: bytes, meanwhile: Callable[[], None]) -> Index:
-    """A node built from a snapshot: the slice of the key `early`, then something happens, then all the others."""
-    log: list[tuple[int, Record]] = leader.take_outbox()
-    first = crc32(early) % TABLES
-    slices = [leader.export_slice(first, 1)]
-    meanwhile()
-    log += leader.take_outbox()
-    slices += [leader.export_slice(number, 1) for number in range(TABLES) if number != first]
-    built = standby()
-    built.load(leader.export_keyless(), slices)
-    for n, record in log:
-        if n > built.last_n:
-            built.apply(n, record)
-    built.check()
-    return built
-
-
 def test_15_a_place_given_away_between_two_slices_is_not_resolved_to_its_old_owner() -> None:
     """`old` is in its slice; then it is evicted, its space is given to `new`, `new` is removed, and has no slice."""
     leader = primary((8 * KIB,))
@@ -173,7 +154,7 @@ def test_15_a_place_given_away_between_two_slices_is_not_resolved_to_its_old_own
         assert leader.remove(3, T, b"new", False)[0] == Code.OK
 
     assert crc32(b"old") % TABLES != crc32(b"new") % TABLES
-    built = _fuzzy(leader, b"old", meanwhile)
+    built = fuzzy(leader, b"old", meanwhile)
     assert built.lookup(T, b"new") is None
     assert built.lookup(T, b"old") is None, "P3: its bytes are those of `new`"
 
@@ -191,7 +172,7 @@ def test_15_an_object_that_is_moved_between_two_slices_is_not_lost() -> None:
     def meanwhile() -> None:
         assert leader.move_end(4, WRITER, T, b"k")[0] == Code.OK
 
-    built = _fuzzy(leader, b"k", meanwhile)
+    built = fuzzy(leader, b"k", meanwhile)
     assert places(built, b"k") == places(leader, b"k")
     built.begin(0, 2)
     assert built.put_start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE  # the old place rests
@@ -219,6 +200,6 @@ def test_15_an_object_that_is_moved_is_not_lost_to_whoever_got_its_old_place(sta
 
     if started == "before":
         start()
-    built = _fuzzy(leader, b"k", meanwhile)
+    built = fuzzy(leader, b"k", meanwhile)
     assert places(built, b"k") == places(leader, b"k")
     assert built.digest() == leader.digest()

@@ -272,6 +272,20 @@ async def late_primary() -> AsyncIterator[tuple[Late, str]]:
     await server.wait_closed()
 
 
+async def ask_for_the_last_time(
+    door: tuple[Door, int], primary: Late, address: str, half_a_request: bytes = b""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that has asked, is forwarded, and has shut down its sending side."""
+    door[0].point(address)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    writer.write(ASKED)
+    await until(lambda: primary.heard == ASKED, "it was forwarded")
+    writer.write(half_a_request)
+    writer.write_eof()
+    await until(lambda: primary.ended, "the primary hears that nothing more comes")
+    return reader, writer
+
+
 @pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("half_a_request", [b"", ASKED[:9]], ids=["whole", "and half a request"])
 async def test_a_client_that_asks_no_more_gets_its_last_answers(
@@ -279,13 +293,7 @@ async def test_a_client_that_asks_no_more_gets_its_last_answers(
 ) -> None:
     """It has shut down its sending side, as `nc -N` and others do: that is no reason to drop what it asked for."""
     async with late_primary() as (primary, address):
-        door[0].point(address)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-        writer.write(ASKED)
-        await until(lambda: primary.heard == ASKED, "it was forwarded")
-        writer.write(half_a_request)
-        writer.write_eof()
-        await until(lambda: primary.ended, "the primary hears that nothing more comes")
+        reader, writer = await ask_for_the_last_time(door, primary, address, half_a_request)
         assert primary.heard == ASKED + half_a_request
         if moves:
             door[0].point("127.0.0.1:1")
@@ -301,12 +309,7 @@ async def test_a_client_that_asks_no_more_is_reset_if_the_primary_goes_before_it
     door: tuple[Door, int],
 ) -> None:
     async with late_primary() as (primary, address):
-        door[0].point(address)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-        writer.write(ASKED)
-        await until(lambda: primary.heard == ASKED, "it was forwarded")
-        writer.write_eof()
-        await until(lambda: primary.ended, "the primary hears that nothing more comes")
+        reader, writer = await ask_for_the_last_time(door, primary, address)
         primary.writers[0].transport.abort()
         with pytest.raises(ConnectionResetError):
             await read(reader)

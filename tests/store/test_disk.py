@@ -137,13 +137,18 @@ async def test_zeros_that_a_killed_process_left_are_no_news(tmp_path: Path, caps
     assert "unfinished" not in capsys.readouterr().out
 
 
-async def test_a_torn_write_among_zeros_is_cut(tmp_path: Path) -> None:
-    """In whatever order its sectors reached the disk: also the last ones alone, which may look like frames."""
-    engine = open_folder(tmp_path)
+async def crashed_after_a_put(folder: Path) -> tuple[Path, int]:
+    """The log of a store that has put `a`, and the number of its next frame."""
+    engine = open_folder(folder)
     await LocalClient(engine).put(b"a")
     number = engine._log._segment.number  # type: ignore[union-attr]  # a store on disk has a log
     crash(engine)
-    path = segment(tmp_path)
+    return segment(folder), number
+
+
+async def test_a_torn_write_among_zeros_is_cut(tmp_path: Path) -> None:
+    """In whatever order its sectors reached the disk: also the last ones alone, which may look like frames."""
+    path, number = await crashed_after_a_put(tmp_path)
     whole = path.read_bytes()
     end = frames_end(whole)
     other = b"".join(encode_frame(each, [Clocked(1)]) for each in range(500, 600))
@@ -157,11 +162,7 @@ async def test_a_torn_write_among_zeros_is_cut(tmp_path: Path) -> None:
 
 
 async def test_a_frame_among_zeros_that_may_be_a_later_one_is_not_cut(tmp_path: Path) -> None:
-    engine = open_folder(tmp_path)
-    await LocalClient(engine).put(b"a")
-    number = engine._log._segment.number  # type: ignore[union-attr]  # a store on disk has a log
-    crash(engine)
-    path = segment(tmp_path)
+    path, number = await crashed_after_a_put(tmp_path)
     data = bytearray(path.read_bytes())
     place = frames_end(bytes(data)) + 100
     frame = encode_frame(number + 1, [Clocked(1)])
