@@ -96,6 +96,11 @@ def show(everything: Everything, console: Console) -> None:
         console.print(f"[bold red]![/] {escape(line)}")
 
 
+def _stands_by(peer: Peer, status: NodeStatus | None) -> bool:
+    """Whether it may be promoted: by its own word if it answers; what the store has is as old as its last beat."""
+    return peer.ready and not peer.leads if status is None else status.ready and not status.may_serve
+
+
 def worries(everything: Everything) -> list[str]:
     """What needs a person's attention, each with what to do."""
     cluster, found = everything.cluster, []
@@ -106,7 +111,7 @@ def worries(everything: Everything) -> list[str]:
         found.append(f"paused {cluster.paused}: nobody takes over until `leasehold resume`")
     if not cluster.leader:
         found.append("nobody leads: calls wait; `leasehold history` says what happened last")
-    if not [peer for peer in cluster.nodes if peer.ready and not peer.leads]:
+    if not [peer for peer in cluster.nodes if _stands_by(peer, everything.nodes.get(peer.name))]:
         found.append("no standby is ready: losing the primary now means an outage until a node is back")
     if cluster.durable_copies == 1:
         found.append("durable_copies 1: what has left the journal is on one node's disk only; bring another node back")
@@ -126,7 +131,7 @@ def worries(everything: Everything) -> list[str]:
         if status.buffer_aside_batches:
             found.append(
                 f"{status.name} has set {status.buffer_aside_batches} acknowledged batches aside that no longer fit "
-                "the journal: see `leasehold journal aside`, and docs/operations.md"
+                "the journal: see `leasehold journal aside`, and docs/troubleshooting.md"
             )
         for other, count in status.other_releases.items():
             found.append(f"{other}, on a port for another release ({count} requests): give it --rpc-compat")

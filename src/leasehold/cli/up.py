@@ -155,17 +155,14 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], patience: Pat
     _note(data, parts)
     parts[-1].wait(patience, lambda: _listens(store))
     click.echo(f"store    {where.coord}   (etcdctl --endpoints {store} works on it)")
-    nodes: list[Part] = []
-    for name, rpc, admin in zip("ab", where.rpc, where.admin, strict=True):
+    for name, rpc, admin, path in zip("ab", where.rpc, where.admin, ("primary", "standby"), strict=True):
         arguments = ["node", "--name", name, "--cluster", where.cluster, "--coord", where.coord, "--rpc", rpc]
         arguments += ["--admin", admin, "--data-dir", str(data / f"node-{name}")]
-        nodes.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
-        parts.append(nodes[-1])
+        parts.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
         _note(data, parts)
-    for node, rpc, admin in zip(nodes, where.rpc, where.admin, strict=True):
-        node.wait(patience, lambda admin=admin: _says_200(f"http://{admin}/ready"))  # type: ignore[misc]  # early binding
-        click.echo(f"{node.name}   clients at {rpc}, admin at http://{admin}/api/status")
-    nodes[0].wait(patience, lambda: any(_says_200(f"http://{admin}/primary") for admin in where.admin))
+        # one after the other, so that it is a that leads: what the tour says is what people see
+        parts[-1].wait(patience, lambda url=f"http://{admin}/{path}": _says_200(url))  # type: ignore[misc]  # early binding
+        click.echo(f"{parts[-1].name}   clients at {rpc}, admin at http://{admin}/api/status")
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
         parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
