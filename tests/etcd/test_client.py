@@ -132,10 +132,22 @@ async def test_tls_and_mutual_tls() -> None:
 
 async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:
     authority = CertificateAuthority()
-    async with EtcdCluster(1, authority=authority) as cluster:
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+    for path, pem in zip((cert, key), authority.client(), strict=True):
+        path.write_bytes(pem)
+    async with EtcdCluster(1, authority=authority, client_certificates=True) as cluster:
         ca = authority.ca_file(tmp_path)
-        async with await leasehold.connect(f"{cluster.url}?ca={ca}") as client:
+        async with await leasehold.connect(f"{cluster.url}?ca={ca}&cert={cert}&key={key}") as client:
             await client.put(b"a", b"1")
+
+
+def test_files_for_tls_with_an_address_without_tls_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="write etcds://"):
+        parse_url("etcd://h1:2379?ca=/x.pem")
+    with pytest.raises(InvalidArgument, match="both cert and key"):
+        parse_url("etcds://h1:2379?cert=/x.pem")
+    with pytest.raises(InvalidArgument, match="commas between them"):
+        parse_url("etcd://h1:2379;h2:2379")
 
 
 async def test_whom_the_system_trusts_is_trusted_by_calls_and_by_renewals(

@@ -11,8 +11,9 @@ After a `?`: `namespace=/app/`, `timeout=5s`, `attempt_timeout=1s`, and for etcd
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from leasehold.base.errors import InvalidArgument
@@ -76,6 +77,9 @@ def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl
     url = without_secrets(url)  # from here on it is only for messages
     options = _with_query(url, options or ConnectOptions(), match["query"] or "")
     scheme, authority, path = match["scheme"], match["authority"], match["path"] or ""
+    if scheme != "etcds" and (options.ca or options.cert):
+        # silently without TLS, where somebody asked for it, would be the worst of all
+        raise InvalidArgument(f"{url!r}: ca, cert and key are for TLS: write etcds://")
     if scheme == "memory":
         return CoordUrl(scheme, name=authority + path), options
     if scheme == "embedded":
@@ -94,23 +98,23 @@ def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl
 def _endpoint(url: str, host: str) -> str:
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::(\d+))?", host.strip())
     if match is None:
-        raise InvalidArgument(f"{url!r}: {host!r} is not a host with a port")
+        raise InvalidArgument(f"{url!r}: {host!r} is not a host with a port; several have commas between them")
     return f"{match[1]}:{match[2] or DEFAULT_PORT}"
 
 
 def _with_query(url: str, options: ConnectOptions, query: str) -> ConnectOptions:
+    said: dict[str, Any] = {}  # all at once into the options: a certificate is nothing without its key
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "namespace":
-            options = replace(options, namespace=value.encode())
+            said[name] = value.encode()
         elif name in ("timeout", "attempt_timeout"):
             try:
-                seconds = parse_duration_ms(value) / 1000
+                said[f"{name}_s"] = parse_duration_ms(value) / 1000
             except ValueError as error:
                 raise InvalidArgument(f"{url!r}: {name}={value}: {error}") from None
-            options = replace(options, **{f"{name}_s": seconds})  # type: ignore[arg-type]  # the two are floats
         elif name in ("ca", "cert", "key"):
-            options = replace(options, **{name: value})  # type: ignore[arg-type]  # the three are paths
+            said[name] = value
         else:
-            known = ", ".join(item.name.removesuffix("_s") for item in fields(ConnectOptions))
+            known = "namespace, timeout, attempt_timeout, ca, cert, key"
             raise InvalidArgument(f"{url!r}: unknown option {name!r}; known are {known}")
-    return options
+    return replace(options, **said)
