@@ -1,4 +1,4 @@
-"""What is in deploy/ is true of this release: settings, flags and metrics exist, units and manifests are well-formed."""
+"""What is in deploy/ is true of this release: settings, flags and metrics exist, the files are well-formed."""
 
 from __future__ import annotations
 

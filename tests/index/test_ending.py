@@ -163,8 +163,9 @@ def removal_by_regex():
     return steps_ms(lambda: not removal.step(1_000_000), 1_000)
 
 def removed_or_applied(one):
-    # What cannot be done twice: every step but the one in a hundred that has a neighbour, or a dict that grows. How long
-    # it takes to double a dict is the memory's own speed (3 to 13 ms for the same one, docs/why/index.md), not a step's.
+    # What cannot be done twice: every step but the one in a hundred that has a neighbour, or a dict that grows. How
+    # long it takes to double a dict is the memory's own speed (3 to 13 ms for the same one, docs/why/index.md), not a
+    # step's.
     return sorted(one)[len(one) * 99 // 100]
 
 longest_ms = {}
