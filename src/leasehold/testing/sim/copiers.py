@@ -46,8 +46,8 @@ class Copier(Caller):
         self.call("fetch_tasks", execute, then)
 
     def _start(self, job: Job) -> None:
-        world, writing, sent_us = self.world, list[Writing](), self.world.clock.now_us
-        lenders: set[bytes] = set()
+        world, sent_us = self.world, self.world.clock.now_us
+        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by record number: a call may be carried out twice
         # As with puts: the end of a copy is told by client and key, and one that comes late must not end the next.
         self._copies += 1
         client = b"%s-%d" % (self.client, self._copies)
@@ -59,29 +59,33 @@ class Copier(Caller):
             else:
                 code, found, after = index.copy_start(leader_ms, client, TENANT, job.key, job.source, job.targets)
             if found is None:
-                return Answer(code, after, hands_out_space=True)
+                return Answer((code, 0), after, hands_out_space=True)
             entry = index.lookup(TENANT, job.key)
             assert entry is not None
             source, targets = found
-            lenders.update(lenders_of(entry), (replica.segment.spec.id for replica in targets))
+            lenders = lenders_of(entry).union(replica.segment.spec.id for replica in targets)
             blocks = blocks_of_replicas(targets, entry.size)
             sources = blocks_of_replicas([source], entry.size)
             active = are_live(world, lenders)
-            writing.append(Writing(job.key, entry.put_seq, blocks, self.name, active, after, sources))
+            attempts[after] = Writing(job.key, entry.put_seq, blocks, self.name, active, after, sources), lenders
             wait_for = 0 if "early-space" in world.bugs else after
-            return Answer(code, wait_for, hands_out_space=True, about=after)
+            return Answer((code, after), wait_for, hands_out_space=True, about=after)
 
         def leaving(answer: Answer) -> None:
-            if writing and writing[0].active and are_live(world, lenders):
-                world.oracle.handed_out(writing[0])
-                world.give_up_in_time(writing[0], sent_us)
+            writing, lenders = attempts.get(answer.value[1], (None, set()))
+            if writing is not None and writing.active and are_live(world, lenders):
+                world.oracle.handed_out(writing)
+                world.give_up_in_time(writing, sent_us)
 
-        def then(code: Code | None) -> None:
-            if code is Code.OK and writing and writing[0].blocks:
-                self._copy(job, client, writing[0])
+        def then(value: tuple[Code, int] | None) -> None:
+            code, given = (None, None) if value is None else (value[0], attempts.pop(value[1], None))
+            for unheard, _ in attempts.values():
+                unheard.active = False  # it never heard of that space
+            if code is Code.OK and given is not None and given[0].blocks:
+                self._copy(job, client, given[0])
                 return
-            if writing:
-                writing[0].active = False  # it never heard of the space, or there is nothing to copy
+            if given is not None:
+                given[0].active = False  # there is nothing to copy
             self._finish(job, TaskStatus.SUCCESS if code is Code.OK else TaskStatus.FAILED)
 
         self.call(f"copy_start({job.key!r})", execute, then, leaving)

@@ -63,8 +63,7 @@ class Writer(Caller):
         client = b"%s-%d" % (self.name.encode(), self._puts)
         size = BLOCK * world.clock.random.choice((1, 1, 2, 3))
         config = self._config()
-        writing: list[Writing] = []
-        lenders: set[bytes] = set()
+        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by put number: a call may be carried out twice
         sent_us = world.clock.now_us
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
@@ -76,24 +75,25 @@ class Writer(Caller):
                 world.oracle.no_space(key, index.journal_full)
             if code is not Code.OK or found is None:
                 return Answer((code, 0), after, hands_out_space=True)
-            blocks = blocks_of_object(found)
-            lenders.update(lenders_of(found))
-            writing.append(Writing(key, found.put_seq, blocks, self.name, are_live(world, lenders)))
+            blocks, lenders = blocks_of_object(found), lenders_of(found)
+            attempts[found.put_seq] = Writing(key, found.put_seq, blocks, self.name, are_live(world, lenders)), lenders
             wait_for = 0 if "early-space" in world.bugs else after
             return Answer((code, found.put_seq), wait_for, hands_out_space=True, about=after)
 
         def leaving(answer: Answer) -> None:
-            if writing and writing[0].active and are_live(world, lenders):
-                world.oracle.handed_out(writing[0])
-                world.give_up_in_time(writing[0], sent_us)
+            writing, lenders = attempts.get(answer.value[1], (None, set()))
+            if writing is not None and writing.active and are_live(world, lenders):
+                world.oracle.handed_out(writing)
+                world.give_up_in_time(writing, sent_us)
 
         def then(value: tuple[Code, int] | None) -> None:
-            if value is None or value[0] is not Code.OK:
-                if value is None and writing:
-                    writing[0].active = False  # it never heard of the space: it writes nothing
+            given = attempts.pop(value[1], None) if value is not None else None
+            for unheard, _ in attempts.values():
+                unheard.active = False  # it never heard of that space: it writes nothing
+            if given is None:
                 self._next()
                 return
-            self._fill(writing[0], client, upsert)
+            self._fill(given[0], client, upsert)
 
         self.call(f"put_start({key!r})", execute, then, leaving)
 
