@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,12 +12,15 @@ import pytest
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys, LeaderValue, pack
-from leasehold.index.records import Remove
+from leasehold.index.records import Begin, Remove
 from leasehold.journal.batch import encode_explicit, encode_records
 from leasehold.journal.fenced import slot_key
+from leasehold.mvcc.model import Range, RangeResult
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.guardian.leadership import drain_left_behind
+from leasehold.node.buffer.settling import Settling
+from leasehold.node.guardian.leadership import drain_left_behind, release
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.faulty import FaultyCoord
 
 TTL_S, PASSED_S = 60, 2.5
 
@@ -49,4 +53,53 @@ async def test_a_lease_is_kept_alive_only_while_there_is_something_to_be_written
         left = await coord.lease_time_to_live(lease)
         assert (left.ttl_s > TTL_S - PASSED_S) == renewed
         assert await coord.get_one(slot_key(keys.explicit, 3)) is not None
+        await coord.lease_revoke(lease)
+
+
+class _Stopped(FaultyCoord):
+    """A guardian that is stopped for a while just before it asks for the journal's tail."""
+
+    def __init__(self, coord: Coord, explicit: bytes, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(coord, lambda _: None)
+        self._explicit, self._meanwhile = explicit, meanwhile
+
+    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
+        if request.key == self._explicit:
+            await self._meanwhile()
+        return await super().do_range(request, timeout_s)
+
+
+async def test_a_buffer_is_not_dropped_because_a_later_epoch_has_given_its_numbers_out_again(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
+    """The guardian is stopped past the lease: by number the tail is beyond its batch, which nobody has written (P1)."""
+    keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
+    async with await connect(etcd.url) as coord:
+        lease = await _a_leader_that_is_dead(coord, keys, buffer, written=2, pushed=3)
+        ((epoch, left),) = [(old, list(buffer.read(old))) for old in buffer.epochs()]
+
+        async def another_leads() -> None:
+            await coord.lease_revoke(lease)  # as if it had ended
+            await coord.put(keys.leader, pack(LeaderValue("b", "another run")))
+            kv = await coord.get_one(keys.leader)
+            assert kv is not None
+            records = [encode_records([Begin(0, kv.create_revision, 10_000, 10_000)])]
+            raw = encode_explicit(kv.create_revision, 3, (epoch, 2), 3_000, 0, records)
+            await coord.put(slot_key(keys.explicit, 3), raw)
+
+        await release(_Stopped(coord, keys.explicit, another_leads), keys, "run", "killed", buffer)
+        assert list(buffer.read(epoch)) == left, "acknowledged, in no journal, and gone"
+        await Settling(coord, keys, buffer, None).settle(epoch + 1_000, leads=False)
+        assert buffer.aside().batches == 1, "the third one is kept for a person"
+        await coord.delete(keys.leader)
+
+
+async def test_a_buffer_that_is_in_the_journal_is_dropped_with_the_key(etcd: EtcdCluster, tmp_path: Path) -> None:
+    keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
+    async with await connect(etcd.url) as coord:
+        lease = await _a_leader_that_is_dead(coord, keys, buffer, written=1, pushed=3)
+        assert await release(coord, keys, "run", "killed", buffer)
+        assert buffer.epochs() == []
+        assert await coord.get_one(slot_key(keys.explicit, 3)) is not None
+        assert await coord.get_one(keys.leader) is None
         await coord.lease_revoke(lease)

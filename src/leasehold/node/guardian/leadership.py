@@ -113,10 +113,12 @@ async def _release_once(
     )
     note = EndNote(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
     txn = end_epoch(keys, epoch, note)
-    await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
-    if buffer is not None and attached:
-        buffer.drop(epoch)  # else the next worker judges it, when another epoch has begun
-    return True
+    ended = await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
+    if buffer is not None and attached and ended.succeeded:
+        # The key stood until here, so nobody else wrote meanwhile, and the tail that was read was this epoch's. If it did
+        # not, a later epoch may have given the same numbers out again: the next worker judges by the bytes.
+        buffer.drop(epoch)
+    return ended.succeeded
 
 
 async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int, drained: list[int]) -> bool:
