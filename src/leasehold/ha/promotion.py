@@ -105,13 +105,16 @@ class Promotion(Activity):
 
     def _read(self, now_ms: int, revision: int) -> None:
         replica = self._ctx.replica
-        if (replica.set_aside or replica.diverged) and not self._forced:
-            self._fail(now_ms, "The tail holds a record that cannot be applied: another node must lead.")
-            return
-        if replica.set_aside:
+        if replica.set_aside or (replica.diverged and not self._forced):
+            self._cannot_apply(now_ms)
+        else:
+            self._await_right(now_ms)
+
+    def _cannot_apply(self, now_ms: int) -> None:
+        if self._forced:
             self._cut_off()
-            return
-        self._await_right(now_ms)
+        else:
+            self._fail(now_ms, "The tail holds a record that cannot be applied: another node must lead.")
 
     def _cut_off(self) -> None:
         """An operator's word: what cannot be applied, and all that follows it, leaves the journal."""
@@ -222,7 +225,11 @@ class Promotion(Activity):
             return
         raw = self._batches.pop(0)
         batch = decode_explicit(raw)
-        yield from self._ctx.replica.take_batch(batch)
+        took = yield from self._ctx.replica.take_batch(batch)
+        if took not in (Took.APPLIED, Took.OLD):  # old: our own watch was faster
+            # It stands in the journal now: to begin in its middle would contradict it, and nobody could follow.
+            self._cannot_apply(self._ctx.desk.now_ms)
+            return
         self._ctx.replica.ledger.saw(batch.first_n, len(raw))
         self._drained += 1
         self._attach(self._ctx.desk.now_ms)
