@@ -115,8 +115,8 @@ async def _release_once(
     txn = end_epoch(keys, epoch, note)
     ended = await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
     if buffer is not None and attached and ended.succeeded:
-        # The key stood until here, so nobody else wrote meanwhile, and the tail that was read was this epoch's. If it did
-        # not, a later epoch may have given the same numbers out again: the next worker judges by the bytes.
+        # The key stood until here, so nobody else wrote meanwhile, and the tail that was read was this epoch's. If not,
+        # a later epoch may have given the same numbers out again: the next worker judges by the bytes.
         buffer.drop(epoch)
     return ended.succeeded
 
