@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -342,35 +341,49 @@ def test_client_on_uvloop() -> None:
         assert runner.run(asyncio.wait_for(talk(), 60)) == b"v"
 
 
-def test_schedule_22g_sync_client_and_fork() -> None:
-    """The child of a fork has an identity of its own and nothing of its parent's cache."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+FORKING = """
+import os, sys
+from leasehold.cache import SyncClient
 
-    async def start() -> CacheServer:
-        served = CacheServer()
-        served.install(await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000)))
-        return served
+client = SyncClient(sys.argv[1])
+assert client.get(b"k") == b"1"
+identity = client._client.identity
+child = os.fork()
+if child == 0:
+    same = client._client.identity == identity
+    os._exit(int(same or client._client.get_local(b"k") is not None))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert client._client.identity == identity
+assert client._client.get_local(b"k") is not None
+client.close()
+"""
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
-    client = SyncClient(server.address)
-    client.put(b"k", b"1")
-    assert client.get(b"k") == b"1"
-    assert client.get_many([b"k", b"x"]) == {b"k": b"1", b"x": None}
-    identity = client._client.identity
-    child = os.fork()
-    if child == 0:
-        same = client._client.identity == identity
-        os._exit(int(same or client._client.get_local(b"k") is not None))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert client._client.identity == identity
-    assert client.get(b"k") == b"1"
-    client.delete(b"k")
-    assert client.get_versioned(b"k").version == ABSENT
-    assert client.statistics().hits >= 1
-    client.close()
-    loop.call_soon_threadsafe(loop.stop)
+
+async def test_schedule_22g_sync_client_and_fork(server: CacheServer) -> None:
+    """The child of a fork has an identity of its own and nothing of its parent's cache.
+
+    In a process of its own: whatever other tests have left in this one is not forked along.
+    """
+    async with Client(server.address) as client:
+        await client.put(b"k", b"1")
+    command = [sys.executable, "-c", FORKING, server.address]
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+async def test_sync_client(server: CacheServer) -> None:
+    await asyncio.to_thread(use_sync_client, server.address)
+
+
+def use_sync_client(address: str) -> None:
+    with SyncClient(address) as client:
+        client.put(b"k", b"1")
+        assert client.get(b"k") == b"1"
+        assert client.get_many([b"k", b"x"]) == {b"k": b"1", b"x": None}
+        assert client.get(b"k") == b"1"
+        client.delete(b"k")
+        assert client.get_versioned(b"k").version == ABSENT
+        assert client.statistics().hits >= 1
 
 
 def test_a_stopped_process_serves_nothing_stale(tmp_path: Path) -> None:

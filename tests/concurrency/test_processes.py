@@ -210,23 +210,22 @@ async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
             await asyncio.gather(s1.close(timeout_s=0.1), s2.close(timeout_s=0.1))
 
 
-async def lost_after_s(harm: Callable[[EtcdNode], None]) -> float:
-    """From the harm done to its server until a session of 2 s counts as lost."""
+async def lost_in_time(harm: Callable[[EtcdNode], None]) -> None:
+    """A session of 2 s whose server is harmed: 2 s later nobody is told any more that it lives."""
     async with EtcdCluster(1) as cluster, await connect(cluster.url, timeout_s=1) as coord:
         session = await Session.open(coord, ttl_s=2)
         harm(cluster.nodes[0])
-        harmed_ms = coord.now_ms()
-        await session.wait_lost()
-        took_s = (coord.now_ms() - harmed_ms) / 1_000
+        lease_end_ms = coord.now_ms() + 2_000
+        async with asyncio.timeout(PATIENCE_S):
+            await until(lambda: coord.now_ms() >= lease_end_ms)
+            assert session.state is SessionState.LOST, "by the clock, whenever this process gets its turn"
+            await session.wait_lost()
         await session.close(timeout_s=0.1)
-    return took_s
 
 
-@pytest.mark.alone
 async def test_a_session_is_lost_before_its_lease_can_be() -> None:
     """Whatever the silence of the server means. TestLeaseKeepAliveTTLTimeout"""
-    for took_s in until_met(2.0, "s of a lease of 2 s until it counts as lost, the server killed or frozen"):
-        took_s.append(max(await asyncio.gather(lost_after_s(EtcdNode.kill), lost_after_s(EtcdNode.freeze))))
+    await asyncio.gather(lost_in_time(EtcdNode.kill), lost_in_time(EtcdNode.freeze))
 
 
 async def test_suspended_and_healthy_again(name: str) -> None:

@@ -135,16 +135,19 @@ from leasehold.journal.snapshot import SnapshotTaker
 from leasehold.node.descriptors import DescriptorWriter
 from leasehold.node.listing import Found, replica_of
 from leasehold.wire.tables import NEWEST
+from tests.measured import Yardstick
 
 TENANT, STORAGE = b"default", b"storage-client-1"
 
 def steps_ms(step, steps_max=1_000_000):
-    took_ms, more = [], True
+    # In milliseconds of a core that is as fast as the reference.
+    took_ms, more, before = [], True, yardstick.slowness()
     while more and len(took_ms) < steps_max:
         started_ns = time.thread_time_ns()
         more = step()
         took_ms.append((time.thread_time_ns() - started_ns) / 1e6)
-    return took_ms
+    slowness = (before + yardstick.slowness()) / 2
+    return [each / slowness for each in took_ms]
 
 def longest_of_the_best(run):
     # A neighbour's cache misses are in a thread's own time, too: what each step costs is told by the best of three.
@@ -168,7 +171,7 @@ def removed_or_applied(one):
     # step's.
     return sorted(one)[len(one) * 99 // 100]
 
-longest_ms = {}
+longest_ms, yardstick = {}, Yardstick()
 index = filled(1_000_000)
 returns = NEWEST.functions["GetReplicaListByRegex"].returns
 writer = DescriptorWriter(NEWEST.name, replica_of(returns))

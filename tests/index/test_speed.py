@@ -12,22 +12,38 @@ from tests.measured import until_met
 _SCRIPT = """
 import msgspec
 from bench import bench_index as b
+from tests.measured import Yardstick
 count = 200_000
 size = b.bytes_per_object(count)
 index = b.filled(count)
-rounds = [b.eviction(index, 20_000) for _ in range(5)]  # the best: what else runs on the machine is not ours
-best = max(rounds, key=lambda figures: figures["evictions per second"])
-print(msgspec.json.encode({"bytes": size, **best}).decode())
+yardstick = Yardstick()
+def a_round():
+    before = yardstick.slowness()
+    figures = b.eviction(index, 20_000)
+    return {**figures, "slowness": (before + yardstick.slowness()) / 2}
+print(msgspec.json.encode({"bytes": size, "rounds": [a_round() for _ in range(5)]}).decode())
 """
+
+
+class Ran(msgspec.Struct):
+    bytes: float
+    rounds: list[dict[str, float]]
+
+
+def share_of_what_is_allowed(figures: dict[str, float]) -> float:
+    """Of 1 s for 130,000 evictions and of 10 ms for a request, on a core that is as fast as the reference."""
+    shares = 130_000 / figures["evictions per second"], figures["a request waits, p99, ms"] / 10
+    return max(shares) / figures["slowness"]
 
 
 @pytest.mark.alone
 def test_memory_and_eviction_keep_up_with_the_real_master() -> None:
     """782 bytes an object is the C++ master's figure; 130,000 evictions a second is what it must stand."""
     for share in until_met(1, "of what is allowed: 1 s for 130,000 evictions, 10 ms for a request, p99"):
-        ran = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
-        figures: dict[str, float] = msgspec.json.decode(ran.stdout)
-        assert figures["bytes"] <= 782, figures
-        assert figures["evicted"] == 20_000, figures
-        print(figures)
-        share.append(max(130_000 / figures["evictions per second"], figures["a request waits, p99, ms"] / 10))
+        run = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
+        ran = msgspec.json.decode(run.stdout, type=Ran)
+        print(ran)
+        assert ran.bytes <= 782
+        assert {figures["evicted"] for figures in ran.rounds} == {20_000}
+        # The best: what else runs on the machine is not ours.
+        share.append(min(share_of_what_is_allowed(figures) for figures in ran.rounds))
