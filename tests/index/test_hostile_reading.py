@@ -136,7 +136,7 @@ def test_h9_nothing_is_copied_from_memory_whose_owner_nobody_has_heard() -> None
     leader.distrust_owners()
     other.proven = True
     leader.unproven.discard(other.incarnation)
-    leader._refresh_placeable()
+    leader.segments.refresh_placeable()
     code, plan, _ = leader.copy_start(2, WRITER, T, b"k", "", [other.spec.name])
     assert (code, plan) == (Code.NOT_READY, None)
     leader.ping(3, STORAGE)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from leasehold.base.codes import Code, TaskKind, TaskStatus
-from leasehold.base.limits import task_timeout_ms, tasks_fetched_max, tasks_max
+from leasehold.base.limits import replicas_max, task_timeout_ms, tasks_fetched_max, tasks_max
 from leasehold.index.copy_records import task_id
 from leasehold.index.lending import Lending
 from leasehold.index.model import CopyJob, Object, Replica, Task
@@ -59,6 +59,9 @@ class Copying(Lending):
         *,
         move: bool,
     ) -> Started:
+        if len(targets) > replicas_max:  # a replica's id has no room for more, nor a task's record
+            self.refuse("bad copy")
+            return Code.BAD_PARAMS, None, 0
         if any(not self.segments_by_name(name) for name in targets):
             return Code.SEGMENT_NOT_FOUND, None, self.last_n
         entry = self._still_there(now_ms + self.offset, tenant, key)
@@ -78,7 +81,8 @@ class Copying(Lending):
             self.refuse("bad copy")
             return Code.BAD_PARAMS, None, entry.changed_n
         native = origin.segment.native
-        homes = [segment for name in wanted for segment in self.placeable[native] if segment.spec.name == name]
+        named_homes = [segment for name in wanted for segment in self.segments_by_name(name)]
+        homes = [segment for segment in named_homes if segment.placeable and segment.native == native]
         extents = self._places_on(homes, entry.size, len(wanted))
         if len(extents) < len(wanted):
             return Code.NO_SPACE, None, 0
@@ -124,6 +128,9 @@ class Copying(Lending):
     def _create_task(
         self, now_ms: int, kind: TaskKind, tenant: bytes, key: bytes, source: str, targets: Sequence[str]
     ) -> tuple[Code, bytes, int]:
+        if len(targets) > replicas_max:
+            self.refuse("bad task")
+            return Code.BAD_PARAMS, b"", 0
         entry = self._still_there(now_ms + self.offset, tenant, key)
         if entry is None or not entry.visible:
             return Code.NOT_FOUND, b"", self._after_absent(tenant, key)

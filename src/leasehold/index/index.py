@@ -97,6 +97,7 @@ class Index(Reads, Checking):
 
     def _keep_house(self, now: int) -> None:
         self._prune_graves(now)
+        self.forget_some_tenants()
         self._end_silent_clients(now)
         self._end_drained(now)
         self._end_stale_copies(now)
@@ -178,6 +179,7 @@ class Index(Reads, Checking):
         now = leader_ms + self.offset
         self.latest = max(self.latest, now)
         self._prune_graves(now)
+        self.forget_some_tenants()
         if self.ending:
             self.end_some(self.end_step_objects)
         return self._free_limbo(now, max(self.begin_n, self.keyless_n))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from leasehold.base.codes import ClientStatus, Code
-from leasehold.base.limits import extent_alignment_bytes, segment_bytes_max, segments_max
+from leasehold.base.limits import (
+    clients_max,
+    extent_alignment_bytes,
+    segment_bytes_max,
+    segments_max,
+    segments_per_client_max,
+)
 from leasehold.index.model import Segment, SegmentSpec
 from leasehold.index.mounts import overlap
 from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
@@ -26,11 +32,15 @@ class Lending(Removes):
         """
         if self._bad_segment(client, spec):
             return Code.BAD_PARAMS, 0
-        known = self.segment_ids.get(spec.id)
+        known = self.segments.by_id.get(spec.id)
         if known is not None and known.client == client and known.spec == spec:
             self._hear(client, now_ms + self.offset)
             return Code.OK, known.incarnation
-        same_bytes = [s for s in self.segments.values() if overlap(spec, s.spec.endpoint, s.spec.base, s.spec.size)]
+        if self.segments.by_client.count(client) >= segments_per_client_max or len(self.segments) >= segments_max:
+            self.refuse("too many segments")
+            return Code.BAD_PARAMS, 0
+        neighbours = self.segments.by_endpoint.get(spec.endpoint)
+        same_bytes = [s for s in neighbours if overlap(spec, s.spec.endpoint, s.spec.base, s.spec.size)]
         superseded = [segment for segment in same_bytes if segment.client != client]
         if len(superseded) < len(same_bytes) or (known is not None and known not in superseded):
             self.refuse("segment overlaps or exists")
@@ -49,14 +59,16 @@ class Lending(Removes):
             or not extent_alignment_bytes <= spec.size <= segment_bytes_max
             or not 0 <= spec.base <= _ADDRESS_SPACE - spec.size
             or any(len(text) > _TEXT_MAX for text in texts)
-            or len(self.segments) >= segments_max
         )
         if bad:
             self.refuse("bad segment")
         return bad
 
-    def remount(self, now_ms: int, client: bytes, specs: Iterable[SegmentSpec]) -> tuple[Code, int]:
+    def remount(self, now_ms: int, client: bytes, specs: Sequence[SegmentSpec]) -> tuple[Code, int]:
         """All segments of a client, again: those that are there stay, the others are mounted."""
+        if len(specs) > segments_per_client_max or (client not in self.clients and len(self.clients) >= clients_max):
+            self.refuse("too many segments" if specs else "too many clients")
+            return Code.BAD_PARAMS, 0
         after = 0
         for spec in specs:
             code, number = self.mount(now_ms, client, spec)
@@ -68,7 +80,7 @@ class Lending(Removes):
 
     def unmount(self, now_ms: int, client: bytes, segment: bytes) -> tuple[Code, int]:
         """Take a segment back. One that is not there is fine."""
-        known = self.segment_ids.get(segment)
+        known = self.segments.by_id.get(segment)
         if known is None:
             return Code.OK, self.range_n
         if known.client != client:
@@ -78,7 +90,7 @@ class Lending(Removes):
 
     def drain(self, now_ms: int, client: bytes, segment: bytes, grace_ms: int) -> tuple[Code, int]:
         """Graceful unmount: no new objects there, gone after `grace_ms`."""
-        known = self.segment_ids.get(segment)
+        known = self.segments.by_id.get(segment)
         if known is None:
             return Code.SEGMENT_NOT_FOUND, self.range_n
         if known.client != client:
@@ -111,7 +123,7 @@ class Lending(Removes):
         for segment in self.segments.values():
             segment.proven = segment.incarnation >= before_n
         self.unproven = {incarnation for incarnation in self.segments if incarnation < before_n}
-        self._refresh_placeable()
+        self.segments.refresh_placeable()
 
     def doubt_owners(self) -> None:
         """Leader: nobody could hear any owner for longer than a term: each is waited for again (H9)."""
@@ -125,25 +137,26 @@ class Lending(Removes):
         return self.unheard_n
 
     def _prove(self, client: bytes) -> None:
-        for segment in self.segments.values():
-            if segment.client == client and not segment.proven:
-                segment.proven = True
-                self.unproven.discard(segment.incarnation)
-        self._refresh_placeable()
+        unproven = [segment for segment in self.segments.by_client.get(client) if not segment.proven]
+        for segment in unproven:
+            segment.proven = True
+            self.unproven.discard(segment.incarnation)
+        if unproven:
+            self.segments.refresh_placeable()
 
     def client_segments(self, client: bytes) -> list[Segment]:
         """What a client lends."""
-        return [segment for segment in self.segments.values() if segment.client == client]
+        return self.segments.by_client.get(client)
 
     def client_endpoints(self, client: bytes) -> list[str]:
         """For `query ip`: the transport endpoints of a client's segments."""
         return sorted({segment.spec.endpoint for segment in self.client_segments(client)})
 
     def segment_by_id(self, segment: bytes) -> Segment | None:
-        return self.segment_ids.get(segment)
+        return self.segments.by_id.get(segment)
 
     def segments_by_name(self, name: str) -> list[Segment]:
-        return [segment for segment in self.segments.values() if segment.spec.name == name]
+        return self.segments.by_name.get(name)
 
     # --- time ---
 

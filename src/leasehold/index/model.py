@@ -67,6 +67,11 @@ class Segment:
         # For the wire: the encoded tail of a descriptor (protocol and endpoint), by release. The index never reads it.
         self.memo: dict[str, bytes] = {}
 
+    @property
+    def placeable(self) -> bool:
+        """Whether new objects may be put there."""
+        return self.proven and not self.drain_end
+
 
 class Replica(Struct, gc=False, eq=False):
     """One copy of an object in one segment. The number of the record that claimed its space is `id >> 4`."""

@@ -18,6 +18,7 @@ from leasehold.index.model import (
     Segment,
     SegmentSpec,
 )
+from leasehold.index.mounted import Mounted
 from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
 from leasehold.index.replay import Replay
 from leasehold.index.settings import IndexSettings
@@ -28,14 +29,12 @@ class Mounts(Replay):
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
         super().__init__(settings, choose)
-        self.segments: dict[int, Segment] = {}
-        self.segment_ids: dict[bytes, Segment] = {}
+        self.segments = Mounted()
         self.clients: dict[bytes, Client] = {}
         self.unproven: set[int] = set()  # incarnations whose owner has not been heard of since a restart of everything
         self.unheard_n = 0  # this epoch began with owners of segments mounted before this record in doubt
         self.end_step_objects = segment_end_step_objects
         self.total_bytes = 0
-        self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
 
     def _apply_mount(self, n: int, record: MountSegment) -> None:
         if self._covers_keyless(n):
@@ -52,19 +51,9 @@ class Mounts(Replay):
 
     def _add_segment(self, spec: SegmentSpec, client: bytes, incarnation: int) -> Segment:
         segment = Segment(spec, client, incarnation, Allocator(spec.size))
-        self.segments[incarnation] = segment
-        self.segment_ids[spec.id] = segment
+        self.segments.add(segment)
         self.total_bytes += segment.space.size
-        self._refresh_placeable()
         return segment
-
-    def _refresh_placeable(self) -> None:
-        for native in (False, True):
-            self.placeable[native] = [
-                segment
-                for segment in self.segments.values()
-                if segment.native == native and not segment.drain_end and segment.proven
-            ]
 
     def _hear(self, client: bytes, now: int) -> None:
         known = self.clients.get(client)
@@ -112,16 +101,14 @@ class Mounts(Replay):
         segment = self.segments.get(record.incarnation)
         if segment is not None and not self._covers_keyless(n):
             segment.drain_end = max(1, record.at_ms + self.offset + record.grace_ms)
-            self._refresh_placeable()
+            self.segments.refresh_placeable()
 
     def _end_segment(self, n: int, incarnation: int, now: int, cause: Cause) -> None:
-        segment = self.segments.pop(incarnation, None)
+        segment = self.segments.discard(incarnation)
         if segment is None:
             return
         segment.unmounted = True
         segment.ended_n = n
-        if self.segment_ids.get(segment.spec.id) is segment:
-            del self.segment_ids[segment.spec.id]
         self.unproven.discard(incarnation)
         self.total_bytes -= segment.space.size
         self.used_bytes -= segment.space.used_bytes
@@ -135,7 +122,6 @@ class Mounts(Replay):
                 self.settle(entry)
         self.ending.append(segment)
         self.end_some(self.end_step_objects)
-        self._refresh_placeable()
 
     def _written_on(self, segment: Segment) -> list[Object | CopyJob]:
         """Puts and copies that are under way on this segment."""

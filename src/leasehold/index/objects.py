@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
+from leasehold.base.limits import tenants_step
 from leasehold.index.model import CopyJob, Group, Object, Segment
 from leasehold.index.resting import Resting
 from leasehold.index.settings import IndexSettings
@@ -22,6 +23,7 @@ class Objects(Resting):
         self.copies: dict[Name, CopyJob] = {}
         self.groups: dict[Name, Group] = {}
         self.object_count = 0
+        self._tenants_ahead: list[bytes] = []  # see `forget_some_tenants`
         self.ending: list[Segment] = []  # ended, but not all of their objects have been looked at since: see `settle`
 
     def lookup(self, tenant: bytes, key: bytes) -> Object | None:
@@ -64,6 +66,15 @@ class Objects(Resting):
         if table is NO_OBJECTS:
             table = tables[number] = {}
         return table
+
+    def forget_some_tenants(self) -> None:
+        """The tables of tenants that have no object any more; a few in their turn, since looking into them is work."""
+        if not self._tenants_ahead:
+            self._tenants_ahead = list(self.tables)
+        for tenant in self._tenants_ahead[-tenants_step:]:
+            if (tables := self.tables.get(tenant)) is not None and not any(tables):
+                del self.tables[tenant]
+        del self._tenants_ahead[-tenants_step:]
 
     def _delete(self, entry: Object) -> None:
         """Take an object out of its table (not its space)."""

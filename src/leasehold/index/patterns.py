@@ -1,20 +1,28 @@
-"""Patterns over keys: linear time, whatever the pattern, so that nobody can stall the master with one."""
+"""Patterns over keys: linear time in the key, so that nobody can stall the master with one.
+
+Linear is not yet short: for each byte of a key, each instruction of the compiled pattern may be looked at. So these are
+bounded, too, and whoever matches many keys in one step counts them by that (`work_of`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Protocol
 
 import re2
 
 from leasehold.base.errors import InvalidArgument
-from leasehold.base.limits import pattern_bytes_max
+from leasehold.base.limits import pattern_bytes_max, pattern_instructions_max
 
 
 class Pattern(Protocol):
     """What a compiled pattern can do for us."""
 
     def search(self, text: bytes, /) -> object: ...
+
+    @property
+    def programsize(self) -> int: ...
 
 
 class BadPattern(InvalidArgument):
@@ -23,6 +31,19 @@ class BadPattern(InvalidArgument):
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"bad pattern at position {position}: {reason}")
         self.position = position
+
+
+def accept_pattern(pattern: bytes) -> Pattern:
+    """A pattern that somebody asks for: as `compile_pattern`, and refused if matching it could take too long."""
+    compiled = compile_pattern(pattern)
+    if compiled.programsize > pattern_instructions_max:
+        raise BadPattern("too complex: repeat less often, or ask in several steps", len(pattern))
+    return compiled
+
+
+def work_of(pattern: Pattern, keys: Collection[bytes]) -> int:
+    """How much it can be to match these keys, counted in keys of the usual length and patterns of the usual kind."""
+    return len(keys) + (sum(map(len, keys)) * pattern.programsize >> 12)
 
 
 @lru_cache(maxsize=64)

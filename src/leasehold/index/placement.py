@@ -16,7 +16,7 @@ class Placement(Apply):
 
     def _place(self, size: int, config: PutConfig) -> tuple[Extent, ...]:
         """Up to `config.replicas` places on different segments; empty if there is none at all."""
-        candidates = self.placeable[config.native]
+        candidates = self.segments.placeable[config.native]
         if not candidates:
             return ()
         if config.replicas == 1 and not config.preferred_segments and not config.preferred_host:
@@ -64,7 +64,9 @@ class Placement(Apply):
         """Preferred ones first, then a few by the strategy, then all the rest from a random start."""
         if config.preferred_segments:
             for name in config.preferred_segments:
-                yield from (segment for segment in candidates if segment.spec.name == name)
+                for segment in self.segments.by_name.get(name):
+                    if segment.placeable and segment.native == config.native:
+                        yield segment
         if config.preferred_host:
             yield from (segment for segment in candidates if segment.spec.host_id == config.preferred_host)
         count = len(candidates)
@@ -80,7 +82,7 @@ class Placement(Apply):
         return [candidates[self.choose(len(candidates))] for _ in range(_SAMPLE + wanted)]
 
     def _largest_bytes(self, native: bool) -> int:
-        return max((segment.space.size for segment in self.placeable[native]), default=0)
+        return max((segment.space.size for segment in self.segments.placeable[native]), default=0)
 
 
 def _free_ratio(segment: Segment) -> float:

@@ -9,8 +9,10 @@ from leasehold.base.limits import (
     group_bytes_max,
     key_bytes_max,
     object_bytes_max,
+    preferred_segments_max,
     replicas_max,
     tenant_bytes_max,
+    tenants_max,
 )
 from leasehold.index.allocator import rounded
 from leasehold.index.eviction import Eviction
@@ -170,7 +172,7 @@ class Puts(Eviction):
         self, now: int, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig, request: int
     ) -> Started:
         """Nothing of this name is there: the usual put."""
-        if self.refuses_records():
+        if self.refuses_records() or (tenant not in self.tables and self._too_many_tenants()):
             return Code.NO_SPACE, None, 0
         extents = self._place(size, config) or self._place_or_evict(now, size, config)
         if not extents:
@@ -220,6 +222,13 @@ class Puts(Eviction):
     def _after_absent(self, tenant: bytes, key: bytes) -> int:
         return max(self.removed.get((tenant, key), 0), self.range_n)
 
+    def _too_many_tenants(self) -> bool:
+        """Each has its own tables, which are kept for a while when its last object has gone."""
+        if len(self.tables) < tenants_max:
+            return False
+        self.refuse("too many tenants")
+        return True
+
     # --- bad input ---
 
     def bad_key(self, tenant: bytes, key: bytes) -> bool:
@@ -250,6 +259,7 @@ class Puts(Eviction):
             not 0 < config.replicas <= replicas_max
             or not SoftPin.PRESERVE <= config.soft_pin <= SoftPin.DISABLE
             or len(config.group) > group_bytes_max
+            or len(config.preferred_segments) > preferred_segments_max
         ):
             self.refuse("bad put config")
             return Code.BAD_PARAMS

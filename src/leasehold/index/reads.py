@@ -10,7 +10,7 @@ from leasehold.base.codes import Code
 from leasehold.base.limits import regex_results_max
 from leasehold.index.apply import Apply
 from leasehold.index.model import Object
-from leasehold.index.patterns import BadPattern, compile_pattern
+from leasehold.index.patterns import BadPattern, accept_pattern
 
 T = TypeVar("T")
 _NEVER = -(1 << 62)
@@ -131,12 +131,13 @@ class Reads(Apply):
 
     def space_must_wait(self, native: bool) -> bool:
         """Whether all space of this kind awaits its owner's first ping: "no space" would be said without knowing."""
-        return not self.placeable[native] and any(self.segments[each].native == native for each in self.unproven)
+        segments = self.segments
+        return not segments.placeable[native] and any(segments[each].native == native for each in self.unproven)
 
     def get_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes) -> tuple[Code, list[Object], int]:
         """All readable objects whose key contains a match, leases extended. A list shows everything decided so far."""
         try:
-            search = compile_pattern(pattern).search
+            search = accept_pattern(pattern).search
         except BadPattern:
             self.refuse("bad pattern")
             return Code.BAD_PARAMS, [], 0

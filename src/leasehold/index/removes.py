@@ -15,7 +15,7 @@ from leasehold.base.limits import (
     tenant_bytes_max,
 )
 from leasehold.index.model import Object
-from leasehold.index.patterns import BadPattern, compile_pattern
+from leasehold.index.patterns import BadPattern, accept_pattern, compile_pattern, work_of
 from leasehold.index.puts import Puts
 from leasehold.index.records import Cause, Remove, RemoveRange, ReplicaClear
 from leasehold.index.state import TABLES
@@ -65,12 +65,12 @@ class Removes(Puts):
         return max(0, self.floor - now_ms - self.offset)
 
     def start_removal(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
-        """Remove everything of a tenant that matches (an empty pattern.
+        """Remove everything of a tenant that matches (an empty pattern: all), in steps.
 
-        All), in steps. `BadPattern` if it cannot be read.
+        `BadPattern` if it cannot be read, or would take too long.
         """
         if pattern:
-            compile_pattern(pattern)
+            accept_pattern(pattern)
         return RangeRemoval(self, tenant, pattern, force)
 
     def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> tuple[Code, int, int]:
@@ -138,7 +138,8 @@ class RangeRemoval:
         index = self._index
         now = now_ms + index.offset
         tables = index.tables.get(self._tenant)
-        search = compile_pattern(self._pattern).search if self._pattern else None
+        pattern = compile_pattern(self._pattern) if self._pattern else None
+        search = pattern.search if pattern is not None else None
         first = self.next_table
         stays: list[int] = []
         looked_at = going = 0
@@ -146,7 +147,7 @@ class RangeRemoval:
         for number, table in enumerate(tables[first:], first) if tables is not None else ():
             if not table:
                 continue
-            looked_at += len(table)
+            looked_at += len(table) if pattern is None else work_of(pattern, table)
             for key, entry in list(table.items()) if index.ending else table.items():
                 if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
                     continue

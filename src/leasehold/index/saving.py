@@ -176,7 +176,7 @@ class Saving(Copying):
             segment.evicted = saved.evicted
         self.in_doubt = dict(keyless.in_doubt)
         self.unheard_n = keyless.unheard_n
-        self._refresh_placeable()
+        self.segments.refresh_placeable()
         for client in keyless.clients:
             self._hear(client, keyless.latest_ms)
         self.graves = [

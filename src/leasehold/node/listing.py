@@ -13,7 +13,7 @@ from leasehold.base.codes import Code
 from leasehold.base.limits import range_step_hits, range_step_objects, regex_answer_bytes_max, regex_results_max
 from leasehold.index.index import Index
 from leasehold.index.model import Object
-from leasehold.index.patterns import BadPattern, Pattern, compile_pattern
+from leasehold.index.patterns import BadPattern, Pattern, accept_pattern, work_of
 from leasehold.index.state import TABLES, Tables
 from leasehold.node.descriptors import DescriptorWriter, message_of, readable
 from leasehold.node.leaving import Leaving, go_on_later, wait_for_owner
@@ -46,7 +46,7 @@ class Listing:
         def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             pattern, tenant = read(body)
             try:
-                found = Found(self._index, tenant, compile_pattern(pattern), writer)
+                found = Found(self._index, tenant, accept_pattern(pattern), writer)
             except BadPattern:
                 return self._refused(seq, function, "bad pattern")
             again = partial(handle, connection, seq, body)
@@ -83,7 +83,7 @@ class Found:
     def __init__(self, index: Index, tenant: bytes, pattern: Pattern, writer: DescriptorWriter) -> None:
         self._index = index
         self._tenant = tenant
-        self._search = pattern.search
+        self._pattern = pattern
         self._writer = writer
         self._table = 0
         self._matched: list[bytes] = []  # keys that matched and were not looked up yet
@@ -115,8 +115,8 @@ class Found:
         for table in tables[self._table :]:
             self._table += 1
             if table:
-                self._matched += filter(self._search, table)
-                looked_at += len(table)
+                self._matched += filter(self._pattern.search, table)
+                looked_at += work_of(self._pattern, table)
                 if looked_at >= range_step_objects or len(self._matched) >= range_step_hits:
                     return
 
