@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.concurrency.helpers import PATIENCE_S
@@ -24,12 +26,20 @@ from leasehold.concurrency.sync import (
     Stm,
     stm,
 )
+from leasehold.mvcc.model import prefix_end
+from leasehold.runtime.portal import Portal, PortalClosed
 from leasehold.sync import SyncCoord
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[SyncCoord]:
     with leasehold.sync.connect(url) as client:
+        yield client
+
+
+@pytest.fixture
+def memory_store() -> Iterator[SyncCoord]:
+    with leasehold.sync.connect("memory://") as client:
         yield client
 
 
@@ -162,3 +172,80 @@ def test_stm(store: SyncCoord, name: str) -> None:
     for thread in threads:
         thread.join()
     assert stm(store, add_one).value == 10
+
+
+def test_a_transaction_is_applied_in_the_thread_of_its_caller(store: SyncCoord, name: str) -> None:
+    """So that it may lock again what its caller holds; and so that however many nest, none waits for a thread."""
+    with Session.open(store) as session, Mutex(session, name) as held:
+        mutex = Mutex(session, name + "/inner")
+
+        def outer(tx: Stm) -> int:
+            with mutex:
+                stm(store, lambda inner: inner.put(name + "/deep", "1"))
+            tx.put(name + "/value", "2")
+            return threading.get_ident()
+
+        with mutex:
+            assert stm(store, outer).value == threading.get_ident()
+        held.check()
+
+
+def test_a_transaction_that_ends_its_program_ends_nobody_elses(store: SyncCoord, name: str) -> None:
+    def leave(tx: Stm) -> None:
+        tx.put(name, "never")
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        stm(store, leave)
+    assert store.get_one(name.encode()) is None
+
+
+@pytest.mark.parametrize("recipe", ["mutex", "try_lock", "election", "rwlock", "semaphore", "session"])
+def test_what_an_interrupt_has_overtaken_is_given_back(
+    memory_store: SyncCoord, name: str, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """^C when the lock has just been had, and nobody has been told: it must not stay locked."""
+    store, wait_for_result = memory_store, concurrent.futures.Future.result
+
+    def interrupted(future: concurrent.futures.Future[object], timeout: float | None = None) -> object:
+        wait_for_result(future, timeout)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Session.open(store) as session:
+        takes: dict[str, Callable[[], object]] = {
+            "mutex": Mutex(session, name).lock,
+            "try_lock": Mutex(session, name).try_lock,
+            "election": lambda: Election(session, name).campaign("me"),
+            "rwlock": RWLock(session, name).lock,
+            "semaphore": Semaphore(session, name, 1).acquire,
+            "session": lambda: Session.open(store),
+        }
+        leases = store.leases().leases
+        monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            takes[recipe]()
+        prefix = name.encode() + b"/"
+        deadline_s = time.monotonic() + PATIENCE_S
+        while store.get(prefix, prefix_end(prefix)).kvs or set(store.leases().leases) - set(leases):
+            assert time.monotonic() < deadline_s, "left behind"
+            time.sleep(0.01)
+
+
+def test_a_portal_that_is_closed_meanwhile_leaves_nobody_waiting() -> None:
+    for _ in range(20):
+        portal = Portal()
+        ended: list[bool] = []
+
+        def wait(portal: Portal = portal, ended: list[bool] = ended) -> None:
+            with pytest.raises((PortalClosed, concurrent.futures.CancelledError)):
+                portal.call(asyncio.sleep, 3600)
+            ended.append(True)
+
+        threads = [threading.Thread(target=wait, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        portal.close()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert len(ended) == 4

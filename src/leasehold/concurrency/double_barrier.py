@@ -86,7 +86,8 @@ class DoubleBarrier:
         result = await self._session.settle(lambda: coord.txn([place.stands()], [Range(self._ready)]))
         if not result.succeeded:
             raise own_key_gone(self._session, place)
-        return bool(kvs_of(result, 0))
+        # One that was put before the own key was meant for others, who have not all left yet.
+        return any(ready.mod_revision > place.revision for ready in kvs_of(result, 0))
 
     async def _gone(self, kv: KeyValue) -> None:
         async with watching_deletes(self._session, kv.key) as gone:
@@ -98,6 +99,7 @@ class DoubleBarrier:
         """Take the sign down and leave, in one step: a newcomer never sees the one without the other."""
         both = [DeleteRange(self._ready), DeleteRange(place.key)]
         coord = self._session.coord
+        self._session.doubts.left(place.key, place.revision)
         work = self._session.settle(lambda: coord.txn([create_compare(place.key, place.revision)], both))
         await asyncio.shield(self._session.spawn(work))
 

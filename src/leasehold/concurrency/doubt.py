@@ -44,6 +44,10 @@ class Doubts:
         """The key created at `revision` is somebody's place."""
         self._owned.add((key, revision))
 
+    def owns(self, key: bytes, revision: int) -> bool:
+        """Whether that place is still somebody's: nobody here has given it up. From any thread."""
+        return (key, revision) in self._owned
+
     def left(self, key: bytes, revision: int) -> None:
         """The place is being given up."""
         self._owned.discard((key, revision))

@@ -56,7 +56,9 @@ class Election:
         Go's `ResumeElection` wants the slash that `NewElection` adds; here one at the end is taken off.
         """
         election = cls(session, as_bytes(prefix).removesuffix(b"/"))
-        election._held = Held(session, Place(as_bytes(key), revision), Header(revision))
+        place = Place(as_bytes(key), revision)
+        session.doubts.owned(place.key, place.revision)
+        election._held = Held(session, place, Header(revision))
         return election
 
     @property
@@ -78,9 +80,12 @@ class Election:
         """Wait until elected. Success means that the own key stood at the head when it was read.
 
         Raises `SessionLost` at once when the session ends while waiting, `WaitTimeout` after `timeout_s`; then, and
-        when cancelled, the candidacy is withdrawn.
+        when cancelled, the candidacy is withdrawn. Who leads already proclaims the value, and goes on leading whatever
+        becomes of this call.
         """
         async with time_limit(timeout_s, f"campaign {self._prefix.decode(errors='replace')}"):
+            if self._held is not None and (again := await self._lead_on(self._held, as_bytes(value))):
+                return again
             key = lease_key(self._prefix, self._session.lease_id)
             entered = await enter(self._session, key, as_bytes(value), queue=self._prefix)
             async with leaving_on_failure(self._session, entered.place):
@@ -90,6 +95,14 @@ class Election:
         self._held = Held(self._session, entered.place, header)
         self._header = header
         return self._held
+
+    async def _lead_on(self, held: Held, value: bytes) -> Held | None:
+        """Campaigning again while leading: nobody can have come in ahead of a key that stands."""
+        try:
+            await self.proclaim(value)
+        except NotLeader:
+            return None
+        return held
 
     def lead(self, value: str | bytes, *, timeout_s: float | None = None) -> Holding:
         """`async with election.lead("me") as held`: the body runs while elected, then resigns."""
@@ -142,9 +155,10 @@ class Election:
             yield Leader(header, kv)
 
     def _forget(self) -> None:
-        if self._held is not None:
-            self._held.release()
-        self._held = None
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
+            self._session.doubts.left(held.key, held.token)
 
     async def _write(self, place: Place, value: bytes) -> Header:
         put = Put(place.key, value, lease=self._session.lease_id)

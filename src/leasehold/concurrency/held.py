@@ -43,7 +43,7 @@ class Held:
         It answers for this moment. What is written elsewhere afterwards is protected by `token` or `is_owner()`.
         """
         self._session.check()
-        if self._released:
+        if self._released or not self._session.doubts.owns(self.key, self.token):
             raise NotHeld(f"{self.key.decode(errors='replace')} was released: acquire it again")
 
     def is_owner(self) -> Compare:

@@ -40,7 +40,7 @@ class Mutex:
         self._owner: object = None
         self._line: asyncio.Future[None] | None = None
         self._marking: asyncio.Task[None] | None = None
-        self._holdings: list[Holding] = []
+        self._holdings: dict[object, list[Holding]] = {}  # by task: whose block it is that ends
 
     @property
     def key(self) -> bytes:
@@ -131,13 +131,18 @@ class Mutex:
     async def __aenter__(self) -> Held:
         holding = self.hold()
         held = await holding.__aenter__()
-        self._holdings.append(holding)
+        self._holdings.setdefault(asyncio.current_task(), []).append(holding)
         return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._holdings.pop().__aexit__(kind, error, trace)
+        task = asyncio.current_task()
+        mine = self._holdings[task]
+        holding = mine.pop()
+        if not mine:
+            del self._holdings[task]
+        await holding.__aexit__(kind, error, trace)
 
     def held_by(self, owner: object) -> Held | None:
         """The hold that `owner` (a task, in the sync face a thread) has through this object, if it has one."""

@@ -12,12 +12,13 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
-from leasehold.base.errors import InvalidArgument, LeaseholdError, SessionLost, Unavailable, UnknownOutcome
+from leasehold.base.errors import LeaseholdError, SessionLost, Unavailable, UnknownOutcome
 from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
 from leasehold.concurrency.doubt import Doubts
 from leasehold.concurrency.local import LocalQueues
 from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
+from leasehold.mvcc.model import LeaseGrantResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -26,6 +27,7 @@ DEFAULT_TTL_S = 60
 CLEANUP_S_MAX = 5.0
 # Timers of the loop stand still while the host sleeps, our clock does not: so never sleep longer than this.
 ASSESS_INTERVAL_S_MAX = 1.0
+_revoking: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
 
 class Opening:
@@ -74,6 +76,7 @@ class Session:
         self._on_lost: dict[int, Callable[[SessionLost], None]] = {}
         self._subscription = 0
         self._unfinished: set[asyncio.Task[Any]] = set()
+        self._closing: asyncio.Task[None] | None = None
         self._keep: KeepAlive = coord.keep_alive(lease_id, ttl_s, sent_ms)
         self._keep.on_change(self._heard)
         self._revoke_on_exit = True
@@ -141,16 +144,16 @@ class Session:
         """Revoke the lease: all that was held under it is free at once. Waiters of this session end.
 
         If the store cannot be reached the lease ends by its TTL; that is not an error. In a forked child it does
-        nothing: the lease is the parent's.
+        nothing: the lease is the parent's. Once begun it goes on to its end, also if whoever called is cancelled.
         """
         if os.getpid() != self._pid:
             return
-        revoke = self._revoke_on_exit
-        await self.orphan()
-        if revoke:
-            await self._revoke(timeout_s or min(float(self.ttl_s), CLEANUP_S_MAX))
-        for task in tuple(self._unfinished):
-            task.cancel()
+        if self._closing is None:
+            revoke, self._revoke_on_exit = self._revoke_on_exit, False
+            self._end("it was closed")
+            self._keep.close()
+            self._closing = asyncio.create_task(self._close(revoke, timeout_s))
+        await asyncio.shield(self._closing)
 
     # --- for the recipes -------------------------------------------------------------------------------------
 
@@ -203,6 +206,13 @@ class Session:
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), LeaseholdError):
             log.error("Background work of a session failed.", error=repr(task.exception()))
 
+    async def _close(self, revoke: bool, timeout_s: float | None) -> None:
+        await self._stop_watcher()
+        if revoke:
+            await self._revoke(timeout_s or min(float(self.ttl_s), CLEANUP_S_MAX))
+        for task in tuple(self._unfinished):
+            task.cancel()
+
     def _heard(self) -> None:
         """From the thread that renews: `deadline_ms` or `lost` has changed."""
         with self._guard:
@@ -210,8 +220,13 @@ class Session:
                 self._tenure.end("the store said that its lease is gone")
             else:
                 self._tenure.renewed(self.coord.now_ms(), self._keep.deadline_ms)
-        with suppress(RuntimeError):  # the loop is closed: nobody is left who waits
+        try:
             self._loop.call_soon_threadsafe(self._assess)
+        except RuntimeError:
+            # The loop was closed over our head: nobody is left who could release anything, so let the lease end.
+            with self._guard:
+                self._tenure.end("its event loop was closed")
+            self._keep.close()
 
     def _end(self, reason: str) -> None:
         with self._guard:
@@ -223,7 +238,10 @@ class Session:
             self._lost.set_result(None)
         callbacks, self._on_lost = self._on_lost, {}
         for callback in callbacks.values():
-            callback(self.loss())
+            try:
+                callback(self.loss())
+            except Exception:  # of one of them: the next may be what ends a body that holds no longer
+                log.exception("A callback for a lost session failed.", lease=f"{self.lease_id:x}")
 
     def _assess(self) -> None:
         """Look at the state now, and again when it could change by itself."""
@@ -279,9 +297,7 @@ class Session:
 
 
 async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) -> Session:
-    if lease_id < 0:
-        raise InvalidArgument(f"lease_id {lease_id} is negative: pass the id of a live lease, or none")
-    if lease_id:
+    if lease_id:  # negative ones too: etcd grants them to whoever chooses one
         sent_ms = coord.now_ms()
         renewed = await coord.lease_keep_alive_once(lease_id)
         if renewed.ttl_s <= 0:
@@ -291,5 +307,23 @@ async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) 
         log.warning("A session's TTL must be positive; the default is used.", given_s=ttl_s, used_s=DEFAULT_TTL_S)
         ttl_s = DEFAULT_TTL_S
     sent_ms = coord.now_ms()
-    granted = await coord.lease_grant(ttl_s)
+    granted = await _grant(coord, ttl_s)
     return Session(coord, granted.id, granted.ttl_s, sent_ms, margin_ms)
+
+
+async def _grant(coord: Coord, ttl_s: int) -> LeaseGrantResult:
+    """A lease for a caller that waits for it: one that is granted after the caller was cancelled is revoked."""
+    granting = asyncio.ensure_future(coord.lease_grant(ttl_s))
+    try:
+        return await asyncio.shield(granting)
+    except asyncio.CancelledError:
+        revoking = asyncio.create_task(_take_back(coord, granting))
+        _revoking.add(revoking)
+        revoking.add_done_callback(_revoking.discard)
+        await asyncio.wait({revoking}, timeout=CLEANUP_S_MAX)
+        raise
+
+
+async def _take_back(coord: Coord, granting: asyncio.Future[LeaseGrantResult]) -> None:
+    with suppress(LeaseholdError):  # not granted, or nobody to ask: then it ends by its TTL
+        await coord.lease_revoke((await granting).id)

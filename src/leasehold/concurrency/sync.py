@@ -17,8 +17,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from leasehold import concurrency as aio
 from leasehold.base.errors import LeaseholdError, SessionLost
@@ -63,7 +64,7 @@ class Session:
         async def opening() -> aio.Session:
             return await aio.Session.open(store.coord, ttl_s=ttl_s, lease_id=lease_id, margin_ms=margin_ms)
 
-        return cls(store.portal.call(opening), store.portal)
+        return cls(store.portal.obtain(aio.Session.close, opening), store.portal)
 
     @property
     def lease_id(self) -> int:
@@ -144,7 +145,7 @@ class Mutex:
     def __init__(self, session: Session, prefix: str | bytes) -> None:
         self._session = session
         self._core = aio.Mutex(session.core, prefix)
-        self._entered: list[AbstractContextManager[Held]] = []
+        self._entered: dict[int, list[AbstractContextManager[Held]]] = {}  # by thread: whose block it is that ends
 
     @property
     def key(self) -> bytes:
@@ -154,10 +155,20 @@ class Mutex:
         return self._core.is_owner()
 
     def lock(self, *, timeout_s: float | None = None) -> Held:
-        return self._session.portal.call(self._core.lock, timeout_s=timeout_s, owner=threading.get_ident())
+        owner = threading.get_ident()
+        return self._core.held_by(owner) or self._session.portal.obtain(
+            self._give_back, self._core.lock, timeout_s=timeout_s, owner=owner
+        )
 
     def try_lock(self) -> Held:
-        return self._session.portal.call(self._core.try_lock, owner=threading.get_ident())
+        owner = threading.get_ident()
+        return self._core.held_by(owner) or self._session.portal.obtain(
+            self._give_back, self._core.try_lock, owner=owner
+        )
+
+    async def _give_back(self, held: Held) -> None:
+        if not held.released:
+            await self._core.unlock()
 
     def unlock(self) -> None:
         self._session.portal.call(self._core.unlock)
@@ -175,13 +186,18 @@ class Mutex:
     def __enter__(self) -> Held:
         holding = self.hold()
         held = holding.__enter__()
-        self._entered.append(holding)
+        self._entered.setdefault(threading.get_ident(), []).append(holding)
         return held
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
+        thread = threading.get_ident()
+        mine = self._entered[thread]
+        holding = mine.pop()
+        if not mine:
+            del self._entered[thread]
+        holding.__exit__(kind, error, trace)
 
 
 class Election:
@@ -204,7 +220,13 @@ class Election:
         return self._core.rev
 
     def campaign(self, value: str | bytes, *, timeout_s: float | None = None) -> Held:
-        return self._session.portal.call(self._core.campaign, value, timeout_s=timeout_s)
+        led_before = self._core.rev
+
+        async def give_back(held: Held) -> None:
+            if held.token != led_before:
+                await self._core.resign()
+
+        return self._session.portal.obtain(give_back, self._core.campaign, value, timeout_s=timeout_s)
 
     @contextmanager
     def lead(self, value: str | bytes, *, timeout_s: float | None = None) -> Iterator[Held]:
@@ -236,10 +258,10 @@ class RWLock:
         self._core = aio.RWLock(session.core, prefix)
 
     def rlock(self, *, timeout_s: float | None = None) -> Held:
-        return self._session.portal.call(self._core.rlock, timeout_s=timeout_s)
+        return self._session.portal.obtain(self._core.unlock, self._core.rlock, timeout_s=timeout_s)
 
     def lock(self, *, timeout_s: float | None = None) -> Held:
-        return self._session.portal.call(self._core.lock, timeout_s=timeout_s)
+        return self._session.portal.obtain(self._core.unlock, self._core.lock, timeout_s=timeout_s)
 
     def unlock(self, held: Held) -> None:
         self._session.portal.call(self._core.unlock, held)
@@ -263,10 +285,10 @@ class Semaphore:
         self._core = aio.Semaphore(session.core, prefix, permits)
 
     def acquire(self, *, timeout_s: float | None = None) -> Held:
-        return self._session.portal.call(self._core.acquire, timeout_s=timeout_s)
+        return self._session.portal.obtain(self._core.release, self._core.acquire, timeout_s=timeout_s)
 
     def try_acquire(self) -> Held:
-        return self._session.portal.call(self._core.try_acquire)
+        return self._session.portal.obtain(self._core.release, self._core.try_acquire)
 
     def release(self, held: Held) -> None:
         self._session.portal.call(self._core.release, held)
@@ -364,10 +386,13 @@ def stm(
     attempts_max: int = ATTEMPTS_MAX,
     timeout_s: float | None = None,
 ) -> StmResult[T]:
-    """Run `apply` (in a thread of its own) until its commit meets no conflict."""
+    """Run `apply`, in this thread, until its commit meets no conflict."""
+    turns: SimpleQueue[tuple[aio.Stm, asyncio.Future[T]] | None] = SimpleQueue()
 
     async def applying(tx: aio.Stm) -> T:
-        return await asyncio.to_thread(apply, Stm(tx, store.portal))
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        turns.put((tx, outcome))
+        return await outcome
 
     async def running() -> StmResult[T]:
         return await aio.stm(
@@ -379,4 +404,27 @@ def stm(
             timeout_s=timeout_s,
         )
 
-    return store.portal.call(running)
+    result = store.portal.submit(running)
+    result.add_done_callback(lambda _: turns.put(None))
+    try:
+        while (turn := turns.get()) is not None:
+            tx, outcome = turn
+            store.portal.call_soon(*_applied(outcome, apply, Stm(tx, store.portal)))
+        return result.result()
+    except BaseException:
+        result.cancel()  # of `apply` itself, or ^C: nothing is written
+        raise
+
+
+def _applied(
+    outcome: asyncio.Future[T], apply: Callable[[Stm], T], tx: Stm
+) -> tuple[Callable[[Any], None], T | LeaseholdError]:
+    """What to tell the loop of one attempt. What the store said is not for the caller yet: some of it means "again"."""
+    try:
+        return _unless_done(outcome, outcome.set_result), apply(tx)
+    except LeaseholdError as error:
+        return _unless_done(outcome, outcome.set_exception), error
+
+
+def _unless_done(outcome: asyncio.Future[T], tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda told: None if outcome.done() else tell(told)

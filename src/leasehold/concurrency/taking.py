@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
-from leasehold.base.errors import UnknownOutcome
+import structlog
+
+from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
+from leasehold.concurrency.session import CLEANUP_S_MAX
 from leasehold.concurrency.waiting import WATCH_BROKEN, WATCH_RETRY_S
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import (
@@ -18,6 +22,9 @@ from leasehold.mvcc.model import (
     RangeResult,
     WatchFilter,
 )
+
+log = structlog.get_logger(__name__)
+_unfinished: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
 
 async def take_first(coord: Coord, first: Range) -> bytes:
@@ -38,15 +45,29 @@ async def _find(coord: Coord, first: Range) -> RangeResult:
 
 
 async def _claim(coord: Coord, kv: KeyValue) -> bool:
-    """Delete the very item that was read. A taker that is cancelled meanwhile puts it back."""
+    """Delete the very item that was read. A taker that is cancelled meanwhile puts it back, however often it is."""
     claiming = asyncio.create_task(_delete(coord, kv))
     try:
         return await asyncio.shield(claiming)
     except asyncio.CancelledError:
-        if await claiming:
-            absent = Compare(kv.key, CompareTarget.VERSION, CompareResult.EQUAL, 0)
-            await coord.txn([absent], [Put(kv.key, kv.value, lease=kv.lease)])
+        putting_back = asyncio.create_task(_put_back(coord, claiming, kv))
+        _unfinished.add(putting_back)
+        putting_back.add_done_callback(_unfinished.discard)
+        await asyncio.wait({putting_back}, timeout=CLEANUP_S_MAX)
         raise
+
+
+async def _put_back(coord: Coord, claiming: asyncio.Task[bool], kv: KeyValue) -> None:
+    """Until the store has answered: nobody else has the item any more."""
+    absent = Compare(kv.key, CompareTarget.VERSION, CompareResult.EQUAL, 0)
+    try:
+        while await claiming:
+            with suppress(Unavailable, UnknownOutcome):
+                await coord.txn([absent], [Put(kv.key, kv.value, lease=kv.lease)])
+                return
+            await asyncio.sleep(WATCH_RETRY_S)
+    except LeaseholdError as error:
+        log.warning("An item may be lost: its taker was cancelled.", key=kv.key, error=str(error))
 
 
 async def _delete(coord: Coord, kv: KeyValue) -> bool:

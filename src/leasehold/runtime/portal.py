@@ -39,6 +39,8 @@ class Portal:
     def __init__(self, name: str = "leasehold-portal") -> None:
         self._pid = os.getpid()
         self._closed = False
+        self._guard = threading.Lock()  # so that what is begun before the end is cancelled with it, not forgotten
+        self._returning: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -59,11 +61,14 @@ class Portal:
         self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
         """Start `function(*args, **kwargs)` on the loop; its result comes through the future."""
-        if self._closed or self._pid != os.getpid():
-            raise PortalClosed("the portal is closed, or was made before a fork: make a new one")
+        if self._pid != os.getpid():
+            raise PortalClosed("the portal was made before a fork: make a new one")
         if threading.current_thread() is self._thread:
             raise CallerError("synchronous calls would block the loop that has to answer them: await the async face")
-        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+        with self._guard:
+            if self._closed:
+                raise PortalClosed("the portal is closed: make a new one")
+            return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
 
     def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `function(*args, **kwargs)` on the loop and wait; an interrupt (^C) cancels it there."""
@@ -72,6 +77,36 @@ class Portal:
             return future.result()
         except BaseException:
             future.cancel()
+            raise
+
+    def obtain(
+        self,
+        give_back: Callable[[T], Coroutine[Any, Any, object]],
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """`call`, for what must not be left lying around: a result that an interrupt (^C) has overtaken is given back.
+
+        An interrupt may come when the coroutine has just ended: then there is nothing to cancel, and nobody to have it.
+        """
+        obtained: list[T] = []
+
+        async def obtaining() -> T:
+            obtained.append(await function(*args, **kwargs))
+            return obtained[0]
+
+        def return_it() -> None:
+            if obtained:
+                task = self._loop.create_task(give_back(obtained[0]))
+                self._returning.add(task)
+                task.add_done_callback(self._returning.discard)
+
+        try:
+            return self.call(obtaining)
+        except BaseException:
+            self.call_soon(return_it)
             raise
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
@@ -96,10 +131,13 @@ class Portal:
 
     def close(self) -> None:
         """Cancel what still runs, end the loop, join the thread. May be called more than once."""
-        if self._closed or self._pid != os.getpid():
+        if self._pid != os.getpid():
             return
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -108,6 +146,7 @@ class Portal:
         try:
             self._loop.run_forever()
         finally:
+            self._closed = True  # also if the loop was ended by somebody's `sys.exit` in a callback
             pending = asyncio.all_tasks(self._loop)
             for task in pending:
                 task.cancel()
@@ -122,6 +161,14 @@ class Portal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @classmethod
+    def _after_fork(cls) -> None:
+        cls._shared_lock = threading.Lock()  # the parent's may have been held by a thread that does not exist here
+        cls._shared = None
+
+
+os.register_at_fork(after_in_child=Portal._after_fork)
 
 
 class SyncFace(Protocol):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
+
 from leasehold.coord.embedded.engine import Engine
+
+_log = structlog.get_logger("leasehold.store")
 
 
 class LocalKeepAlive:
@@ -66,5 +70,9 @@ class LocalKeepAlive:
 
     def _tell(self) -> None:
         for callback in list(self._callbacks):
-            if not self._closed:
+            if self._closed:
+                return
+            try:
                 callback()
+            except Exception:  # the keeper must live on: everybody's leases and writes hang on it
+                _log.exception("a callback of a lease failed", lease=f"{self._lease_id:x}")
