@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,6 +27,7 @@ from leasehold.wire.settings import WireSettings
 
 WAIT = method("leasehold::test::Wait", Ask, Told)
 HELD = method("leasehold::test::Held", Ask, Told)
+LONG = method("leasehold::test::Long", Ask, Told)
 WRONG = method("leasehold::test::Wrong", Ask, Told)
 
 
@@ -69,6 +71,11 @@ def held(connection: Connection, seq: int, _: bytes) -> bytes | None:
     return None
 
 
+def waits_long(connection: Connection, seq: int, body: bytes) -> bytes | None:
+    connection.wait_durable(1, seq, partial(response, seq, body), len(body))
+    return None
+
+
 async def wrong(_: Connection, ask: Ask) -> Told:
     await asyncio.sleep(0)
     return Told(ask, attached=1 << 70)  # does not fit its type on the wire
@@ -77,7 +84,7 @@ async def wrong(_: Connection, ask: Ask) -> Told:
 @asynccontextmanager
 async def behind(gate: Tide, settings: WireSettings | None = None) -> AsyncIterator[Server]:
     server = Server(gate, settings)
-    server.serve(listen("127.0.0.1", 0), {WAIT.id: wait, HELD.id: held, **implement(WRONG, wrong)})
+    server.serve(listen("127.0.0.1", 0), {WAIT.id: wait, HELD.id: held, LONG.id: waits_long, **implement(WRONG, wrong)})
     try:
         yield server
     finally:
@@ -222,6 +229,62 @@ async def test_full_buffers_cost_the_peer_that_fills_them() -> None:
         await until(lambda: server.buffered_bytes == 500_000)
         await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
         for sock in (greedy, modest):
+            sock.close()
+
+
+async def test_full_buffers_cost_the_peer_whose_answers_wait() -> None:
+    """Answers that wait to be durable fill the buffers, too; whoever had half a request then was dropped for them."""
+    gate = Tide()
+    async with behind(gate, quick(buffered_bytes=1024 * 1024, unsent_bytes=4 * 1024 * 1024)) as server:
+        loop = asyncio.get_running_loop()
+        greedy, modest = await dial(server), await dial(server)
+        await loop.sock_sendall(greedy, request(1, HELD.id, b"") * 12)
+        await until(lambda: len(gate.waiting) == 12)
+        await loop.sock_sendall(modest, request(1, HELD.id, b"x" * 50_000)[:20_000])
+        assert await closes(greedy)
+        await until(lambda: server.buffered_bytes == 20_000)  # at once, not when the store is there again
+        gate.rise()
+        assert server.buffered_bytes == 20_000
+        assert len(server.connections) == 1
+        for sock in (greedy, modest):
+            sock.close()
+
+
+async def test_requests_that_wait_are_counted_and_bounded() -> None:
+    """A request that waited for the store or for an owner of memory was kept whole, uncounted, 4,096 a connection."""
+    gate = Tide()
+    async with behind(gate, quick(unsent_bytes=512 * 1024)) as server:
+        sock = await dial(server)
+        frame = request(1, LONG.id, b"y" * 20_000)
+        sender = asyncio.create_task(asyncio.get_running_loop().sock_sendall(sock, frame * 1000))
+        await until(lambda: server.buffered_bytes > 512 * 1024)
+        await asyncio.sleep(0.2)
+        assert server.buffered_bytes < 2 * 1024 * 1024
+        sender.cancel()
+        server.drop_all("the test is over")
+        assert server.buffered_bytes == 0
+        gate.give_up()  # nobody is there to be told
+        assert server.buffered_bytes == 0
+        sock.close()
+
+
+async def test_connections_that_idle_make_room_when_it_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client that leaked connections locked out all others for ten minutes, and their pings with them."""
+    monkeypatch.setattr("leasehold.wire.server.wire_crowded_idle_ms", 600)
+    async with serving(quick(connections_max=10)) as (server, channel):
+        idle = [await dial(server) for _ in range(7)]
+        await asyncio.sleep(1.5)
+        assert len(server.connections) == 8  # not crowded yet
+        idle.append(await dial(server))
+        for _ in range(200):
+            await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
+            if len(server.connections) < 9:
+                break
+            await asyncio.sleep(0.02)
+        assert len(server.connections) < 9
+        assert await closes(idle[0])
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)  # whoever asks is not idle
+        for sock in idle:
             sock.close()
 
 

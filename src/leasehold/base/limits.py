@@ -19,6 +19,7 @@ watch_queue_bytes_max: Final = 256 * MIB  # that a client holds of one watch for
 wire_frame_bytes_max: Final = 256 * MIB  # the largest answer that a client of ours takes
 wire_batch_items_max: Final = 32_768  # keys in one request: it is carried out in one go, and others wait meanwhile
 regex_answer_bytes_max: Final = 64 * MIB
+wire_crowded_idle_ms: Final = 30_000  # while it is crowded: Mooncake's own clients let go then, too
 wire_parting_ms: Final = 2_000  # after a broken frame: for the answers before it, and for the peer to hang up
 # --- the index ---
 extent_alignment_bytes: Final = 64  # every extent begins and ends on a cache line; part of the records' meaning

@@ -134,7 +134,9 @@ def worries(everything: Everything) -> list[str]:
                 "the journal: see `leasehold journal aside`, and docs/troubleshooting.md"
             )
         for other, count in status.other_releases.items():
-            found.append(f"{other}, on a port for another release ({count} requests): give it --rpc-compat")
+            found.append(
+                f"{other}, on a port for another release ({count} requests): give it --rpc-compat, or upgrade the older"
+            )
     return found
 
 

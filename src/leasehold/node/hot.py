@@ -150,7 +150,7 @@ class HotPaths:
                 code, after = index.miss(tenant, key)
                 return send(connection, seq, framed(seq, front[1] + self._failures[code]), after)
             if index.unproven and index.must_wait(found):
-                wait_for_owner(connection, seq, partial(get, connection, seq, body), until_s)
+                wait_for_owner(connection, seq, partial(get, connection, seq, body), until_s, len(body))
                 return None
             try:
                 answer = framed(seq, front[1] + write(found, 1))
@@ -170,7 +170,7 @@ class HotPaths:
             index = self._index
             found, after = find(gate.now_ms, tenant, keys)
             if index.unproven and any(each is not None and index.must_wait(each) for each in found):
-                wait_for_owner(connection, seq, partial(batch_get, connection, seq, body), until_s)
+                wait_for_owner(connection, seq, partial(batch_get, connection, seq, body), until_s, len(body))
                 return None
             width = width_for(len(keys))
             try:
@@ -262,7 +262,7 @@ class HotPaths:
 
         def start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             if index.unproven and index.space_must_wait(native=False):
-                wait_for_owner(connection, seq, partial(start, connection, seq, body), until_s)
+                wait_for_owner(connection, seq, partial(start, connection, seq, body), until_s, len(body))
                 return None
             (client, key, size), _, at, width = read(body)
             config, tenant = configs(body, at, width)
@@ -287,7 +287,7 @@ class HotPaths:
 
         def batch_start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             if index.unproven and index.space_must_wait(native=False):
-                wait_for_owner(connection, seq, partial(batch_start, connection, seq, body), until_s)
+                wait_for_owner(connection, seq, partial(batch_start, connection, seq, body), until_s, len(body))
                 return None
             (client, keys, sizes), _, at, width = read(body)
             config, tenant = configs(body, at, width)

@@ -40,10 +40,13 @@ class Leaving:
         return None
 
 
-def wait_for_owner(connection: Connection, seq: int, again: Callable[[float], bytes | None], until_s: float) -> None:
+def wait_for_owner(
+    connection: Connection, seq: int, again: Callable[[float], bytes | None], until_s: float, kept_bytes: int
+) -> None:
     """The owner of the memory has not been heard of yet (H9): try again a little later, within what a client waits.
 
-    After that the outcome is unknown, never "not there". `until_s` is 0 the first time, then what `again` is given.
+    After that the outcome is unknown, never "not there". `until_s` is 0 the first time, then what `again` is given;
+    `kept_bytes` is how much the request keeps meanwhile.
     """
     loop = connection.server.loop
     until_s = until_s or loop.time() + OWNER_WAIT_S
@@ -53,16 +56,18 @@ def wait_for_owner(connection: Connection, seq: int, again: Callable[[float], by
             return refusal(seq, Err.TIMED_OUT, "the memory's owner has not been heard of")
         return again(until_s)
 
-    go_on_later(connection, seq, retry, _PAUSE_S)
+    go_on_later(connection, seq, retry, kept_bytes, _PAUSE_S)
 
 
-def go_on_later(connection: Connection, seq: int, then: Callable[[], bytes | None], pause_s: float = 0.0) -> None:
+def go_on_later(
+    connection: Connection, seq: int, then: Callable[[], bytes | None], kept_bytes: int = 0, pause_s: float = 0.0
+) -> None:
     """Let others be served first, then answer with what `then` makes. Without the right to serve nothing goes on."""
-    connection.begin_wait()
+    ticket = connection.begin_wait(then, kept_bytes)
 
     def go_on() -> None:
         if not connection.closed and not connection.server.gate.may_serve():
             connection.abort("the right to serve ended before the answer left")
-        connection.end_wait(seq, then)
+        connection.end_wait(ticket, seq)
 
     connection.server.loop.call_later(pause_s, go_on)

@@ -51,7 +51,7 @@ class Listing:
                 return self._refused(seq, function, "bad pattern")
             again = partial(handle, connection, seq, body)
             return self._go_on(
-                connection, seq, function, found, partial(wait_for_owner, connection, seq, again, until_s)
+                connection, seq, function, found, partial(wait_for_owner, connection, seq, again, until_s, len(body))
             )
 
         return handle
@@ -67,7 +67,8 @@ class Listing:
         if found.too_many:
             return self._refused(seq, function, "too many results")
         if more:
-            go_on_later(connection, seq, partial(self._go_on, connection, seq, function, found, wait))
+            again = partial(self._go_on, connection, seq, function, found, wait)
+            go_on_later(connection, seq, again, found.kept_bytes)
             return None
         frame = response(seq, found.body(function.returns))
         return self._leaving.send(connection, seq, frame, self._index.last_n)
@@ -95,6 +96,11 @@ class Found:
     @property
     def too_many(self) -> bool:
         return self._count > regex_results_max or len(self._written) > regex_answer_bytes_max
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it keeps between two steps."""
+        return len(self._written)
 
     def step(self, now_ms: int) -> bool:
         """Look through some tables, or go on with what matched in them; whether there is more."""

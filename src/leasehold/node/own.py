@@ -43,7 +43,7 @@ class OwnCalls:
             request = method.unpack_request(body)
             _bounded(request.keys)
             if self._index.unproven and self._index.space_must_wait(request.native):
-                wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s)
+                wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s, len(body))
                 return None
             value, after = self._start(request, begin)
             frame = response(seq, method.pack_answer(value))
@@ -71,7 +71,7 @@ class OwnCalls:
         _bounded(get.keys)
         found, after = index.get_many(self._gate.now_ms, get.tenant, get.keys)
         if index.unproven and any(each is not None and index.must_wait(each) for each in found):
-            wait_for_owner(connection, seq, partial(self._get, connection, seq, body), until_s)
+            wait_for_owner(connection, seq, partial(self._get, connection, seq, body), until_s, len(body))
             return None
         objects = [
             _located(Code.OK if each is not None else index.miss(get.tenant, key)[0], each)

@@ -8,6 +8,7 @@ answered as the C++ master answers when the feature is off, found by asking it (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -198,7 +199,8 @@ class MasterService:
                 code, after = self._index.remove(self._gate.now_ms, tenant, key, force, connection.source)
                 if code == Code.TRY_AGAIN:
                     self._leaving.tell()
-                    connection.wait_durable(after, seq, lambda: step(connection, seq, keys, force, tenant, done))
+                    again = partial(step, connection, seq, keys, force, tenant, done)
+                    connection.wait_durable(after, seq, again, sum(map(len, keys)))
                     return None
                 if after > last:
                     last = after

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leasehold.base.errors import InvariantBroken
@@ -20,6 +21,7 @@ from leasehold.wire.schema import TEXT
 if TYPE_CHECKING:
     from leasehold.wire.server import Listener, Server
 
+Then = Callable[[], bytes | None]
 _UNKNOWN_OUTCOME = "not known to be durable in time: the outcome is unknown"
 
 
@@ -33,6 +35,7 @@ class Answering(ABC):
 
     __slots__ = (  # an instance of thirty attributes is slower without: a tenth of a microsecond a request
         "_fd",
+        "_held",
         "_late",
         "_marks",
         "_partial",
@@ -41,6 +44,7 @@ class Answering(ABC):
         "_slot",
         "_sock",
         "_tasks",
+        "_ticket",
         "_unsent",
         "closed",
         "held_bytes",
@@ -66,7 +70,9 @@ class Answering(ABC):
         self.closed = False
         self.stuck_ms = 0  # since the peer last took something of what is kept for it
         self.in_flight = 0  # requests whose answer comes later
-        self.held_bytes = 0  # answers of those that are made and wait to be durable
+        self.held_bytes = 0  # what is kept for those: answers that wait to be durable, requests that wait themselves
+        self._held: dict[int, tuple[int, bytes | Then]] = {}  # by ticket: bytes, and what leaves or goes on then
+        self._ticket = 0
         self._sock = sock
         self._fd = sock.fileno()
         self._partial = bytearray()  # of a request that is not whole
@@ -137,46 +143,29 @@ class Answering(ABC):
 
     def send_when_durable(self, n: int, seq: int, data: bytes, *, space: bool = False) -> None:
         """Send once record `n` may be told. Until then the request counts as in flight, and its answer as kept."""
-        size, server = len(data), self.server
-        self.in_flight += 1
-        self.held_bytes += size
-        server.buffered_bytes += size
-        self._throttle()
-
-        def let_go() -> None:
-            self.held_bytes -= size
-            server.buffered_bytes -= size
-            self.leave_flight()
-
-        def durable() -> None:
-            let_go()
-            self.send_later(data)
-
-        def unknown() -> None:
-            let_go()
-            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
-
-        server.gate.when_durable(n, durable, unknown, space=space)
-
-    def wait_durable(self, n: int, seq: int, then: Callable[[], bytes | None]) -> None:
-        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
-        self.begin_wait()
-
-        def unknown() -> None:
-            self.leave_flight()
-            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
-
-        self.server.gate.when_durable(n, lambda: self.end_wait(seq, then), unknown)
-
-    def begin_wait(self) -> None:
-        """A request is answered later: by `end_wait`, or by `send_later` after `leave_flight`."""
-        self.in_flight += 1
-        self._throttle()
-
-    def end_wait(self, seq: int, then: Callable[[], bytes | None]) -> None:
-        """Send what `then` makes; what it raises is told to the caller, and never to whoever let it go on."""
-        self.leave_flight()
         if self.closed:
+            return
+        ticket = self._set_aside(len(data), data)
+        then, otherwise = partial(self._durable, ticket), partial(self._unknown, ticket, seq)
+        self.server.gate.when_durable(n, then, otherwise, space=space)
+
+    def wait_durable(self, n: int, seq: int, then: Then, kept_bytes: int = 0) -> None:
+        """Once record `n` may be told, send what `then` makes (None: it has found another way)."""
+        ticket = self.begin_wait(then, kept_bytes)
+        self.server.gate.when_durable(n, partial(self.end_wait, ticket, seq), partial(self._unknown, ticket, seq))
+
+    def begin_wait(self, then: Then, kept_bytes: int = 0) -> int:
+        """A request is answered later, by `end_wait` with the number returned; until then it keeps so much."""
+        server = self.server
+        ticket = self._set_aside(kept_bytes, then)
+        if kept_bytes and server.buffered_bytes > server.settings.buffered_bytes:
+            server.make_room()
+        return ticket
+
+    def end_wait(self, ticket: int, seq: int) -> None:
+        """Send what `then` makes; what it raises is told to the caller, and never to whoever let it go on."""
+        then = self._take_up(ticket)
+        if not callable(then):
             return
         try:
             data = then()
@@ -189,11 +178,42 @@ class Answering(ABC):
         if data is not None:
             self.send_later(data)
 
+    def _durable(self, ticket: int) -> None:
+        if isinstance(data := self._take_up(ticket), bytes):
+            self.send_later(data)
+
+    def _unknown(self, ticket: int, seq: int) -> None:
+        if self._take_up(ticket) is not None:
+            self.send_later(refusal(seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
+
+    def _set_aside(self, size: int, kept: bytes | Then) -> int:
+        """Keep this, counted, until it is let go, or the connection ends: then nobody is there to have it."""
+        self._ticket = ticket = self._ticket + 1
+        if not self.closed:
+            self._held[ticket] = size, kept
+            self.held_bytes += size
+            self.server.buffered_bytes += size
+            self.in_flight += 1
+            self._throttle()
+        return ticket
+
+    def _take_up(self, ticket: int) -> bytes | Then | None:
+        """What was kept; None if the connection has ended since."""
+        held = self._held.pop(ticket, None)
+        if held is None:
+            return None
+        size, kept = held
+        self.held_bytes -= size
+        self.server.buffered_bytes -= size
+        self.leave_flight()
+        return kept
+
     def enter_flight(self, task: asyncio.Future[Any]) -> None:
         """A task answers later; if the connection ends first, the task is cancelled."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self.begin_wait()
+        self.in_flight += 1
+        self._throttle()
 
     def leave_flight(self) -> None:
         self.in_flight -= 1

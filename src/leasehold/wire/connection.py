@@ -172,7 +172,7 @@ class Connection(Answering):
             handler = handlers.get(function)
             try:
                 if handler is None:
-                    self.listener.count_refused("unknown function")
+                    self.listener.unknown(self)
                     answer: bytes | None = response(seq, _UNKNOWN, err=Err.NOT_REGISTERED)
                 else:
                     answer = handler(self, seq, data[body_at:end_of_body])
@@ -202,6 +202,8 @@ class Connection(Answering):
             _, _, _, body_bytes, attachment_bytes = _HEAD.unpack_from(left)
             self._wanted += body_bytes + attachment_bytes
             self.recv_bytes = min(max(self._wanted - len(left), _RECV_BYTES), _RECV_BULK_BYTES)
+        if self.server.buffered_bytes > self.server.settings.buffered_bytes:
+            self.server.make_room()
 
     # --- the end
 
@@ -274,10 +276,10 @@ class Connection(Answering):
 
     @property
     def buffered_bytes(self) -> int:
-        """What this peer makes us keep: a request that it has not finished, answers that it does not take."""
-        return len(self._unsent) + len(self._partial)
+        """What this peer makes us keep: requests half sent or under way, answers that wait or that it does not take."""
+        return len(self._unsent) + len(self._partial) + self.held_bytes
 
-    def sweep(self, passed_ms: int) -> None:
+    def sweep(self, passed_ms: int, idle_ms: int) -> None:
         """Once in a while: end what is idle, half open, or takes nothing."""
         settings = self.server.settings
         self.quiet_ms = 0 if self.heard or self.in_flight or self._unsent else self.quiet_ms + passed_ms
@@ -294,7 +296,7 @@ class Connection(Answering):
             self.abort("it takes no answers")
         elif self.half_ms > settings.half_frame_ms:
             self.abort("its request never became whole")
-        elif self.quiet_ms > settings.idle_ms:
+        elif self.quiet_ms > idle_ms:
             self.close()
 
     def leave(self) -> bool:
@@ -328,7 +330,9 @@ class Connection(Answering):
             loop.remove_reader(self._fd)
         if self._unsent:
             loop.remove_writer(self._fd)
-        self.server.buffered_bytes -= len(self._unsent) + len(self._partial)
+        self.server.buffered_bytes -= self.buffered_bytes
+        self.held_bytes = 0
+        self._held.clear()
         self._unsent.clear()
         self._partial.clear()
         self._late.clear()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from leasehold.base.errors import InvalidArgument, InvariantBroken
+from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tcp import keep_alive
 from leasehold.wire.answering import Answering
@@ -23,11 +24,13 @@ from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.holds import Hold
 from leasehold.wire.settings import WireSettings
-from leasehold.wire.tables import Release, releases_of
+from leasehold.wire.tables import RELEASES, Release, releases_of
 
 _SWEEP_MS = 500
 _LINES_PER_SWEEP = 10  # about connections: a storm of them is told by its number
 _MISMATCHES_MAX = 1_000
+_UNKNOWN_RELEASE = "a release without a table here"
+_CROWDED = 0.9  # of the connections that may be: then those that idle have to go earlier
 
 __all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
 
@@ -72,21 +75,34 @@ class Listener:
     def refused(self, connection: Connection, function: int, body: bytes) -> None:
         """Count a body that could not be read; if it is another release's, say whose."""
         self.refusals["argument"] += 1
+        known = self.release.by_id.get(function) if self.release is not None else None
         found = hash_in(body)
-        names = releases_of(function, found) if found is not None else []
-        if self.release is None or not names or self.release.name in names:
-            return
-        mismatch = connection.peer.rpartition(":")[0], ", ".join(names)
+        if known is not None and found is not None and found != known.request_hash:
+            self._mismatched(connection, ", ".join(releases_of(function, found)))
+
+    def unknown(self, connection: Connection) -> None:
+        """Count a function that no release known here has: the caller is newer than this server."""
+        self.refusals["unknown function"] += 1
+        if self.release is not None:
+            self._mismatched(connection, "")
+
+    def _mismatched(self, connection: Connection, releases: str) -> None:
+        """A client of another release is never silent: it is named in the log once, and counted for metrics."""
+        mismatch = connection.peer.rpartition(":")[0], releases or _UNKNOWN_RELEASE
         if mismatch not in self.mismatches and len(self.mismatches) >= _MISMATCHES_MAX:
             mismatch = "others", mismatch[1]
         self.mismatches[mismatch] += 1
-        if self.mismatches[mismatch] == 1:
-            self.server.log.warning(
-                "client speaks another release of Mooncake: give it a port of its own with --rpc-compat",
-                peer=connection.peer,
-                client_release=mismatch[1],
-                served_release=self.release.name,
-            )
+        if self.mismatches[mismatch] > 1 or self.release is None:
+            return
+        self.server.log.warning(
+            "client speaks another release of Mooncake: give it a port of its own with --rpc-compat"
+            if releases
+            else "client speaks a release of Mooncake that is not known here: upgrade Leasehold, or use a known one",
+            peer=connection.peer,
+            client_release=mismatch[1],
+            served_release=self.release.name,
+            known_releases=", ".join(RELEASES),
+        )
 
 
 class Server:
@@ -229,8 +245,12 @@ class Server:
         self._on_broken(error)
 
     def _sweep(self) -> None:
+        idle_ms = self.settings.idle_ms
+        if len(self.connections) >= self.settings.connections_max * _CROWDED:
+            # One client that leaks connections must not lock out all others, whose pings would be missed.
+            idle_ms = min(idle_ms, wire_crowded_idle_ms)
         for connection in list(self.connections):
-            connection.sweep(_SWEEP_MS)
+            connection.sweep(_SWEEP_MS, idle_ms)
         if self._unsaid:
             self.log.info("more of the same about connections was not said", count=self._unsaid)
         self._lines = self._unsaid = 0

@@ -28,8 +28,8 @@ def at_once(_: Connection, __: int, ___: bytes) -> bytes:
 
 
 def later(connection: Connection, seq: int, _: bytes) -> None:
-    connection.begin_wait()
-    asyncio.get_running_loop().call_later(0.001, connection.end_wait, seq, lambda: SHORT)
+    ticket = connection.begin_wait(lambda: SHORT)
+    asyncio.get_running_loop().call_later(0.001, connection.end_wait, ticket, seq)
 
 
 def at_length(_: Connection, __: int, ___: bytes) -> bytes:
