@@ -92,7 +92,7 @@ class Floor(Activity):
         self._busy = False
         if not isinstance(event.result, RangeResult) or self._surveyed is None:
             return
-        self._surveyed += [(slot_number(kv.key), len(kv.value)) for kv in event.result.kvs]
+        self._surveyed += [(n, len(kv.value)) for kv in event.result.kvs if (n := slot_number(kv.key))]
         if event.result.more:
             self._survey()
         else:

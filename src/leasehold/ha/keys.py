@@ -20,7 +20,19 @@ T = TypeVar("T", bound=Struct)
 class Keys:
     """Every key of one cluster, under `{prefix}/{cluster}/`."""
 
-    __slots__ = ("bulk", "explicit", "floor", "history", "journal", "leader", "nodes", "notes", "pause", "root")
+    __slots__ = (
+        "bulk",
+        "explicit",
+        "explicit_end",
+        "floor",
+        "history",
+        "journal",
+        "leader",
+        "nodes",
+        "notes",
+        "pause",
+        "root",
+    )
 
     def __init__(self, cluster: str, prefix: str = PREFIX_DEFAULT) -> None:
         if not cluster or "/" in cluster:
@@ -30,6 +42,7 @@ class Keys:
         self.notes = self.root + b"ended/"
         self.journal = self.root + b"journal/"
         self.explicit = self.journal + b"explicit/"
+        self.explicit_end = self.explicit + b":"  # after every digit: a stray key with another name is in no range
         self.bulk = self.journal + b"bulk/"
         self.floor = self.root + b"floor"
         self.nodes = self.root + b"nodes/"

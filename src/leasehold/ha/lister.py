@@ -57,7 +57,7 @@ class Lister(Activity):
             # How far back is bounded, because etcd reads and sorts the whole of a range that is asked for backwards.
             back = slot_key(keys.explicit, max(0, self._replica.mark.n + 1 - limits.journal_batch_records_max))
             reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
-            reads.append(Range(here, prefix_end(keys.explicit), limit=page))
+            reads.append(Range(here, keys.explicit_end, limit=page))
         self._desk.ask(self, Txn(success=tuple(reads)), self._first)
 
     def _first(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
@@ -87,7 +87,7 @@ class Lister(Activity):
         if page.more and page.kvs and not self._replica.set_aside:
             op = Range(
                 page.kvs[-1].key + b"\0",
-                prefix_end(self._keys.explicit),
+                self._keys.explicit_end,
                 limit=limits.journal_list_page_keys,
                 revision=self._revision,
             )
@@ -103,7 +103,9 @@ class Lister(Activity):
 
     def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> Pieces[bool]:
         for kv in kvs:
-            took = yield from self._replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=0)
+            if not (n := slot_number(kv.key)):
+                continue  # somebody's hand: it is no slot
+            took = yield from self._replica.take_explicit(now_ms, n, kv.value, leads=0)
             if took in (Took.GAP, Took.FORK):
                 self.close()
                 self._failed(self._desk.now_ms, took.value)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from leasehold.base.errors import PeerError
 from leasehold.ha.keys import EndNote, Keys, LeaderValue, unpack
 from leasehold.ha.registry import FloorValue, NodeValue
+from leasehold.journal.fenced import slot_number
 from leasehold.mvcc.model import Event, EventType, KeyValue
 
 
@@ -71,9 +72,9 @@ class View:
         elif key == keys.pause:
             self.paused = False
         elif key.startswith(keys.nodes):
-            self.nodes.pop(key[len(keys.nodes) :].decode(), None)
+            self.nodes.pop(key[len(keys.nodes) :].decode(errors="replace"), None)
         elif key.startswith(keys.notes):
-            self.notes.pop(int(key[-20:]), None)
+            self.notes.pop(slot_number(key), None)
         return True
 
     def _put(self, kv: KeyValue) -> None:
@@ -90,6 +91,6 @@ class View:
             elif key.startswith(keys.nodes):
                 self.nodes[key[len(keys.nodes) :].decode()] = unpack(NodeValue, kv.value, key)
             elif key.startswith(keys.notes):
-                self.notes[int(key[-20:])] = unpack(EndNote, kv.value, key)
+                self.notes[slot_number(key)] = unpack(EndNote, kv.value, key)
         except (PeerError, ValueError):
             return  # somebody else's value under our prefix says nothing to us

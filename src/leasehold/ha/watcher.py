@@ -139,7 +139,7 @@ class Watcher(Activity):
             if one.kv.key.startswith(ctx.keys.bulk):
                 after_ms = self.written_after_ms(one.kv.mod_revision)
                 yield from ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads(), after_ms=after_ms)
-            elif one.kv.key.startswith(ctx.keys.explicit) and not (yield from self._take(now_ms, one.kv)):
+            elif (n := _slot_of(ctx.keys.explicit, one.kv.key)) and not (yield from self._take(now_ms, n, one.kv)):
                 return
         self.heard_ms = ctx.desk.now_ms
         if self._behind_since_ms != FAR_MS and not self._behind():
@@ -150,9 +150,9 @@ class Watcher(Activity):
         leader = self._ctx.view.leader
         return leader.epoch if leader is not None else 0
 
-    def _take(self, now_ms: int, kv: KeyValue) -> Pieces[bool]:
-        """Feed one explicit batch; False if the rest of the delivery no longer counts."""
-        took = yield from self._ctx.replica.take_explicit(now_ms, slot_number(kv.key), kv.value, leads=self._leads())
+    def _take(self, now_ms: int, n: int, kv: KeyValue) -> Pieces[bool]:
+        """Feed one explicit batch, of slot `n`; False if the rest of the delivery no longer counts."""
+        took = yield from self._ctx.replica.take_explicit(now_ms, n, kv.value, leads=self._leads())
         now_ms = self._ctx.desk.now_ms
         if took is Took.GAP:
             if not self._ctx.replica.set_aside:
@@ -220,7 +220,7 @@ class Watcher(Activity):
         self._verify_asked = True
         keys = self._ctx.keys
         unseen = slot_key(keys.explicit, self._ctx.replica.mark.n + 1)
-        tail = Range(unseen, prefix_end(keys.explicit), limit=1, keys_only=True)
+        tail = Range(unseen, keys.explicit_end, limit=1, keys_only=True)
         self._ctx.desk.ask(
             self,
             Txn(success=(Range(keys.leader, keys_only=True), tail)),
@@ -235,7 +235,7 @@ class Watcher(Activity):
         leader, tail = event.result.results
         assert isinstance(leader, RangeResult)
         assert isinstance(tail, RangeResult)
-        self.tail_n = slot_number(tail.kvs[0].key) if tail.kvs else self._ctx.replica.mark.n
+        self.tail_n = (slot_number(tail.kvs[0].key) if tail.kvs else 0) or self._ctx.replica.mark.n
         self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)
         self._shown.append((sent_ms, event.result.header.revision))
         if not self._behind():
@@ -250,3 +250,8 @@ class Watcher(Activity):
         if self.journal and self.tail_n > self._ctx.replica.mark.n and not self._ctx.replica.set_aside:
             return True
         return view.revision <= revision and epoch != (view.leader.epoch if view.leader else 0)
+
+
+def _slot_of(explicit: bytes, key: bytes) -> int:
+    """The number of an explicit batch's slot; 0 for any other key."""
+    return slot_number(key) if key.startswith(explicit) else 0

@@ -12,6 +12,7 @@ from leasehold.base.invariants import ensure
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, RangeResult, Txn, TxnResult
 
 _NUMBER: Final = b"%020d"
+_DIGITS: Final = 20
 _CREATE, _EQUAL = CompareTarget.CREATE, CompareResult.EQUAL
 
 
@@ -21,8 +22,9 @@ def slot_key(prefix: bytes, number: int) -> bytes:
 
 
 def slot_number(key: bytes) -> int:
-    """The inverse of `slot_key`."""
-    return int(key[-20:])
+    """The inverse of `slot_key`; 0 for a key that is no slot (somebody's hand), since numbers begin at 1."""
+    number = key[key.rfind(b"/") + 1 :]
+    return int(number) if len(number) == _DIGITS and number.isdigit() else 0
 
 
 def fence(leader_key: bytes, epoch: int) -> Compare:

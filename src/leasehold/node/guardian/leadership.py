@@ -14,7 +14,7 @@ from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, unpack
 from leasehold.ha.registry import FloorValue
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced import Fate, FencedWriter, slot_key
-from leasehold.mvcc.model import EventType, KeyValue, SortOrder, prefix_end
+from leasehold.mvcc.model import EventType, KeyValue, SortOrder
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.runtime.clock import wall_us
 from leasehold.runtime.trouble import Trouble
@@ -160,7 +160,7 @@ async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease
 async def _tail(coord: Coord, keys: Keys) -> int:
     """The number of the last durable record."""
     found = await coord.get(
-        keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND, timeout_s=CALL_TIMEOUT_S
+        keys.explicit, keys.explicit_end, limit=1, sort_order=SortOrder.DESCEND, timeout_s=CALL_TIMEOUT_S
     )
     if found.kvs:
         return decode_explicit(found.kvs[0].value).last_n
