@@ -67,6 +67,7 @@ class SnapshotFiles:
         self._file: BinaryIO | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._length = 0
+        self._failed = -1  # the last snapshot of which a part could not be written
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob("*.part"):  # what a crash left behind was never complete
             left.unlink()
@@ -105,17 +106,24 @@ class SnapshotFiles:
                         "a peer has no snapshot for us", peer=peer, status=answer.status, bytes=answer.content_length
                     )
                     return None
-                data = await answer.read()
+                data = bytearray()
+                async for some in answer.content.iter_chunked(READ_BACK_BYTES):
+                    data += some
+                    if len(data) > SNAPSHOT_BYTES_MAX:  # it need not have told how long it is
+                        log.warning("a peer's snapshot does not end: it is not read on", peer=peer, bytes=len(data))
+                        return None
         except (aiohttp.ClientError, TimeoutError) as error:
             log.info("a peer's snapshot could not be read", peer=peer, error=str(error))
             return None
-        return unseal(data)
+        return unseal(bytes(data))
 
     async def _write(self, effect: WriteSnapshot) -> None:
         try:
             await self._loop.run_in_executor(self._thread, self._write_part, effect)
-        except OSError as error:
-            log.error("a snapshot could not be written: the journal goes on growing until one is", error=str(error))
+        except Exception as error:  # whatever it is: a machine that is not told of it never takes another one
+            if effect.snapshot != self._failed:  # once, not for every part that follows
+                self._failed = effect.snapshot
+                log.error("a snapshot could not be written: the journal goes on growing until one is", error=str(error))
             if effect.last:
                 self._tell(SnapshotFailed(effect.snapshot))
             return
@@ -125,8 +133,8 @@ class SnapshotFiles:
     # --- in the thread ---
 
     def _names(self) -> list[Path]:
-        """Complete snapshots, oldest first."""
-        return sorted(self._folder.glob("snapshot-*.lsnap"))
+        """Complete snapshots, oldest first. What has another name is somebody's own."""
+        return sorted(self._folder.glob(f"snapshot-{'[0-9]' * 12}.lsnap"))
 
     def _write_part(self, effect: WriteSnapshot) -> None:
         if effect.first:
