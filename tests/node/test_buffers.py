@@ -111,3 +111,26 @@ async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: Red
     with pytest.raises(Unavailable):
         await buffer.drain(before_epoch=3)
     await buffer.close()
+
+
+def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: Path) -> None:
+    """It ended the guardian's draining, and the worker's: no promotion, while its lease was kept alive."""
+    buffer = DiskBuffer(tmp_path)
+    buffer.push(7, 3, b"one")
+    for name in ("notes.buffer", "00000000000000000007-copy.buffer"):
+        (tmp_path / name).write_bytes(b"what is this?")
+    again = DiskBuffer(tmp_path)
+    assert again.epochs() == [7]
+    assert list(again.read(7)) == [(3, b"one")]
+    again.drop(7)
+    assert again.epochs() == []
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tmp_path: Path) -> None:
+    """Guardian and worker share the folder: between a look and a read what is in the journal may have been dropped."""
+    buffer = DiskBuffer(tmp_path)
+    buffer.push(7, 3, b"one")
+    (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # there by name, and not to be opened
+    assert list(buffer.read(7)) == [(3, b"one")]
+    assert buffer.bytes_left(None) > 0

@@ -7,6 +7,7 @@ The guardian drains it before it gives up the dead worker's key. What was acknow
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -22,6 +23,7 @@ from leasehold.base.limits import MIB
 BUFFER_BYTES_MAX: Final = 256 * MIB
 FILE_BYTES: Final = 4 * MIB
 ASIDE: Final = ".aside"
+_NUMBER: Final = "[0-9]" * 20  # what is named otherwise is somebody's own
 _FRAME: Final = struct.Struct("<QII")  # last record's number, length, checksum
 
 
@@ -72,17 +74,18 @@ class DiskBuffer:
             self._files.pop(0)[0].unlink(missing_ok=True)
 
     def epochs(self) -> list[int]:
-        return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob("*.buffer")})
+        return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob(f"{_NUMBER}-{_NUMBER}.buffer")})
 
     def bytes_left(self, led_epoch: int | None) -> int:
         """What is here of other epochs than the one led now."""
         paths = (path for old in self.epochs() if old != led_epoch for path in self._paths(old))
-        return sum(path.stat().st_size for path in paths)
+        return sum(_size_of(path) for path in paths)
 
     def read(self, epoch: int) -> Iterator[tuple[int, bytes]]:
         """(last record's number, batch) for every whole frame; a torn end was never acknowledged."""
         for path in self._paths(epoch):
-            yield from read_frames(path)
+            with contextlib.suppress(FileNotFoundError):  # the other process has dropped it: it is in the journal
+                yield from read_frames(path)
 
     def drop(self, epoch: int) -> None:
         """That epoch is over, and what it left is attached or set aside."""
@@ -108,7 +111,7 @@ class DiskBuffer:
         return Aside(sum(_batches_in(path) for path in found), sum(path.stat().st_size for path in found))
 
     def _paths(self, epoch: int) -> list[Path]:
-        return sorted(self._folder.glob(f"{epoch:020d}-*.buffer"))
+        return sorted(self._folder.glob(f"{epoch:020d}-{_NUMBER}.buffer"))
 
 
 def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -121,6 +124,14 @@ def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
             return
         yield last_n, batch
         at += _FRAME.size + length
+
+
+def _size_of(path: Path) -> int:
+    """Nothing, if it is gone: guardian and worker share the folder."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _frame(last_n: int, batch: bytes) -> bytes:
