@@ -65,7 +65,8 @@ journal_trim_step_keys: Final = 32
 # --- the lease-coherent cache ---
 cache_key_bytes_max: Final = 4 * KIB
 cache_value_bytes_max: Final = 1 * MIB
-cache_keys_per_ask_max: Final = 1_000
+cache_keys_per_ask_max: Final = 200  # with the largest values an answer still fits in `wire_frame_bytes_max`
+cache_parcel_bytes: Final = 16 * MIB  # more than one message is not packed into more
 cache_term_ms_max: Final = 86_400_000
 cache_writes_queued_per_key_max: Final = 1_000
 cache_subscriptions_max: Final = 10_000

@@ -96,9 +96,10 @@ class AuthorityReads(AuthorityBase):
 
     def _on_load_failed(self, now_ms: int, event: LoadFailed) -> None:
         key, reason = event.key, event.reason
-        cell = self._cells.pop(key, None)
+        cell = self._cells.get(key)
         if cell is None or not cell.loading:
             return
+        del self._cells[key]
         for gather, index in cell.readers:
             gather.put(index, Item(key, None, ABSENT, 0, Code.UNAVAILABLE))
             self._answer_if_complete(gather)
@@ -108,7 +109,9 @@ class AuthorityReads(AuthorityBase):
     def _shrink(self) -> None:
         """Forget what was used least recently; leases are kept elsewhere and stand."""
         while len(self._cells) > self.settings.entries_max:
-            found = next((cell for cell in self._cells.values() if self._dispensable(cell)), None)
+            # Where values must stay, all but the latest few are values, and what was asked for in vain is among those.
+            cells = reversed(self._cells.values()) if self._keeps_all else iter(self._cells.values())
+            found = next((cell for cell in cells if self._dispensable(cell)), None)
             if found is None:
                 return
             del self._cells[found.key]

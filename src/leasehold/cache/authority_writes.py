@@ -25,16 +25,17 @@ class AuthorityWrites(AuthorityReads):
             self._refuse(request, Code.NOT_SERVING, "this authority may not write; ask the one in office")
             return
         cell = self._cell(now_ms, write.key)
-        if len(cell.queue) >= self.settings.writes_queued_per_key_max or self._full(cell):
-            self._refuse(request, Code.UNAVAILABLE, "too many writes wait for this key, or the cache is full")
+        if len(cell.queue) >= self.settings.writes_queued_per_key_max:
+            self._refuse(request, Code.UNAVAILABLE, "too many writes wait for this key: try again later")
             return
         cell.queue.append(request)
+        self._shrink()  # with the write in its queue this cell is not dispensable; what is absent elsewhere is
+        if self._keeps_all and not cell.known and len(self._cells) > self.settings.entries_max:
+            del self._cells[cell.key]
+            self._refuse(request, Code.UNAVAILABLE, "the cache is full (`entries_max`): delete something first")
+            return
         self._wake(request.deadline_ms, cell)
         self._advance(now_ms, cell)
-        self._shrink()
-
-    def _full(self, cell: Cell) -> bool:
-        return self._keeps_all and not cell.known and len(self._cells) > self.settings.entries_max
 
     def _advance(self, now_ms: int, cell: Cell) -> None:
         while cell.queue and cell.pending is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from leasehold.base import limits
-from leasehold.cache.model import MODES, Ask, Code, Write
+from leasehold.cache.model import MODES, Ask, Code, Version, Write
 
 
 def objection_to_key(key: bytes) -> str:
     """Why this cannot be a key; empty if it can."""
+    if not isinstance(key, bytes):
+        return f"a key is bytes, not {type(key).__name__}"
     if not 1 <= len(key) <= limits.cache_key_bytes_max:
         return f"a key has 1 to {limits.cache_key_bytes_max} bytes, not {len(key)}"
     return ""
@@ -15,13 +17,27 @@ def objection_to_key(key: bytes) -> str:
 
 def objection_to_write(write: Write) -> str:
     """Why this write can never be done; empty if it can."""
-    if write.value is not None and len(write.value) > limits.cache_value_bytes_max:
-        return f"a value has at most {limits.cache_value_bytes_max} bytes, not {len(write.value)}"
+    if write.value is not None:
+        if not isinstance(write.value, bytes):  # a bytearray would be kept, and might change afterwards
+            return f"a value is bytes, not {type(write.value).__name__}"
+        if len(write.value) > limits.cache_value_bytes_max:
+            return f"a value has at most {limits.cache_value_bytes_max} bytes, not {len(write.value)}"
+    if write.expect is not None and not isinstance(write.expect, Version):
+        return f"`expect` is a Version, such as `get_versioned` gives, not {type(write.expect).__name__}"
     if write.mode not in MODES:
         return f"unknown mode {write.mode!r}: choose one of {', '.join(MODES)}"
     if not 0 < write.timeout_ms <= limits.cache_term_ms_max:
         return f"a timeout of {write.timeout_ms} ms makes no sense"
     return objection_to_key(write.key)
+
+
+def objection_to_prefix(prefix: bytes) -> str:
+    """Why this cannot be subscribed to; empty if it can."""
+    if not isinstance(prefix, bytes):
+        return f"a prefix is bytes, not {type(prefix).__name__}"
+    if len(prefix) > limits.cache_key_bytes_max:
+        return f"a prefix has at most {limits.cache_key_bytes_max} bytes, not {len(prefix)}"
+    return ""
 
 
 def objection_to_ask(ask: Ask) -> Code | None:

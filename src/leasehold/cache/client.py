@@ -8,21 +8,23 @@ async with Client("127.0.0.1:7400") as cache:
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from msgspec import Struct
 
-from leasehold.base.errors import CallerError, InvalidArgument
+from leasehold.base.errors import CallerError, InvalidArgument, Unavailable
 from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
-from leasehold.cache.checks import objection_to_key, objection_to_write
+from leasehold.cache.cells import FOREVER_MS
+from leasehold.cache.checks import objection_to_key, objection_to_prefix, objection_to_write
 from leasehold.cache.client_machine import ClientMachine
 from leasehold.cache.errors import NotServing, error_of
 from leasehold.cache.line import Line, now_ms
@@ -75,6 +77,7 @@ class Client:
         self._gathers: dict[int, tuple[int, dict[bytes, Value]]] = {}  # reads of several keys, not yet complete
         self._waiter = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = FOREVER_MS
         self._subscriptions: list[Subscription] = []
 
     # --- reading ---
@@ -123,6 +126,8 @@ class Client:
 
         With `expect` only if that version stands (`ABSENT`: only if the key is not there), else `Conflict`.
         """
+        if value is None:
+            raise InvalidArgument("a value is bytes, not None: `delete` deletes")
         return await self._write(key, value, expect, mode, timeout_s)
 
     async def delete(
@@ -135,23 +140,19 @@ class Client:
         self, key: bytes, value: bytes | None, expect: Version | None, mode: str | None, timeout_s: float | None
     ) -> Version:
         mode = mode or self.settings.mode
+        if timeout_s is not None and not math.isfinite(timeout_s):
+            raise InvalidArgument(f"a timeout of {timeout_s} s makes no sense")
         timeout_ms = self.settings.timeout_ms if timeout_s is None else round(timeout_s * 1_000)
         objection = objection_to_write(Write(0, key, value, mode, expect, timeout_ms))
         if objection:
             raise InvalidArgument(objection)
         deadline_ms = now_ms() + timeout_ms
-        while True:
-            if self._line.link is None:
-                await self._line.linked(deadline_ms)
-            left_ms = max(1, deadline_ms - now_ms())
-            waiter, future = self._promise()
-            self._feed(c.Put(key, value, waiter, mode, left_ms, expect))
-            try:
-                version: Version = await self._result(waiter, future)
-            except NotServing:  # nothing was done: ask the next one
-                await self._line.elsewhere(deadline_ms)
-            else:
-                return version
+
+        def put(waiter: int) -> c.Put:
+            return c.Put(key, value, waiter, mode, max(1, deadline_ms - now_ms()), expect)
+
+        version: Version = await self._call(deadline_ms, put)
+        return version
 
     # --- hearing of changes ---
 
@@ -162,19 +163,35 @@ class Client:
         """
         return Subscription(self, prefix)
 
-    async def follow(self, subscription: Subscription, *, on: bool) -> None:
-        """For `Subscription`: begin or end to hear of its prefix."""
-        if on:
-            self._subscriptions.append(subscription)
-        elif subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
-        others = [other for other in self._subscriptions if other.prefix == subscription.prefix]
-        if len(others) == int(on):
-            await self._line.linked(now_ms() + self.settings.timeout_ms)
-            waiter, future = self._promise()
-            self._feed(c.Follow(subscription.prefix, waiter, on))
+    async def follow(self, subscription: Subscription) -> None:
+        """For `Subscription`: begin to hear of its prefix."""
+        prefix = subscription.prefix
+        objection = objection_to_prefix(prefix)
+        if objection:
+            raise InvalidArgument(objection)
+        first = not self._follows(prefix)
+        self._subscriptions.append(subscription)
+        if not first:
+            return
+        try:
             async with asyncio.timeout(self.settings.timeout_ms / 1_000):
-                await self._result(waiter, future)
+                await self._call(now_ms() + self.settings.timeout_ms, lambda waiter: c.Follow(prefix, waiter))
+        except TimeoutError:
+            self.unfollow(subscription)
+            raise Unavailable(f"the subscription to {prefix!r} was not answered in time: try again") from None
+        except BaseException:
+            self.unfollow(subscription)
+            raise
+
+    def unfollow(self, subscription: Subscription) -> None:
+        """For `Subscription`: no longer."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+            if not self._follows(subscription.prefix) and not self._line.closed:
+                self._feed(c.Follow(subscription.prefix, 0, on=False))
+
+    def _follows(self, prefix: bytes) -> bool:
+        return any(other.prefix == prefix for other in self._subscriptions)
 
     # --- the rest ---
 
@@ -202,11 +219,12 @@ class Client:
         """Drop everything and say so, so that no write waits for this client."""
         if self._line.closed:
             return
+        self._feed(c.Lost())  # a write that was sent has an unknown outcome, whoever closes the client
         self.machine.entries.clear()
-        await self._line.close()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(CallerError("the cache client was closed"))
+        await self._line.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -220,21 +238,31 @@ class Client:
 
     async def _ask(self, keys: tuple[bytes, ...]) -> dict[bytes, Value]:
         for key in keys:
-            objection = objection_to_key(key) if isinstance(key, bytes) else "a key is bytes"
+            objection = objection_to_key(key)
             if objection:
                 raise InvalidArgument(objection)
         deadline_ms = now_ms() + self.settings.timeout_ms
+        found: dict[bytes, Value] = await self._call(
+            deadline_ms, lambda waiter: c.Get(keys, waiter, deadline_ms), len(keys)
+        )
+        return found
+
+    async def _call(self, deadline_ms: int, event: Callable[[int], c.ClientEvent], keys: int = 0) -> Any:
+        """Feed what `event` makes for a waiter, and wait for its result; where nobody is in office, the next is asked.
+
+        "Not in office" means that nothing was done, so also a write may be sent again.
+        """
+        line = self._line
         while True:
-            if self._line.link is None:
-                await self._line.linked(deadline_ms)
-            waiter, future = self._promise(len(keys))
-            self._feed(c.Get(keys, waiter, deadline_ms))
+            if line.link is None:
+                await line.linked(deadline_ms)
+            link = line.link
+            waiter, future = self._promise(keys)
+            self._feed(event(waiter))
             try:
-                found: dict[bytes, Value] = await self._result(waiter, future)
+                return await self._result(waiter, future)
             except NotServing:
-                await self._line.elsewhere(deadline_ms)
-            else:
-                return found
+                await line.elsewhere(link, deadline_ms)
 
     def _promise(self, keys: int = 0) -> tuple[int, asyncio.Future[Any]]:
         self._waiter += 1
@@ -260,8 +288,9 @@ class Client:
                 self._transmit(effect.message)
             else:
                 self._do(effect)
-        if self._timer is None:
-            self._schedule(at_ms)
+        wake_ms = self.machine.next_wake_ms()
+        if wake_ms is not None and wake_ms < self._timer_ms:
+            self._schedule(at_ms, wake_ms)
 
     def _do(self, effect: c.ClientEffect) -> None:
         match effect:
@@ -288,15 +317,15 @@ class Client:
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _schedule(self, at_ms: int) -> None:
-        wake_ms = self.machine.next_wake_ms()
-        if wake_ms is None:
-            return
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(1, wake_ms - at_ms) / 1_000, self._wake)
+    def _schedule(self, at_ms: int, wake_ms: int) -> None:
+        """One timer is set at a time; one that rings too early looks again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = wake_ms
+        self._timer = asyncio.get_running_loop().call_later(max(1, wake_ms - at_ms) / 1_000, self._wake)
 
     def _wake(self) -> None:
-        self._timer = None
+        self._timer, self._timer_ms = None, FOREVER_MS
         if not self._line.closed:
             self._feed(c.Tick())
 

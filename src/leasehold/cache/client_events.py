@@ -31,7 +31,7 @@ class Put(Struct, frozen=True):
 
 
 class Follow(Struct, frozen=True):
-    """Subscribe to a prefix, or no longer."""
+    """Subscribe to a prefix; or no longer, for which nobody waits."""
 
     prefix: bytes
     waiter: int

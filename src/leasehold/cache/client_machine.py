@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from leasehold.base import limits
 from leasehold.cache.client_events import (
     ClientEffect,
     ClientEvent,
@@ -59,6 +60,7 @@ from leasehold.cache.settings import ClientSettings
 from leasehold.leases.arithmetic import holder_deadline_ms
 
 _SILENCES_MAX: Final = 2
+_MOVE_PAUSE_MS: Final = 50  # before another address is tried, when the one that was reached is not in office
 
 
 def _hits_if_wanted(copy: Entry | None) -> int | None:
@@ -80,8 +82,10 @@ class ClientMachine:
         self._flights = Flights()
         self._writings: dict[int, Writing] = {}
         self._writing_keys: dict[bytes, int] = {}
-        self._follows: dict[int, int] = {}
+        self._attempt_ms = min(settings.attempt_timeout_ms, settings.timeout_ms)
+        self._follows: dict[int, Follow] = {}
         self._prefixes: set[bytes] = set()
+        self._resubscribed_until_ms: dict[int, int] = {}  # by request, on a new connection: when to look elsewhere
         self._effects: list[ClientEffect] = []
         # Tables: a chain of `case`s costs more than many a decision.
         self._by_event: dict[type, Callable[[int, Any], None]] = {
@@ -110,9 +114,10 @@ class ClientMachine:
     def next_wake_ms(self) -> int | None:
         """When a `Tick` is due, or None while nothing is in flight."""
         due = [writing.deadline_ms for writing in self._writings.values()]
+        due += self._resubscribed_until_ms.values()
         oldest = next(iter(self._flights.by_request.values()), None)  # all wait equally long, so the first is due first
         if oldest is not None:
-            due.append(oldest.sent_ms + self.settings.attempt_timeout_ms)
+            due.append(oldest.sent_ms + self._attempt_ms)
         return min(due, default=None)
 
     def _on_messages(self, now_ms: int, event: FromServer) -> None:
@@ -139,9 +144,11 @@ class ClientMachine:
         self._ask(now_ms, fresh)
 
     def _ask(self, now_ms: int, flights: list[Flight]) -> None:
-        """Send one request for all of these; each is a new attempt with a send time of its own."""
-        if not flights:
-            return
+        """Send one request for all of these (or as few as can be); each is a new attempt with its own send time."""
+        for start in range(0, len(flights), limits.cache_keys_per_ask_max):
+            self._ask_once(now_ms, flights[start : start + limits.cache_keys_per_ask_max])
+
+    def _ask_once(self, now_ms: int, flights: list[Flight]) -> None:
         self._seq += 1
         hits = []
         for flight in flights:
@@ -260,7 +267,7 @@ class ClientMachine:
         entry = self._drop_own(put.key)
         self._void_writings(put.key)  # the authority counts as dropped whatever it gave before this write
         self._seq += 1
-        self._writings[self._seq] = Writing(put, now_ms, put.key in self._writing_keys, entry)
+        self._writings[self._seq] = Writing(put, now_ms, self._attempt_ms, put.key in self._writing_keys, entry)
         self._note_writing(put.key, 1)
         message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, _hits_if_wanted(entry))
         self._effects.append(Transmit(message))
@@ -278,9 +285,11 @@ class ClientMachine:
             self._writing_keys.pop(key, None)
 
     def _on_outcome(self, now_ms: int, outcome: Outcome) -> None:
-        follower = self._follows.pop(outcome.seq, None)
-        if follower is not None:
-            self._conclude(follower, outcome)
+        follow = self._follows.pop(outcome.seq, None)
+        if follow is not None:
+            self._end_follow(follow, outcome)
+        if self._resubscribed_until_ms.pop(outcome.seq, None) is not None and outcome.code is Code.NOT_SERVING:
+            self._resubscribed_until_ms[outcome.seq] = now_ms + _MOVE_PAUSE_MS
         writing = self._end_writing(outcome.seq)
         if writing is not None:
             self._keep_own(now_ms, writing, outcome)
@@ -310,13 +319,18 @@ class ClientMachine:
 
     def _on_follow(self, now_ms: int, follow: Follow) -> None:
         self._seq += 1
-        self._follows[self._seq] = follow.waiter
         if follow.on:
+            self._follows[self._seq] = follow
             self._prefixes.add(follow.prefix)
             self._effects.append(Transmit(Subscribe(self._seq, follow.prefix)))
-        else:
+        else:  # nobody waits for the end: with the connection it would come by itself
             self._prefixes.discard(follow.prefix)
             self._effects.append(Transmit(Unsubscribe(self._seq, follow.prefix)))
+
+    def _end_follow(self, follow: Follow, outcome: Outcome) -> None:
+        if outcome.code is not Code.OK:
+            self._prefixes.discard(follow.prefix)
+        self._conclude(follow.waiter, outcome)
 
     def _on_changed(self, now_ms: int, changed: Changed) -> None:
         self._effects.append(Notify(changed.changes, changed.missed))
@@ -324,7 +338,7 @@ class ClientMachine:
     # --- time and connection ---
 
     def _on_tick(self, now_ms: int, _event: Tick) -> None:
-        overdue_ms = now_ms - self.settings.attempt_timeout_ms
+        overdue_ms = now_ms - self._attempt_ms
         flights = [flight for flight in self._flights.by_request.values() if flight.sent_ms <= overdue_ms]
         writes = [seq for seq, writing in self._writings.items() if writing.deadline_ms <= now_ms]
         self._retry(now_ms, flights)
@@ -332,9 +346,10 @@ class ClientMachine:
             self._doubt(seq, "the write was not answered in time")
         if writes or flights:
             self._silences += 1
-            if self._silences >= _SILENCES_MAX:
-                self._silences = 0
-                self._effects.append(Leave())
+        unheard = any(until_ms <= now_ms for until_ms in self._resubscribed_until_ms.values())
+        if unheard or self._silences >= _SILENCES_MAX:
+            self._silences = 0
+            self._effects.append(Leave())
 
     def _retry(self, now_ms: int, flights: list[Flight]) -> None:
         """Unanswered: the copy is dropped (`_ask` does) and it is asked again, for those who still wait."""
@@ -352,13 +367,16 @@ class ClientMachine:
     def _on_lost(self, now_ms: int, _event: Lost) -> None:
         for seq in list(self._writings):
             self._doubt(seq, "the connection was lost before the write was answered")
-        self._fail_all([(waiter, 0) for waiter in self._follows.values()], Code.UNAVAILABLE, "connection lost")
+        for seq, follow in list(self._follows.items()):
+            self._end_follow(follow, Outcome(seq, Code.UNAVAILABLE, message="the connection was lost: try again"))
         self._follows.clear()
+        self._resubscribed_until_ms.clear()
 
     def _on_connected(self, now_ms: int, _event: Connected) -> None:
         self._retry(now_ms, list(self._flights.by_request.values()))
         for prefix in sorted(self._prefixes):
             self._seq += 1
+            self._resubscribed_until_ms[self._seq] = now_ms + self._attempt_ms
             self._effects.append(Transmit(Subscribe(self._seq, prefix)))
         if self._prefixes:
             self._effects.append(Notify((), missed=True))

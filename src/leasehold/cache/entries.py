@@ -86,14 +86,7 @@ class Entries:
     ) -> None:
         """`unused` as for `Entry`. What was asked for is refilled once on credit: many read a key but once."""
         self.drop(key)
-        cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
-        if cost_bytes > self._bytes_max:
-            return
-        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes, unused)
-        self.bytes += cost_bytes
-        half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
-        self.touch_every_ns = 0 if half_full else _TOUCH_NS
-        self._shrink()
+        self._place(key, Entry(value, version, deadline_ms, _cost_bytes(key, value), unused))
 
     def call_back(self, entry: Entry, seq: int, now_ms: int) -> None:
         """It may not be used any more, and request `seq` asks for what comes after it."""
@@ -105,31 +98,42 @@ class Entries:
 
     def refill(self, key: bytes, before: Entry, value: bytes | None, version: Version, deadline_ms: int) -> None:
         """The new value in the place of `before`, which was called back. It is no use, so the order is as it was."""
-        cost_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
-        self.by_key[key] = Entry(value, version, deadline_ms, cost_bytes, before.unused)
-        self.bytes += cost_bytes - before.cost_bytes
-        if self.bytes > self._bytes_max:
-            self._shrink()
+        self.bytes -= before.cost_bytes
+        self._place(key, Entry(value, version, deadline_ms, _cost_bytes(key, value), before.unused))
 
-    def _shrink(self) -> None:
+    def _place(self, key: bytes, entry: Entry) -> None:
+        if entry.cost_bytes > self._bytes_max:
+            self.by_key.pop(key, None)
+            return
+        self.by_key[key] = entry
+        self.bytes += entry.cost_bytes
+        half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
+        self.touch_every_ns = 0 if half_full else _TOUCH_NS
         while len(self.by_key) > self._entries_max or self.bytes > self._bytes_max:
-            self.drop(next(iter(self.by_key)))
+            self._forget(self.by_key.popitem(last=False)[1])  # in one step: other threads may be moving theirs
             self.dropped_for_space += 1
 
     def drop(self, key: bytes) -> Entry | None:
         """Forget `key`; what it was."""
         entry = self.by_key.pop(key, None)
         if entry is not None:
-            self.bytes -= entry.cost_bytes
-            self.hits_gone += entry.hits
+            self._forget(entry)
         return entry
+
+    def _forget(self, entry: Entry) -> None:
+        self.bytes -= entry.cost_bytes
+        self.hits_gone += entry.hits
 
     def clear(self) -> None:
         for key in list(self.by_key):
             self.drop(key)
 
     def hits(self) -> int:
-        return self.hits_gone + sum(entry.hits for entry in self.by_key.values())
+        return self.hits_gone + sum(entry.hits for entry in list(self.by_key.values()))
 
     def __len__(self) -> int:
         return len(self.by_key)
+
+
+def _cost_bytes(key: bytes, value: bytes | None) -> int:
+    return len(key) + len(value or b"") + _OVERHEAD_BYTES

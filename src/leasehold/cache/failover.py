@@ -89,6 +89,7 @@ async def _one_term(
             deposed.cancel()
             if lost.done() or deposed.done():
                 authority.kill()
+                await store.close()
             else:  # asked to stop: leave the office in order, so that the successor need not wait
                 await authority.close()
             resigned = True

@@ -77,15 +77,19 @@ def merged(flights: Iterable[Flight]) -> list[Flight]:
 
 
 class Writing:
-    """A write in flight; `void`: what it wrote may not be kept."""
+    """A write in flight; `void`: what it wrote may not be kept.
+
+    Its time runs out at the authority first, which counts from when the write arrives and says that nothing was done:
+    that answer is worth `patience_ms`, for without it the outcome is unknown.
+    """
 
     __slots__ = ("deadline_ms", "key", "sent_ms", "unused", "value", "void", "waiter")
 
-    def __init__(self, put: Put, sent_ms: int, void: bool, copy: Entry | None) -> None:
+    def __init__(self, put: Put, sent_ms: int, patience_ms: int, void: bool, copy: Entry | None) -> None:
         self.key = put.key
         self.value = put.value
         self.waiter = put.waiter
         self.sent_ms = sent_ms
-        self.deadline_ms = sent_ms + put.timeout_ms
+        self.deadline_ms = sent_ms + put.timeout_ms + patience_ms
         self.void = void
         self.unused = copy.unused_with_this() if copy is not None else 0

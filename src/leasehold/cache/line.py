@@ -57,12 +57,14 @@ class Line:
 
     def _on_messages(self, messages: list[FromAuthority]) -> None:
         """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
+        if self.closed:
+            return  # everything was given up: a lease that comes now is one that no writer waits for
         self._hearing = True
         try:
             self._feed(c.FromServer(messages))
         finally:
             self._hearing = False
-        self._flush()
+            self._flush()
 
     # --- coming ---
 
@@ -72,13 +74,22 @@ class Line:
         if self.link is not None:
             return
         if self.closed:
-            raise CallerError("the cache client is closed: make a new one")
+            raise self._is_closed()
         dialing = self._redial()
+        refused = asyncio.ensure_future(self._nobody_listens.wait())
         try:
-            async with asyncio.timeout(max(0, deadline_ms - now_ms()) / 1_000):
-                await (asyncio.shield(dialing) if patient else self._linked_or_refused(dialing))
-        except TimeoutError:
-            raise self._nobody_answers() from None
+            await asyncio.wait(
+                (dialing,) if patient else (dialing, refused),
+                timeout=max(0, deadline_ms - now_ms()) / 1_000,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            refused.cancel()
+        if not dialing.done():
+            raise self._nobody_answers()
+        if self.closed:
+            raise self._is_closed()
+        dialing.result()  # what went wrong, if anything did that dialling again does not cure
 
     async def answered(self, deadline_ms: int) -> None:
         """Wait until an authority has said anything; `Unavailable` when none does in time, or nobody listens."""
@@ -91,18 +102,17 @@ class Line:
             except TimeoutError:
                 raise self._nobody_answers() from None
 
-    async def _linked_or_refused(self, dialing: asyncio.Task[None]) -> None:
-        refused = asyncio.ensure_future(self._nobody_listens.wait())
-        try:
-            await asyncio.wait((dialing, refused), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            refused.cancel()
-        if not dialing.done():
-            raise self._nobody_answers()
+    def _is_closed(self) -> CallerError:
+        return CallerError("the cache client is closed: make a new one")
 
     def _nobody_answers(self) -> Unavailable:
-        where = self._where if isinstance(self._where, str | Authority) else ", ".join(self._where)
-        return Unavailable(f"no cache authority answers at {where}: is `leasehold cache serve` running?")
+        return Unavailable(f"no cache authority answers at {self._place}: is `leasehold cache serve` running?")
+
+    @property
+    def _place(self) -> str:
+        if isinstance(self._where, Authority):
+            return "hand, in this process"
+        return self._where if isinstance(self._where, str) else ", ".join(self._where)
 
     def _redial(self) -> asyncio.Task[None]:
         if self._dialing is None or self._dialing.done():
@@ -138,12 +148,13 @@ class Line:
         self._feed(c.Lost())
         self._redial()
 
-    async def elsewhere(self, deadline_ms: int) -> None:
-        """The authority here is not in office: leave it, and go on with the next address."""
+    async def elsewhere(self, refused_by: Link | None, deadline_ms: int) -> None:
+        """The authority there is not in office: leave it (once, however many it refused), and go on with the next."""
         if now_ms() >= deadline_ms:
-            raise NotServing(f"no cache authority is in office at {self._where}")
-        self.cut()
-        self._skip()
+            raise NotServing(f"no cache authority is in office at {self._place}")
+        if self.link is refused_by and refused_by is not None:
+            self.cut()
+            self._skip()
         await asyncio.sleep(_REDIAL_S[1])
 
     def leave(self) -> None:
@@ -170,8 +181,9 @@ class Line:
         self.closed = True
         if self._dialing is not None:
             self._dialing.cancel()
-        if self.link is not None:
-            self.link.send([*self._outgoing, Release()])
+        link, self.link = self.link, None
+        if link is not None:
+            link.send([*self._outgoing, Release()])
             self._outgoing = []
-            await self.link.drain()
-        self.cut()
+            await link.drain()
+            link.close()

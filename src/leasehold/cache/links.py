@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
-from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, encode
+from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, packed
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import NobodyListens
 from leasehold.wire.finder import parse_address
@@ -61,15 +61,16 @@ class WireLink:
         channel.on_close.append(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
-        packed = encode(messages)
-        if type(messages[-1]) in _CALLED or not self._channel.writable:
-            self._call(packed)
-        else:
-            self._channel.say(SAY, packed)
+        called = type(messages[-1]) in _CALLED
+        for body in packed(messages):
+            if called or not self._channel.writable:
+                self._call(body)
+            else:
+                self._channel.say(SAY, body)
 
-    def _call(self, packed: bytes) -> None:
+    def _call(self, body: bytes) -> None:
         """What must be known to have arrived, or has to wait until the peer takes more."""
-        task = asyncio.get_running_loop().create_task(self._tell(Parcel(packed)))
+        task = asyncio.get_running_loop().create_task(self._tell(Parcel(body)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -98,8 +99,8 @@ class WireLink:
         self._settle(answered=True)
         self._on_messages(decode_from_authority(answer.messages))
 
-    def _pushed(self, packed: bytes) -> None:
-        self._on_messages(decode_from_authority(packed))
+    def _pushed(self, body: bytes) -> None:
+        self._on_messages(decode_from_authority(body))
 
 
 class WireDialer:

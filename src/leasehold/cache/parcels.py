@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from leasehold.base import limits
 from leasehold.base.errors import InvalidArgument
 from leasehold.cache.model import FromAuthority, FromClient
 from leasehold.wire.frame import PUSH, function_id, response
@@ -26,9 +28,18 @@ decode_from_authority = msgspec.msgpack.Decoder(list[FromAuthority]).decode
 _decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 
 
+def packed(messages: Sequence[FromClient] | Sequence[FromAuthority]) -> list[bytes]:
+    """One body for all of them; several where it would be too large for the peer to take."""
+    body = encode(messages)
+    if len(body) <= limits.cache_parcel_bytes or len(messages) == 1:
+        return [body]
+    half = len(messages) // 2
+    return [*packed(messages[:half]), *packed(messages[half:])]
+
+
 def pushed(messages: list[FromAuthority]) -> bytes:
-    """The frame in which a client is told these."""
-    return response(SAY, encode(messages), kind=PUSH)
+    """The frames in which a client is told these."""
+    return b"".join([response(SAY, body, kind=PUSH) for body in packed(messages)])
 
 
 def unpacked(packed: bytes) -> list[FromClient]:

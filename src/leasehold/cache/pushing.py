@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from leasehold.base import limits
 from leasehold.cache.model import Changed, Drop, FromAuthority, Item, Refill, Version
 from leasehold.cache.parcels import pushed
 from leasehold.cache.rounds import Rounds
@@ -55,9 +56,9 @@ class Outbox:
         messages, self._messages = self._messages, []
         if len(messages) > 1:
             messages = coalesced(messages)
-        if self._refills:
-            messages.append(Refill(tuple(self._refills)))
-            self._refills = []
+        refills, self._refills = self._refills, []
+        for start in range(0, len(refills), limits.cache_keys_per_ask_max):
+            messages.append(Refill(tuple(refills[start : start + limits.cache_keys_per_ask_max])))
         return messages
 
     def push(self) -> None:

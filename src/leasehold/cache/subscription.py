@@ -56,10 +56,10 @@ class Subscription:
         return self._waiting.pop(next(iter(self._waiting)))
 
     async def __aenter__(self) -> Self:
-        await self._client.follow(self, on=True)
+        await self._client.follow(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.follow(self, on=False)
+        self._client.unfollow(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leasehold.base import limits
+from leasehold.cache.checks import objection_to_prefix
 
 
 class Subscriptions:
@@ -12,8 +13,9 @@ class Subscriptions:
 
     def add(self, client: str, prefix: bytes) -> str:
         """Subscribe; says why not, or nothing."""
-        if len(prefix) > limits.cache_key_bytes_max:
-            return f"a prefix has at most {limits.cache_key_bytes_max} bytes"
+        objection = objection_to_prefix(prefix)
+        if objection:
+            return objection
         if self._count >= limits.cache_subscriptions_max:
             return f"there are {limits.cache_subscriptions_max} subscriptions already"
         clients = self._clients.setdefault(prefix, set())

@@ -91,9 +91,8 @@ class CacheServer:
         return pushed(refusals) if refusals else None
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
-        refusals = self._hear(connection, parcel.messages)
-        peer = self._peers.get(connection)
-        return Parcel(encode(refusals if peer is None else peer.outbox.taken()))
+        """That it was understood; what it has led to is pushed."""
+        return Parcel(encode(self._hear(connection, parcel.messages)))
 
     def _hear(self, connection: Connection, packed: bytes) -> list[FromAuthority]:
         """Hand the messages to the authority in office; without one, what to say instead."""

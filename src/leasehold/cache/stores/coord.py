@@ -4,7 +4,8 @@
     {prefix}v/{key}     token (16 bytes, so that values compare as tokens do), 1 or 0 (deleted), the value
 
 Every store is a transaction that compares the state's revision (the fence: a newer office has written it) and that
-what stands is older. Deleted keys stay as tombstones while their epoch lasts.
+what stands is older. This office writes the state, too (a lower maximum term), and may not have heard of it: so who is
+refused looks whose state it is. Deleted keys stay as tombstones while their epoch lasts.
 """
 
 from __future__ import annotations
@@ -62,15 +63,28 @@ class CoordStore:
         return Kept(kv.value[_HEAD_BYTES:], Version(*_TOKEN.unpack_from(kv.value)))
 
     async def store(self, key: bytes, value: bytes | None, token: Version) -> None:
+        fenced_at = self._fence_revision
+        while not await self._stored(key, value, token, fenced_at):
+            fenced_at = await self._fence_after(fenced_at, token)
+
+    async def _fence_after(self, refused: int, token: Version) -> int:
+        """The fence that stands, where it is still ours and another than the one under which `token` was refused."""
+        kv = await self._coord.get_one(self._state_key)
+        ours = kv is not None and msgspec.msgpack.decode(kv.value, type=_State).epoch == self._state.epoch
+        if kv is None or not ours or kv.mod_revision == refused:
+            raise TokenRefused(f"a newer token than {token} stands, or another authority is in office")
+        self._fence_revision = max(self._fence_revision, kv.mod_revision)
+        return kv.mod_revision
+
+    async def _stored(self, key: bytes, value: bytes | None, token: Version, fence_revision: int) -> bool:
         name, stamp = self._values + key, _TOKEN.pack(token.epoch, token.n)
-        fence = Compare(self._state_key, CompareTarget.MOD, CompareResult.EQUAL, self._fence_revision)
+        fence = Compare(self._state_key, CompareTarget.MOD, CompareResult.EQUAL, fence_revision)
         put = Put(name, stamp + (b"\0" if value is None else b"\1" + value))
         absent = Compare(name, CompareTarget.CREATE, CompareResult.EQUAL, 0)
         older = Compare(name, CompareTarget.VALUE, CompareResult.LESS, stamp)
         replace = Txn((fence, older), (put,), ())
         done = await self._coord.txn((fence, absent), (put,), (replace,))
-        if not (done.succeeded or _nested_succeeded(done)):
-            raise TokenRefused(f"a newer token than {token} stands, or another authority is in office")
+        return done.succeeded or _nested_succeeded(done)
 
     async def settle_term(self, term_ms: int) -> None:
         await self._rewrite(msgspec.structs.replace(self._state, term_ms=term_ms))
@@ -90,7 +104,7 @@ class CoordStore:
         unchanged = Compare(self._state_key, CompareTarget.MOD, CompareResult.EQUAL, at_revision)
         done = await self._coord.txn((unchanged,), (Put(self._state_key, msgspec.msgpack.encode(state)),))
         if done.succeeded:
-            self._state, self._fence_revision = state, done.header.revision
+            self._state, self._fence_revision = state, max(self._fence_revision, done.header.revision)
         return done.succeeded
 
     async def _purge(self, epoch: int) -> None:
