@@ -10,6 +10,7 @@ from leasehold.cache.authority_machine import AuthorityMachine
 from leasehold.cache.model import FromClient, Refill
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.leases.arithmetic import holder_deadline_ms
+from leasehold.testing.cachesim.weather import AT_ONCE
 from leasehold.testing.cachesim.world import US_PER_MS, Process, SimStore, World
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class AuthorityProcess(Process):
                     self._sim.to_client(holder, self._index, drop)
             case e.Refilled(asked, item):
                 for client, seq in asked.items():
-                    self._sim.to_client(client, self._index, Refill(((seq, item),)))
+                    self._send_held(client, Refill(((seq, item),)))
             case e.Load(key):
                 machine = self.machine
                 self.run_after_ms(
@@ -92,6 +93,14 @@ class AuthorityProcess(Process):
                 self._store_behind(effect)
             case e.Deposed():
                 self.machine = None
+
+    def _send_held(self, client: str, refill: Refill) -> None:
+        """Nobody waits for a refill, so it may be held back on its way; what is said meanwhile overtakes it."""
+        if self.world.weather.refill_held_ms == AT_ONCE:
+            self._sim.to_client(client, self._index, refill)
+        else:
+            held_ms = self.world.between_ms(self.world.weather.refill_held_ms)
+            self.world.after_ms(held_ms, lambda: self._sim.to_client(client, self._index, refill))
 
     def _loaded(self, key: bytes) -> None:
         """Read, and hear of it a little later: the store may have changed in between."""

@@ -16,6 +16,7 @@ class Weather(Struct, frozen=True):
     delay_ms: tuple[int, int]
     long_delay: float
     long_delay_ms: tuple[int, int]
+    refill_held_ms: tuple[int, int]
     pause_every_ms: int
     pause_ms: tuple[int, int]
     client_crash_every_ms: int
@@ -33,12 +34,15 @@ class Weather(Struct, frozen=True):
 
 
 _NEVER = 10**9
+AT_ONCE = (0, 0)
 
 
 def weather_for(seed: int) -> Weather:
-    """What one seed has to bear; in every fifth, messages overtake each other and nothing else is wrong."""
+    """What one seed has to bear; in every fifth messages overtake each other, in every tenth refills are late."""
     weather = _mixed(seed)
-    return _overtaking(weather) if seed % 5 == 0 else weather
+    if seed % 5 == 0:
+        return _overtaking(weather)
+    return _late_refills(weather) if seed % 10 == 3 else weather
 
 
 def _overtaking(weather: Weather) -> Weather:
@@ -47,11 +51,37 @@ def _overtaking(weather: Weather) -> Weather:
     Few messages are late: where many are, the callback is as late as the grant.
     """
     return structs.replace(
+        _calm(weather),
+        long_delay=0.1,
+        long_delay_ms=(weather.term_ms // 8, weather.term_ms // 2),
+        write_share=0.3,
+        modes=("callback",),
+    )
+
+
+def _late_refills(weather: Weather) -> Weather:
+    """What a callback has led to is held up on its way, and the next write tells nobody and waits for the end.
+
+    So it matters from when the holder of a refill counts. Terms are short: two have to pass in one run.
+    """
+    return structs.replace(
+        _calm(weather),
+        term_ms=300,
+        drift_ppm=0,
+        refill_held_ms=(75, 150),
+        write_share=0.15,
+        modes=("callback", "wait"),
+        write_timeout_ms=3_000,
+    )
+
+
+def _calm(weather: Weather) -> Weather:
+    """Nothing is wrong."""
+    return structs.replace(
         weather,
         loss=0.0,
         delay_ms=(1, 3),
-        long_delay=0.1,
-        long_delay_ms=(weather.term_ms // 8, weather.term_ms // 2),
+        long_delay=0.0,
         pause_every_ms=_NEVER,
         client_crash_every_ms=_NEVER,
         authority_crash_every_ms=_NEVER,
@@ -59,8 +89,6 @@ def _overtaking(weather: Weather) -> Weather:
         store_unknown=0.0,
         holders_per_key_max=100,
         authority_entries_max=25,
-        write_share=0.3,
-        modes=("callback",),
     )
 
 
@@ -76,6 +104,7 @@ def _mixed(seed: int) -> Weather:
         delay_ms=chance.choice([(1, 3), (1, 10), (5, 40)]),
         long_delay=chance.choice([0.0, 0.02, 0.05]),
         long_delay_ms=(term_ms // 4, 2 * term_ms),
+        refill_held_ms=AT_ONCE,
         pause_every_ms=chance.choice([_NEVER, 8_000, 3_000]),
         pause_ms=(term_ms // 4, 2 * term_ms),
         client_crash_every_ms=chance.choice([_NEVER, 10_000]),
