@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from leasehold.admin import bounds
-from leasehold.admin.server import BODY_BYTES_MAX, AdminServer
+from leasehold.admin.server import BODY_BYTES_MAX, LARGE_ANSWERS_MAX, AdminServer
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus, Operated
 from leasehold.base.errors import Unavailable
 from leasehold.testing.waiting import until
@@ -26,6 +26,7 @@ class Said:
     """A node that says what it is told to say."""
 
     now: NodeStatus = STATUS
+    large: bytes = b"index"
 
     def status(self) -> NodeStatus:
         return self.now
@@ -49,7 +50,7 @@ class Said:
         return Operated(True, "")
 
     async def export(self) -> bytes:
-        return b"index"
+        return self.large
 
     async def snapshot(self) -> bytes | None:
         return None
@@ -124,6 +125,40 @@ async def test_what_is_asked_for_in_a_wrong_way(port: Port) -> None:
     assert (await port.ask("POST", "/api/pause", b"x" * (BODY_BYTES_MAX + 1)))[0] == 413
     assert await port.ask("GET", "/api/cluster") == (503, {"error": "the store does not answer"})
     assert (await port.ask("POST", "/api/switchover", b'{"target": "b"}'))[0] == 409
+
+
+@pytest.mark.parametrize("path", ["/api/pause", "/api/resume", "/api/force", "/api/switchover"])
+@pytest.mark.parametrize("origin", ["http://somewhere.example", "null", "own"])
+async def test_a_web_page_gives_no_orders(port: Port, path: str, origin: str) -> None:
+    """Any page that an operator looked at could have paused the cluster: a form or a `fetch` needs no leave to POST."""
+    page = port.url if origin == "own" else origin  # "own": a name of the page's that was made to mean this address
+    async with port.session.post(port.url + path, data=b"{}", headers={"Origin": page}) as answer:
+        assert answer.status == 403
+        assert "no orders from web pages" in (await answer.json())["error"]
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    async with port.session.get(port.url + "/health", headers={"Origin": page}) as answer:
+        assert answer.status == 200
+
+
+async def test_only_a_few_large_answers_at_a_time(port: Port) -> None:
+    """Each reader of a snapshot had the whole of it kept in memory, for as long as it cared to take."""
+    port.said.large = bytes(64 << 20)
+    ask = b"GET /api/export HTTP/1.1\r\nHost: a\r\n\r\n"
+    talks = [await asyncio.open_connection(*port.address, limit=1024) for _ in range(LARGE_ANSWERS_MAX)]
+    for _, writer in talks:
+        writer.write(ask)
+    for reader, _ in talks:
+        assert b"200 OK" in await reader.readline()
+    status, told = await port.ask("GET", "/api/export")
+    assert (status, "are under way" in str(told["error"])) == (503, True)
+    for _, writer in talks:
+        writer.close()
+    for _ in range(600):  # until they are seen to have gone
+        if (await port.ask("HEAD", "/api/export"))[0] == 200:
+            break
+        await asyncio.sleep(0.05)
+    async with port.session.get(port.url + "/api/export") as answer:
+        assert await answer.read() == port.said.large
 
 
 async def test_what_is_no_http_at_all(port: Port) -> None:

@@ -1,4 +1,4 @@
-"""Bounds of the admin port: connections, and how long each may take. aiohttp itself has none of either.
+"""Bounds of an HTTP port: connections, and how long each may take. aiohttp itself has none of either.
 
 A probe that hangs, a scraper that never reads, a caller that sends a byte a second: each costs a descriptor and some
 memory of the process that serves the cluster, so there may not be many of them, and not for long.
@@ -32,8 +32,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Doorkeeper:
     """Accepts on `sock` for `server`, within the bounds."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, connections_max: int | None = None) -> None:
         self._sock = sock
+        self._connections_max = connections_max
         self._clock = BootClock()
         self._acceptor = Acceptor(sock, self._accepted)
         self._tasks = TaskSet()
@@ -70,7 +71,8 @@ class Doorkeeper:
             self._until_ms[transport] = self._clock.now_ms() + timeout_ms
 
     def _accepted(self, sock: socket.socket, _address: object) -> None:
-        if len(self._until_ms) + len(self._tasks) >= CONNECTIONS_MAX:
+        connections_max = CONNECTIONS_MAX if self._connections_max is None else self._connections_max
+        if len(self._until_ms) + len(self._tasks) >= connections_max:
             with contextlib.suppress(OSError):
                 sock.send(_FULL)
             sock.close()

@@ -12,13 +12,15 @@ from aiohttp import web
 from leasehold.admin.bounds import Doorkeeper
 from leasehold.admin.metrics import render
 from leasehold.admin.status import NodeFace, NodeStatus
-from leasehold.base.errors import LeaseholdError
+from leasehold.base.errors import LeaseholdError, Unavailable
 
 HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 10.0
 SHUTDOWN_S = 1.0  # a worker that ends waits so long for answers under way
+LARGE_ANSWERS_MAX = 4  # snapshots and exports under way: each is in memory as a whole until it has been taken
 FACE: web.AppKey[NodeFace] = web.AppKey("face")
+LARGE: web.AppKey[asyncio.Semaphore] = web.AppKey("large")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -78,15 +80,31 @@ async def _resume(request: web.Request) -> web.Response:
     return _json(outcome, 200 if outcome.done else 409)
 
 
-async def _snapshot(request: web.Request) -> web.Response:
-    raw = await request.app[FACE].snapshot()
-    if raw is None:
-        return _json({"error": "this node has no complete snapshot yet"}, 404)
-    return web.Response(body=raw, content_type="application/octet-stream")
+async def _snapshot(request: web.Request) -> web.StreamResponse:
+    return await _large(request, request.app[FACE].snapshot)
 
 
-async def _export(request: web.Request) -> web.Response:
-    return web.Response(body=await request.app[FACE].export(), content_type="application/octet-stream")
+async def _export(request: web.Request) -> web.StreamResponse:
+    return await _large(request, request.app[FACE].export)
+
+
+async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None]]) -> web.StreamResponse:
+    """An answer of the size of the index: only a few at a time, counted until they have been taken."""
+    turn = request.app[LARGE]
+    if turn.locked():
+        raise Unavailable(f"{LARGE_ANSWERS_MAX} large answers are under way: ask again when they have been taken")
+    async with turn:
+        raw = await make()
+        if raw is None:
+            return _json({"error": "this node has no complete snapshot yet"}, 404)
+        if request.method == "HEAD":
+            return web.Response(headers={"Content-Length": str(len(raw))})
+        answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        answer.content_length = len(raw)
+        await answer.prepare(request)
+        await answer.write(raw)
+        await answer.write_eof()
+        return answer
 
 
 async def _word(request: web.Request, name: str) -> str:
@@ -103,6 +121,18 @@ async def _word(request: web.Request, name: str) -> str:
     except msgspec.MsgspecError as error:
         raise web.HTTPBadRequest(text=f"a JSON object of texts is wanted: {error}") from None
     return value[:1000]
+
+
+@web.middleware
+async def _no_orders_from_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """There are no pages here: an order that names the page it comes from was given by somebody else's.
+
+    Every browser names it. So a page that an operator happens to look at cannot pause or hand over a cluster, not even
+    under a name of its own that it has made to mean this address.
+    """
+    if request.method not in ("GET", "HEAD") and "Origin" in request.headers:
+        raise web.HTTPForbidden(text="no orders from web pages are taken: use `leasehold`, or curl")
+    return await handler(request)
 
 
 @web.middleware
@@ -146,9 +176,11 @@ class AdminServer:
     def __init__(self, face: NodeFace, sock: socket.socket) -> None:
         self._doorkeeper = Doorkeeper(sock)
         app = web.Application(
-            middlewares=[self._doorkeeper.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX
+            middlewares=[self._doorkeeper.middleware, _errors_as_json, _no_orders_from_pages],
+            client_max_size=BODY_BYTES_MAX,
         )
         app[FACE] = face
+        app[LARGE] = asyncio.Semaphore(LARGE_ANSWERS_MAX)
         app.add_routes(ROUTES)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
 

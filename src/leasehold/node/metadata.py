@@ -12,8 +12,12 @@ from typing import Final
 
 from aiohttp import web
 
+from leasehold.admin.bounds import Doorkeeper
+
 VALUE_BYTES_MAX: Final = 4 * 1024 * 1024
+VALUES_BYTES_MAX: Final = 256 * 1024 * 1024  # of all of them
 KEYS_MAX: Final = 100_000
+CONNECTIONS_MAX: Final = 1_024
 _NOT_FOUND: Final = "metadata not found"
 
 
@@ -22,6 +26,8 @@ class MetadataServer:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.values_bytes = 0
+        self._doorkeeper: Doorkeeper | None = None
         self._app = web.Application(client_max_size=VALUE_BYTES_MAX)
         self._app.add_routes(
             [
@@ -34,10 +40,16 @@ class MetadataServer:
         self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False)
 
     async def start(self, sock: socket.socket) -> None:
+        self._doorkeeper = Doorkeeper(sock, CONNECTIONS_MAX)
+        self._app.middlewares.append(self._doorkeeper.middleware)
         await self._runner.setup()
-        await web.SockSite(self._runner, sock).start()
+        server = self._runner.server
+        assert server is not None  # it is set up
+        self._doorkeeper.open(server)
 
     async def close(self) -> None:
+        if self._doorkeeper is not None:
+            await self._doorkeeper.close()
         await self._runner.cleanup()
 
     async def _get(self, request: web.Request) -> web.Response:
@@ -50,12 +62,17 @@ class MetadataServer:
         key, value = _key(request), await request.read()
         if key not in self.values and len(self.values) >= KEYS_MAX:
             return web.Response(status=507, text=f"the table is full ({KEYS_MAX} keys): delete some")
-        self.values[key] = value
+        values_bytes = self.values_bytes - len(self.values.get(key, b"")) + len(value)
+        if values_bytes > VALUES_BYTES_MAX:
+            return web.Response(status=507, text=f"the table is full ({VALUES_BYTES_MAX} bytes): delete some")
+        self.values[key], self.values_bytes = value, values_bytes
         return web.Response(text="metadata updated")
 
     async def _delete(self, request: web.Request) -> web.Response:
-        if self.values.pop(_key(request), None) is None:
+        value = self.values.pop(_key(request), None)
+        if value is None:
             return web.Response(status=404, text=_NOT_FOUND)
+        self.values_bytes -= len(value)
         return web.Response(text="metadata deleted")
 
     async def _health(self, _: web.Request) -> web.Response:
