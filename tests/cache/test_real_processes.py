@@ -78,7 +78,7 @@ def test_history_of_real_processes_is_linearizable(tmp_path: Path) -> None:
 def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None:
     """The one in office is killed; its successor is stopped past its session and goes on when another has served."""
     with EtcdCluster(1) as etcd:
-        arguments = ("--store", etcd.url, "--elect", etcd.url, "--elect-ttl", "2s", "--term", f"{TERM_S}s")
+        arguments = ("--store", etcd.url, "--elect", etcd.url, "--elect-ttl", "4s", "--term", f"{TERM_S}s")
         with (
             CacheProcess(tmp_path, *arguments, name="one") as one,
             CacheProcess(tmp_path, *arguments, name="two") as two,
@@ -88,11 +88,11 @@ def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None
             first, second = (one, two) if one.offices() else (two, one)
             assert (first.offices(), second.offices()) == (1, 0)
             first.kill()
-            wait_until(lambda: second.offices() == 1, "the other takes office", PATIENCE_S)
+            wait_until(lambda: second.offices() >= 1, "the other takes office", PATIENCE_S)
             go_on(clients)
             first.start()
             second.freeze()
-            wait_until(lambda: first.offices() == 2, "the first takes office again", PATIENCE_S)
+            wait_until(lambda: first.offices() >= 2, "the first takes office again", PATIENCE_S)
             go_on(clients)
             second.thaw()
             go_on(clients)

@@ -27,6 +27,7 @@ from leasehold.testing.waiting import until
 CLIENTS = 8
 SCRIPT = Path(__file__).parent / "register_client.py"
 STOP = "stop"
+HISTORY_MIN = 50
 
 
 class ClientProcess:
@@ -78,6 +79,10 @@ def more_by(clients: list[ClientProcess], count: int) -> Callable[[], bool]:
     return lambda: ends() >= enough
 
 
+def done_to(register: str, clients: list[ClientProcess]) -> list[Operation]:
+    return [op for client in clients for op in client.operations(register)]
+
+
 async def freeze_inside(client: ClientProcess) -> None:
     """SIGSTOP when it has read and not yet written; again if it was too late."""
     while True:
@@ -108,11 +113,10 @@ async def test_no_two_holders_with_effect(etcd: EtcdCluster, etcd_coord: Coord, 
         await until(more_by([frozen], 2), "it has written what it was about to, in both")
         await until(more_by([cut], 2), "the one that was cut off works on")
         await until(more_by(clients[3:], 40), "and so do all the others")
+        await until(lambda: len(done_to("fenced", clients)) > HISTORY_MIN, "the history is long enough to judge")
         (tmp_path / STOP).touch()
         await asyncio.gather(*(client.process.wait() for client in clients))
-    fenced = [op for client in clients for op in client.operations("fenced")]
-    unfenced = [op for client in clients for op in client.operations("open")]
-    assert len(fenced) > 50
+    fenced, unfenced = done_to("fenced", clients), done_to("open", clients)
     assert check_register(sorted(fenced, key=lambda op: op.called), start=0)
     assert not check_register(sorted(unfenced, key=lambda op: op.called), start=0)
     prefix = f"{name}/".encode()

@@ -15,9 +15,9 @@ async def test_a_lease_granted_while_a_group_is_written_ends_by_itself(tmp_path:
         for number in range(20):
             await coord.put(b"before", b"%d" % number)  # the disk is known to be prompt: the loop writes by itself
         grant = await coord.lease_grant(2)
-        await coord.put(b"held", b"", lease=grant.id)
-        async with coord.watch(b"held") as stream, asyncio.timeout(60):
-            await stream.ready()
+        put = await coord.put(b"held", b"", lease=grant.id)
+        # From the put on: a machine that stands still until the lease has ended must not hide its end.
+        async with coord.watch(b"held", start_revision=put.header.revision) as stream, asyncio.timeout(60):
             async for batch in stream:
                 if any(event.type is EventType.DELETE for event in batch.events):
                     return
