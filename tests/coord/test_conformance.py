@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,26 @@ import pytest
 import leasehold
 from leasehold.coord.api import Coord
 from leasehold.testing.conformance import CASES, Case, run
+from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.store import StoreProcess
+
+pytestmark = pytest.mark.xdist_group("conformance")  # its processes are shared by the module
 
 BACK_ENDS = ("memory", "embedded", "served", "etcd", "etcd-namespaced")
+
+
+@pytest.fixture(scope="module")
+def own_etcd() -> Iterator[EtcdCluster]:
+    """Nobody else's: revisions are counted here, and a lease that another test has left would end in the middle."""
+    with EtcdCluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def own_store() -> Iterator[StoreProcess]:
+    """As above."""
+    with StoreProcess() as store:
+        yield store
 
 
 @pytest.fixture(params=BACK_ENDS)
@@ -23,11 +41,11 @@ async def coord(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "embedded":
             url = f"embedded://{tmp_path}/store"
         case "served":
-            url = request.getfixturevalue("served_store").url
+            url = request.getfixturevalue("own_store").url
         case "etcd":
-            url = request.getfixturevalue("etcd").url
+            url = request.getfixturevalue("own_etcd").url
         case _:
-            url = request.getfixturevalue("etcd").url + "?namespace=/some/where/"
+            url = request.getfixturevalue("own_etcd").url + "?namespace=/some/where/"
     async with await leasehold.connect(url) as client:
         yield client
 
