@@ -29,6 +29,7 @@ _HIT, _MISS = b"\x01\x01", b"\x01\x00"  # a good result, true or false
 DONE: Final = b"\x01"
 _FIRST_MEMBERS: Final = slice(0, 3)  # of a start: client, key(s), size(s); the rest repeats from call to call
 _WIDTHS: Final = (1, 2, 4, 8)
+_NUMBERED: Final = struct.Struct("<II")  # how a good answer begins: the four first bytes as one number, then its own
 
 Starter = Callable[[int, bytes, bytes, bytes, int, PutConfig], tuple[Code, Object | None, int]]
 Ender = Callable[[int, bytes, bytes, bytes, int, int | None], tuple[Code, int]]
@@ -64,6 +65,21 @@ def heads(type_: Type) -> dict[int, bytes]:
 def width_for(count: int) -> int:
     """The narrowest width that can tell `count`."""
     return 1 if count < 1 << 8 else 2 if count < 1 << 16 else 4
+
+
+class CountedFronts(dict[int, bytes]):
+    """What stands between an answer's number and its results, by how many results of one size there are."""
+
+    def __init__(self, front: dict[int, bytes], result_bytes: int) -> None:
+        super().__init__()
+        self._front = front
+        self._result_bytes = result_bytes
+
+    def __missing__(self, count: int) -> bytes:
+        width = width_for(count)
+        front = self._front[width] + counted(count, width)
+        self[count] = made = struct.pack("<II", len(front) + count * self._result_bytes, 0) + front
+        return made
 
 
 class HotPaths:
@@ -124,16 +140,13 @@ class HotPaths:
 
     def _batch_exist(self) -> Handler:
         read = argument_reader(self._request("BatchExistKey"))
-        front = heads(self._functions["BatchExistKey"].returns)
-        gate, find, send = self._gate, self._index.exist_many, self._leaving.send
+        fronts = CountedFronts(heads(self._functions["BatchExistKey"].returns), len(_HIT))
+        gate, find, send, numbered = self._gate, self._index.exist_many, self._leaving.send, _NUMBERED.pack
 
         def batch_exist(connection: Connection, seq: int, body: bytes) -> bytes | None:
             keys, tenant = read(body)
             results, after = find(gate.now_ms, tenant, keys, _HIT, _MISS)
-            width = width_for(len(keys))
-            return send(
-                connection, seq, framed(seq, front[width] + counted(len(keys), width) + b"".join(results)), after
-            )
+            return send(connection, seq, numbered(MAGIC, seq) + fronts[len(keys)] + b"".join(results), after)
 
         return batch_exist
 

@@ -29,9 +29,9 @@ _TOO_SHORT = """\
 
 
 @lru_cache(maxsize=1024)
-def _equal_strings(width: int, length: int, count: int) -> tuple[struct.Struct, bytes]:
-    """For `count` strings of one `length`: a layout that reads them all, and what their length fields look like."""
-    return struct.Struct(f"{width}x{length}s" * count), length.to_bytes(width, "little")
+def _equal_strings(width: int, length: int, count: int) -> struct.Struct:
+    """For `count` strings of one `length`: a layout that reads them all."""
+    return struct.Struct(f"{width}x{length}s" * count)
 
 
 def read_strings(data: bytes, at: int, count: int, width: int) -> tuple[list[bytes] | tuple[bytes, ...], int]:
@@ -43,9 +43,9 @@ def read_strings(data: bytes, at: int, count: int, width: int) -> tuple[list[byt
         stride = width + length
         end = at + stride * count
         if end <= len(data):
-            layout, mark = _equal_strings(width, length, count)
-            if all(data[at + i : end : stride] == mark[i : i + 1] * count for i in range(width)):
-                return layout.unpack_from(data, at), end
+            same = data[at:end:stride] == data[at : at + 1] * count
+            if same and (width == 1 or data[at + 1 : end : stride] == data[at + 1 : at + 2] * count):
+                return _equal_strings(width, length, count).unpack_from(data, at), end
     return _read_each(data, at, count, width)
 
 
