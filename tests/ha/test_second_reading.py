@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
+
+import pytest
 
 from leasehold.base.codes import Code
 from leasehold.ha.events import Decided
 from leasehold.journal.batch import decode_explicit
 from leasehold.mvcc.model import DeleteRange, Put, Range, prefix_end
+from leasehold.mvcc.store import Store
 from leasehold.testing.sim.callers import TENANT
 from leasehold.testing.sim.script import Script
 
@@ -63,3 +67,49 @@ def test_a_stray_key_under_our_prefix_ends_nobody() -> None:
         store.execute(Put(stray, b"and again"))
     _play("wait 2000", "kill n1", "until n2 serves", "boot n1", "until n1 standby", script=script)
     assert script.run("get R C")[-1] == "put 7"
+
+
+def _put_back(script: Script, backup: Store) -> None:
+    """The store is put back as it was: its revisions, and with them the epochs to come, go back too."""
+    world = script.world
+    world.store.store = backup
+    kvs = backup.range(Range(world.keys.explicit, world.keys.explicit_end)).kvs
+    world.oracle.slots = {kv.key: len(kv.value) for kv in kvs}
+    world.oracle._cut_off(decode_explicit(kvs[-1].value).last_n)
+    world.tails.clear()
+
+
+@pytest.mark.parametrize("led_again", [True, False])
+def test_3_a_snapshot_that_goes_further_than_the_journal_is_of_another_history(led_again: bool) -> None:
+    """Stop all nodes, put a backup of the store back, start them: n1's snapshot has records that are gone, n2 leads.
+
+    If its epoch was higher than those that came after, n1 took all that n2 wrote for old news, said ready, and would
+    have led with what is in no journal (P1, P7). Else it saw a fork, and read the same snapshot again for ever.
+    """
+    script = _play("set ha snapshot_records 100", "nodes 2", "host", "puts A 10", "host-death n2", "wait 3000")
+    backup = copy.deepcopy(script.world.store.store)
+    _play("puts B 30", *(("kill n1", "boot n1", "until n1 serves") if led_again else ()), script=script)
+    _play("puts C 30", "wait 3000", "host-death n1", "wait 20000", script=script)
+    assert script.world.nodes_by_name["n1"].disk, "it has a snapshot"
+    _put_back(script, backup)
+    _play("boot n2", "until n2 serves", "wait 2000", "boot n1", "wait 5000", "put D", "wait 2000", script=script)
+    tail_n = script.world.oracle.truth.tail_n
+    assert script.run("mark")[-1] == f"tail {tail_n}; n1 {tail_n}, n2 {tail_n}"
+    _play("kill n2", "until n1 serves", script=script)
+    assert script.run("get R D")[-1].startswith("put ")
+
+
+def test_7_a_standby_under_which_the_store_is_put_back_does_not_say_ready_with_what_is_gone() -> None:
+    """Its watch waits for a revision that is far ahead now, and no read shows that anything is missing (P7)."""
+    script = _play("nodes 2", "host", "puts A 5", "wait 3000")
+    backup = copy.deepcopy(script.world.store.store)
+    _play("puts B 20", "wait 1000", "host-death n1", script=script)
+    script.world.store.stop()
+    _put_back(script, backup)
+    script.world.store.start()
+    said = [line for _ in range(20) for line in script.run("wait 500")]
+    assert not [line for line in said if "BROKEN" in line and "holds Mark" not in line]
+    assert any("went back" in line for line in said)
+    script.run("until n2 serves")
+    assert script.run("mark")[-1] == f"tail {script.world.oracle.truth.tail_n}; n2 {script.world.oracle.truth.tail_n}"
+    _play("put D", "boot n1", "until n1 standby", "kill n2", "until n1 serves", script=script)

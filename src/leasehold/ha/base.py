@@ -34,8 +34,11 @@ class Base:
 
     def again(self, now_ms: int) -> None:
         """The state was forgotten: read a base anew, soon."""
-        if now_ms < self._asked_ms + SOON_MS and self._ctx.view.floor_n > 0:
-            self.wants_peer = True
+        if now_ms < self._asked_ms + SOON_MS:
+            if self._ctx.view.floor_n > 0:
+                self.wants_peer = True
+            else:
+                self.wants_leader = True  # then ours is left where it is: the journal has everything
         soon = now_ms < self._asked_ms + PAUSE_MS
         self._asked_ms = now_ms
         self.wake_at_ms = now_ms + (PAUSE_MS if soon else 0)

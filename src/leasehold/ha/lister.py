@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from leasehold.base import limits
 from leasehold.ha.desk import Activity, Desk
@@ -11,6 +11,7 @@ from leasehold.ha.keys import Keys
 from leasehold.ha.pieces import Pieces
 from leasehold.ha.replica import Replica, Took
 from leasehold.ha.view import View
+from leasehold.journal.batch import UnreadableBatch, decode_explicit
 from leasehold.journal.fenced import slot_key, slot_number
 from leasehold.mvcc.model import KeyValue, Range, RangeResult, SortOrder, Txn, TxnResult, prefix_end
 
@@ -23,7 +24,7 @@ class Lister(Activity):
     known, and only the view is read.
     """
 
-    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_replica", "_revision", "_view")
+    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_replica", "_revision", "_start_n", "_view")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Lister(Activity):
         self._journal = journal
         self._done, self._failed = done, failed
         self._revision = 0
+        self._start_n = 0  # what was applied when the first read was sent, which has to show all of it
 
     def start(self) -> None:
         keys, page = self._keys, limits.journal_list_page_keys
@@ -52,6 +54,7 @@ class Lister(Activity):
             Range(keys.nodes, prefix_end(keys.nodes)),
         ]
         if self._journal:
+            self._start_n = self._replica.mark.n
             # The batch that holds the next record may have begun before it (a snapshot ends anywhere).
             here = slot_key(keys.explicit, self._replica.mark.n + 1)
             # How far back is bounded, because etcd reads and sorts the whole of a range that is asked for backwards.
@@ -75,8 +78,30 @@ class Lister(Activity):
             self.close()
             self._failed(now_ms, "below the floor")
             return
+        if self._ends_before_us(parts[5].kvs, parts[6].kvs):
+            self.close()
+            self._failed(now_ms, Took.FORK.value)
+            return
         if (yield from self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs])):
             self._page_explicit(parts[6])
+
+    def _ends_before_us(self, behind: Sequence[KeyValue], ahead: Sequence[KeyValue]) -> bool:
+        """Whether the journal ends before what was applied here, as when the store was put back as it was once.
+
+        What was cut off so is written anew, by epochs of any number, and would look old to this node. It goes on with
+        what it has only if nothing else is left to begin from: the journal's beginning is gone, and no peer has it.
+        """
+        view = self._view
+        if ahead or self._start_n <= view.floor_n:
+            return False
+        try:
+            tail_n = decode_explicit(behind[0].value).last_n if behind else 0
+        except UnreadableBatch:
+            return False  # that is told in another way
+        if tail_n >= self._start_n:
+            return False
+        bases = (s.end_n for node in view.nodes.values() if node.mark_n <= tail_n for s in node.snapshots)
+        return view.floor_n == 0 or any(end_n <= tail_n for end_n in bases)
 
     def _lacks(self, ahead: RangeResult) -> bool:
         """Whether the record after the mark is gone from the journal."""

@@ -219,17 +219,27 @@ class Watcher(Activity):
         self._verified_ms = now_ms
         self._verify_asked = True
         keys = self._ctx.keys
-        unseen = slot_key(keys.explicit, self._ctx.replica.mark.n + 1)
+        unseen, known = slot_key(keys.explicit, self._ctx.replica.mark.n + 1), self._ctx.view.revision
         tail = Range(unseen, keys.explicit_end, limit=1, keys_only=True)
         self._ctx.desk.ask(
             self,
             Txn(success=(Range(keys.leader, keys_only=True), tail)),
-            lambda at_ms, event: self._verified(at_ms, event, now_ms),
+            lambda at_ms, event: self._verified(at_ms, event, now_ms, known),
         )
 
-    def _verified(self, now_ms: int, event: StoreAnswered, sent_ms: int) -> None:
+    def _verified(self, now_ms: int, event: StoreAnswered, sent_ms: int, known: int) -> None:
         self._verify_asked = False
         if not isinstance(event.result, TxnResult):
+            return
+        if event.result.header.revision < known:
+            # Only a store that was put back from a backup says so. A watch waits there for what was shown long ago.
+            self._ctx.desk.say(
+                f"The store's revision went back from {known} to {event.result.header.revision}: it was restored while "
+                "this node ran. List the journal again.",
+                grave=True,
+            )
+            self._shown.clear()
+            self.relist(now_ms)
             return
         self.heard_ms = now_ms
         leader, tail = event.result.results
