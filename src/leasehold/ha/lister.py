@@ -61,6 +61,7 @@ class Lister(Activity):
             back = slot_key(keys.explicit, max(0, self._replica.mark.n + 1 - limits.journal_batch_records_max))
             reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
             reads.append(Range(here, keys.explicit_end, limit=page))
+            reads.append(Range(keys.explicit, keys.explicit_end, limit=1, keys_only=True))
         self._desk.ask(self, Txn(success=tuple(reads)), self._first)
 
     def _first(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
@@ -78,21 +79,22 @@ class Lister(Activity):
             self.close()
             self._failed(now_ms, "below the floor")
             return
-        if self._ends_before_us(parts[5].kvs, parts[6].kvs):
+        if parts[7].kvs and not parts[6].kvs and self._ends_before_us(parts[5].kvs):
             self.close()
             self._failed(now_ms, Took.FORK.value)
             return
         if (yield from self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs])):
             self._page_explicit(parts[6])
 
-    def _ends_before_us(self, behind: Sequence[KeyValue], ahead: Sequence[KeyValue]) -> bool:
-        """Whether the journal ends before what was applied here, as when the store was put back as it was once.
+    def _ends_before_us(self, behind: Sequence[KeyValue]) -> bool:
+        """Whether a journal that has nothing new ends before what was applied here: the store was put back, as it was.
 
         What was cut off so is written anew, by epochs of any number, and would look old to this node. It goes on with
-        what it has only if nothing else is left to begin from: the journal's beginning is gone, and no peer has it.
+        what it has only if nothing else is left to begin from: the journal's beginning is gone, and no peer has it; or
+        all of the journal is gone, and contradicts nothing.
         """
         view = self._view
-        if ahead or self._start_n <= view.floor_n:
+        if self._start_n <= view.floor_n:
             return False
         try:
             tail_n = decode_explicit(behind[0].value).last_n if behind else 0
