@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
 from leasehold.coord.http2.blocks import BlockReader
@@ -47,7 +48,9 @@ class End(ABC, Generic[C]):
         self._window = WINDOW_BYTES_FIRST  # what the peer takes, of all calls together
         self._stream_window = WINDOW_BYTES_FIRST  # what it takes of a new call
         self._frame_bytes_max = 16_384
-        self._blocked: dict[C, None] = {}  # calls with something to send that did not fit, in order
+        # Calls that wait for room for all calls together, in order. One whose own window is full is not among them: a
+        # peer could have us go through thousands of those with every byte of room that it grants.
+        self._blocked: OrderedDict[C, None] = OrderedDict()
 
     @abstractmethod
     def send(self, data: bytes) -> None:
@@ -79,7 +82,7 @@ class End(ABC, Generic[C]):
 
     @abstractmethod
     def _unblock_one(self, call: C) -> None:
-        """There is room for a call that was blocked."""
+        """There is more room for a call, which may have something to send."""
 
     def take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         """Take one frame. Raises `ProtocolBroken`."""
@@ -117,22 +120,29 @@ class End(ABC, Generic[C]):
             self._unacknowledged = 0
 
     def _take_settings(self, payload: bytes) -> None:
-        streams_max = None
+        streams_max, before = None, self._stream_window
         for place in range(0, len(payload), 6):
             name, value = struct.unpack_from(">HI", payload, place)
             if name == 3:
                 streams_max = value
             elif name == 4:
                 check(value <= WINDOW_BYTES_MAX, "a window is too large")
-                change = value - self._stream_window
                 self._stream_window = value
-                for call in self.calls.values():
-                    call.window += change
             elif name == 5:
                 self._frame_bytes_max = min(max(value, 16_384), FRAME_BYTES_MAX)
         self.send(frame(SETTINGS, ACK, 0))
         self._settled(streams_max)
+        if self._stream_window != before:
+            self._change_windows(self._stream_window - before)
         self._unblock()
+
+    def _change_windows(self, change: int) -> None:
+        """Once for all settings of a frame: there may be thousands of calls, and of settings."""
+        for call in list(self.calls.values()):
+            call.window += change
+            check(call.window <= WINDOW_BYTES_MAX, "a window is too large")
+            if change > 0 and call not in self._blocked:
+                self._unblock_one(call)
 
     def _take_window(self, stream: int, payload: bytes) -> None:
         check(len(payload) == 4, "a window update of odd length")
@@ -146,6 +156,5 @@ class End(ABC, Generic[C]):
         if call is not None:
             call.window += more
             check(call.window <= WINDOW_BYTES_MAX, "a window is too large")
-            if call in self._blocked:
-                del self._blocked[call]
+            if call not in self._blocked:
                 self._unblock_one(call)

@@ -20,6 +20,9 @@ from leasehold.mvcc.watch import Watcher
 
 _FILTERS = tuple(WatchFilter)
 CONTROL_MAX = 1_000  # answers to requests that a client has not taken, before its further requests wait
+# Made at once for all watches of a stream. A thousand of them may be behind by a megabyte each, and nobody reads.
+TOLD_BYTES_MAX = 2 << 20
+EVENT_BYTES = 100
 _DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
 
 
@@ -207,8 +210,12 @@ class _Stream:
         return any(self._served[watch_id].watcher.next_revision <= durable for watch_id in self._behind)
 
     def _told(self) -> list[Message]:
+        """A batch for each watch that is behind, as far as that is not too much at once: the others are first then."""
         answers: list[Message] = []
+        told_bytes = 0
         for watch_id in list(self._behind):
+            if told_bytes >= TOLD_BYTES_MAX:
+                break
             served = self._served[watch_id]
             try:
                 batch = self._engine.store.pull(served.watcher, upto_revision=self._engine.durable_revision)
@@ -217,12 +224,13 @@ class _Stream:
                 self._compacted.add(watch_id)
                 answers.append(self._gone(watch_id, error.compact_revision))
                 continue
-            if served.watcher.idle:
-                del self._behind[watch_id]
-            else:
+            del self._behind[watch_id]
+            if not served.watcher.idle:
+                self._behind[watch_id] = None  # behind all others
                 self._engine.wake(self._reader.tell)
             if batch is not None:
                 answers += self._batch(served, batch)
+                told_bytes += _bytes_of(batch)
         return answers
 
     def _gone(self, watch_id: int, compact_revision: int) -> Message:
@@ -273,3 +281,11 @@ class _Stream:
             self._schedule_progress()
 
         self._stop_progress = engine.schedule(engine.now_ms() + engine.settings.progress_interval_ms, due)
+
+
+def _bytes_of(batch: WatchBatch) -> int:
+    """About what it takes of our memory."""
+    return sum(
+        EVENT_BYTES + len(event.kv.key) + len(event.kv.value) + (len(event.prev_kv.value) if event.prev_kv else 0)
+        for event in batch.events
+    )

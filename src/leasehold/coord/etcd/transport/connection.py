@@ -213,7 +213,8 @@ class Connection(End[Call], asyncio.Protocol):
         while place < len(held):
             room = min(call.window, self._window, self._frame_bytes_max)
             if room <= 0 or self._out.paused:
-                self._blocked[call] = None
+                if call.window > 0:
+                    self._blocked[call] = None
                 break
             part = held[place : place + room]
             place += len(part)
@@ -225,10 +226,8 @@ class Connection(End[Call], asyncio.Protocol):
         call.held = held[place:]
 
     def _unblock(self) -> None:
-        for call in list(self._blocked):
-            if self._window <= 0 or self._out.paused:
-                break
-            del self._blocked[call]
+        while self._blocked and self._window > 0 and not self._out.paused:
+            call, _ = self._blocked.popitem(last=False)
             self._write_held(call)
         if self._waiting or self._leaving:
             self._next_call()

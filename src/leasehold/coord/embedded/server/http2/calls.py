@@ -23,6 +23,7 @@ Message = Any
 
 # What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
 MESSAGE_BYTES_MAX = store_request_bytes_max + 512 * KIB
+MESSAGE_BYTES = 64  # that a message takes of our memory, however short it is
 HELD_BYTES_MAX = 256 * KIB  # of answers that a client does not take, before their call has to wait
 # Of one stream's requests, before its sender has to wait.
 REQUESTS_HELD_MAX = 1_000
@@ -108,15 +109,14 @@ class Call:
         "_handler",
         "_messages",
         "_messages_bytes",
-        "_parts",
-        "_parts_bytes",
-        "_parts_wanted",
         "_reading",
         "_received",
+        "_rest",
         "_room",
         "_taken",
         "_task",
         "_timer",
+        "_wanted",
         "buffered_bytes",
         "ending",
         "headers_sent",
@@ -136,9 +136,8 @@ class Call:
         self.ending: bytes | None = None
         self.request_done = False
         self.buffered_bytes = 0  # of requests that are not whole, or not taken yet
-        self._parts: list[bytes] = []  # of a message that is not whole
-        self._parts_bytes = 0
-        self._parts_wanted = 0  # so many make it worth looking again
+        self._rest: bytearray | None = None  # of a message that is not whole; not the pieces, which may be tiny
+        self._wanted = 0  # so many make it worth looking again
         self._messages: deque[bytes] = deque()
         self._messages_bytes = 0
         self._taken = False  # the one request of a direct call
@@ -169,13 +168,12 @@ class Call:
         self._received += count
         if self._received > WINDOW_BYTES:
             raise ProtocolBroken("a client sends more than its window")
-        if self._parts:
-            self._parts.append(data)
-            self._parts_bytes += len(data)
-            if self._parts_bytes < self._parts_wanted:
+        if self._rest is not None:
+            self._rest += data
+            if len(self._rest) < self._wanted:
                 self._count_buffered()
                 return
-            data = b"".join(self._parts)
+            data = bytes(self._rest)
         if not self._take_messages(data):
             return
         if self._messages:
@@ -191,8 +189,7 @@ class Call:
 
     def _take_messages(self, data: bytes) -> bool:
         """Take the whole messages out of `data`, and keep the rest; False if one is refused, and the call with it."""
-        self._parts = []
-        self._parts_bytes = 0
+        self._rest = None
         place, end, wanted = 0, len(data), 5
         while end - place >= 5:
             length = int.from_bytes(data[place + 1 : place + 5], "big")
@@ -207,13 +204,14 @@ class Call:
             place += wanted
             wanted = 5
         if place < end:
-            self._parts = [data[place:]]
-            self._parts_bytes = end - place
-            self._parts_wanted = wanted
+            self._rest = bytearray(data[place:])
+            self._wanted = wanted
         return True
 
     def _count_buffered(self) -> None:
-        now_bytes = self._parts_bytes + self._messages_bytes
+        now_bytes = self._messages_bytes + len(self._messages) * MESSAGE_BYTES
+        if self._rest is not None:
+            now_bytes += len(self._rest)
         if now_bytes != self.buffered_bytes and self._open:
             self._connection.buffered_bytes += now_bytes - self.buffered_bytes
             self.buffered_bytes = now_bytes
@@ -245,7 +243,7 @@ class Call:
     def request_ended(self) -> None:
         """No more will come; `request_done` may have said so before."""
         self.request_done = True
-        if self._parts:
+        if self._rest is not None:
             self.cancel()
             self.end(Code.INTERNAL, "grpc: the request ends in the middle of a message")
         elif self._handler is not None and self._handler.direct is not None and not self._taken:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from leasehold.coord.embedded.server.http2.calls import WINDOW_BYTES, Call, Handler
+from leasehold.coord.http2.allowance import Allowance
 from leasehold.coord.http2.end import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, End
 from leasehold.coord.http2.frames import (
     ACK,
@@ -47,6 +48,10 @@ SENT_TOGETHER_MAX = 32
 OUT_BYTES_MAX = 256 << 10  # written in one turn, before it is looked whether the client reads
 # Calls that were begun and reset: so many at once, and so many a second from then on.
 RESETS_MAX, RESETS_PER_S = 10_000, 500
+# Frames of settings, likewise. A client sends one.
+SETTINGS_MAX, SETTINGS_PER_S = 100, 10
+# Whoever has not said what it speaks by then is not a client.
+PREFACE_S = 20.0
 
 _SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
 _HTTP1_ANSWER = (
@@ -71,8 +76,8 @@ class Connection(End[Call], asyncio.Protocol):
         self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
         self.held_bytes = 0
         self.buffered_bytes = 0
-        self._resets_left = float(RESETS_MAX)
-        self._reset_s = 0.0
+        self._resets = Allowance(RESETS_MAX, RESETS_PER_S)
+        self._settings = Allowance(SETTINGS_MAX, SETTINGS_PER_S)
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._flushing = False
@@ -84,12 +89,14 @@ class Connection(End[Call], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
         self._connections.add(self)
+        self._hello = self._loop.call_later(PREFACE_S, self._abort)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
         self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - WINDOW_BYTES_FIRST)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         self._transport = None
+        self._hello.cancel()
         for call in list(self.calls.values()):
             call.cancel()
         self.calls.clear()
@@ -116,10 +123,8 @@ class Connection(End[Call], asyncio.Protocol):
                 self._take_preface(data)
         except ProtocolBroken as error:
             self._go_away(error.code)
-            transport = self._transport
             self._close()
-            if transport is not None:
-                self._loop.call_later(LINGER_S, transport.abort)  # it may never read what it is told
+            self._loop.call_later(LINGER_S, self._abort)  # it may never read what it is told
 
     def eof_received(self) -> bool:
         return False
@@ -153,6 +158,10 @@ class Connection(End[Call], asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
     def go_away(self) -> None:
         """Take no new calls."""
         self._leaving = True
@@ -176,6 +185,7 @@ class Connection(End[Call], asyncio.Protocol):
             raise ProtocolBroken("not HTTP/2")
         if len(begin) >= len(PREFACE):
             self._begun, self._preface = True, b""
+            self._hello.cancel()
             self._reader.feed(begin[len(PREFACE) :])
 
     def _take_rest(self) -> None:
@@ -195,10 +205,7 @@ class Connection(End[Call], asyncio.Protocol):
         if call is None:
             return
         call.cancel()
-        now_s = self._loop.time()
-        self._resets_left = min(RESETS_MAX, self._resets_left + (now_s - self._reset_s) * RESETS_PER_S) - 1
-        self._reset_s = now_s
-        if self._resets_left < 0:
+        if not self._resets.take(self._loop.time()):
             raise ProtocolBroken("calls are begun and reset without end", ENHANCE_YOUR_CALM)
         self._go_on()
 
@@ -243,7 +250,9 @@ class Connection(End[Call], asyncio.Protocol):
             call.request_ended()
 
     def _settled(self, streams_max: int | None) -> None:
-        """How many calls we may begin is of no interest: we begin none."""
+        """How many calls we may begin is of no interest: we begin none. But every change is work for all calls."""
+        if not self._settings.take(self._loop.time()):
+            raise ProtocolBroken("settings are changed without end", ENHANCE_YOUR_CALM)
 
     # --- answers ---
 
@@ -287,7 +296,8 @@ class Connection(End[Call], asyncio.Protocol):
         while call.held:
             room = min(call.window, self._window, self._frame_bytes_max)
             if room <= 0:
-                self._blocked[call] = None
+                if call.window > 0:
+                    self._blocked[call] = None
                 return
             part = bytes(call.held[:room])
             del call.held[:room]
@@ -302,10 +312,8 @@ class Connection(End[Call], asyncio.Protocol):
                 self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
 
     def _unblock(self) -> None:
-        for call in list(self._blocked):
-            if self._window <= 0:
-                break
-            del self._blocked[call]
+        while self._blocked and self._window > 0:
+            call, _ = self._blocked.popitem(last=False)
             self._write_held(call)
             call.told_of_room()
         self._go_on()

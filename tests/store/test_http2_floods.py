@@ -1,0 +1,141 @@
+"""Floods: what costs a client of the served store little must not cost the store much."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.store.raw_http2 import Raw, asking, opening
+
+import leasehold
+from leasehold.coord.embedded.server.http2 import connection as http2
+from leasehold.coord.embedded.server.serve import StoreServer
+from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.coord.http2.frames import DATA, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from leasehold.testing.store import StoreProcess
+from leasehold.testing.waiting import until
+
+GET, PUT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put"
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("kind", [WINDOW_UPDATE, SETTINGS], ids=["windows", "settings"])
+async def test_a_byte_of_room_for_thousands_of_answers_is_little_work(server: StoreServer, kind: int) -> None:
+    """Each one took 7 ms with 9,000 answers that wait: less than two kilobytes a second held up the whole store."""
+    async with await leasehold.connect(server.url) as client:
+        await client.put(b"a", bytes(1000))
+    raw = await Raw.connect(server, struct.pack(">HI", 4, 0))
+    streams = range(1, 10_001, 2)
+    get = rpc_pb2.RangeRequest(key=b"a")
+    for stream in streams:
+        raw.writer.write(asking(GET, stream, get))
+    reading = asyncio.ensure_future(raw.reader.read(-1))
+    (connection,) = server._connections
+    await until(lambda: len(connection.calls) == len(streams))
+    cpu_s = time.process_time()
+    if kind == WINDOW_UPDATE:
+        raw.writer.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)) * 1_000)
+        await until(lambda: connection._window >= 65_535 + 1_000)
+    else:
+        raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)) * (10 * http2.SETTINGS_MAX))
+        await reading  # it is closed
+    assert time.process_time() - cpu_s < 1.0
+    reading.cancel()
+    raw.writer.transport.abort()
+
+
+async def test_windows_of_calls_open_with_the_settings(server: StoreServer) -> None:
+    """Answers that waited for their own window go out when settings open it, in however many steps of one frame."""
+    async with await leasehold.connect(server.url) as client:
+        await client.put(b"a", bytes(1000))
+    raw = await Raw.connect(server, struct.pack(">HI", 4, 0))
+    for stream in (1, 3, 5):
+        raw.writer.write(asking(GET, stream, rpc_pb2.RangeRequest(key=b"a")))
+    (connection,) = server._connections
+    await until(lambda: len(connection.calls) == 3 and connection.held_bytes > 3_000)
+    raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 70_000, 4, 0, 4, 30_000)))
+    async with asyncio.timeout(30):
+        while connection.calls:
+            await raw.until(DATA)
+            await asyncio.sleep(0)
+    raw.writer.close()
+
+
+async def test_tiny_pieces_of_a_request_are_not_kept_as_pieces(server: StoreServer) -> None:
+    raw = await Raw.connect(server)
+    raw.writer.write(opening(PUT, 1) + frame(DATA, 0, 1, struct.pack(">BI", 0, MIB)))
+    await raw.until(SETTINGS)
+    tracemalloc.start()
+    try:
+        raw.writer.write(frame(DATA, 0, 1, b"xy") * 20_000)
+        (connection,) = server._connections
+        await until(lambda: connection.buffered_bytes >= 40_000)
+        taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/coord/*")])
+        assert sum(trace.size for trace in taken.traces) < MIB // 4
+    finally:
+        tracemalloc.stop()
+    raw.writer.transport.abort()
+
+
+async def test_empty_requests_that_nobody_takes_are_bounded(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "REQUESTS_BYTES_MAX", 4 * MIB)
+    raw = await Raw.connect(server, struct.pack(">HI", 4, 0))  # it takes no answers, so no further requests are taken
+    empty = bytes(5) * 50_000
+    for stream in range(1, 9, 2):
+        raw.writer.write(opening("/etcdserverpb.Lease/LeaseKeepAlive", stream) + frame(DATA, 0, stream, empty))
+        await raw.writer.drain()
+    while True:
+        flags, _, block = await raw.until(HEADERS)
+        if flags & END_STREAM:
+            break
+    assert dict(raw.headers.read(block))[b"grpc-status"] == b"8"
+    raw.writer.transport.abort()
+
+
+async def test_who_never_says_what_it_speaks_is_left(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "PREFACE_S", 0.05)
+    reader, writer = await asyncio.open_connection(*server.address.split(":"))
+    writer.write(b"PRI * HT")
+    with suppress(ConnectionError):
+        async with asyncio.timeout(30):
+            await reader.read(-1)
+    assert not server._connections
+    writer.close()
+
+
+async def test_many_watches_that_are_behind_and_not_read_cost_little() -> None:
+    """A batch was made for each of them before the first one was written."""
+    watches = 200
+    with StoreProcess() as store:
+        async with await leasehold.connect(f"etcd://{store.endpoint}") as client:
+            for number in range(20):
+                await client.put(b"k%d" % number, bytes(50_000))
+            before = peak_bytes(store.pid)
+            async with grpc.aio.insecure_channel(store.endpoint) as channel:
+                call: Any = channel.stream_stream("/etcdserverpb.Watch/Watch")()
+                create = rpc_pb2.WatchCreateRequest(key=b"k", range_end=b"l", start_revision=1)
+                for _ in range(watches):
+                    await call.write(rpc_pb2.WatchRequest(create_request=create).SerializeToString())
+                await client.put(b"last", b"")
+                created, events = 0, 0
+                async with asyncio.timeout(60):
+                    while created < watches or events < 20 * watches:
+                        answer = rpc_pb2.WatchResponse.FromString(await call.read())
+                        created += answer.created
+                        events += len(answer.events)
+            assert peak_bytes(store.pid) - before < 110 * MIB
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process ever had."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
