@@ -9,6 +9,7 @@ import pytest
 
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.testing.differential import Report, compare
+from leasehold.testing.differential.edges import edges
 from leasehold.testing.differential.generate import Step
 from leasehold.testing.differential.run import Run
 from leasehold.testing.differential.side import Side
@@ -51,6 +52,17 @@ async def test_a_compaction_that_overtakes_a_watch_in_etcd_is_no_difference() ->
                 # The next one is not mistaken for it, and what is told later is compared as before.
                 await script.both(Step("Put", rpc_pb2.PutRequest(key=b"other"), False))
                 await script.check_watches()
+        finally:
+            await asyncio.gather(script.left.close(), script.right.close())
+
+
+async def test_no_difference_at_the_edges() -> None:
+    with EtcdCluster(1, arguments=["--unsafe-no-fsync"]) as etcd, StoreProcess() as store:
+        script = Run(await Side.open("reference", etcd.endpoints[0]), await Side.open("other", store.endpoint), seed=0)
+        try:
+            await script.clean()
+            for step in edges():
+                await script.both(step)
         finally:
             await asyncio.gather(script.left.close(), script.right.close())
 
