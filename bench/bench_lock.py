@@ -9,13 +9,14 @@ import sys
 import time
 import zlib
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc.aio
 from rich.console import Console
 from rich.table import Table
 
+from bench import lock_line
+from bench.lock_line import LineFigures
 from bench.lock_peer import CONTENDED_S, CONTENDERS, SLICES, UNCONTENDED_S, Record
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
@@ -26,6 +27,7 @@ CACHE = Path(__file__).parent.parent / ".cache"
 # python etcd3 does not import with a protobuf of today, and with a tenacity of today whoever has to wait dies.
 PEERS = {"etcd3": ["etcd3==0.12.0", "protobuf<3.21", "tenacity<7"], "aetcd": ["aetcd==1.0.0"]}
 WAITERS = (16, 64, 1000)
+HAND_OVERS = 60
 
 Figures = dict[str, float]
 Act = Callable[[], Awaitable[object]]
@@ -174,36 +176,14 @@ async def measure(endpoint: str) -> dict[str, Figures]:
     return figures
 
 
-async def many_waiters(endpoint: str, count: int, hand_overs: int = 100) -> float:
-    """Median hand-over in ms at the head of a line of `count` sessions, each of which wants the lock once."""
-    name = f"bench-{count}"
-    record = Record()
-    done = asyncio.Event()
-    async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(await connect(f"etcd://{endpoint}")) for _ in range(4)]
-        holder = Mutex(await stack.enter_async_context(Session.open(clients[0])), name)
-        await holder.lock()
-
-        async def wait_in_line(session: Session) -> None:
-            async with Mutex(session, name):
-                record.entered()
-                await asyncio.sleep(0)
-                record.leaving()
-                if record.count >= min(hand_overs, count):
-                    done.set()
-
-        tasks = []
-        for number in range(count):
-            session = await stack.enter_async_context(Session.open(clients[number % 4]))
-            tasks.append(asyncio.create_task(wait_in_line(session)))
-        await asyncio.sleep(2)  # until all of them watch, and nothing but the hand-over is going on
-        await holder.unlock()
-        await done.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    ordered = sorted(record.hand_overs)
-    return ordered[len(ordered) // 2] * 1000
+async def many_waiters(endpoint: str, etcd_pid: int) -> dict[tuple[str, int], LineFigures]:
+    """The head of a line of so many, ours and Go's."""
+    found: dict[tuple[str, int], LineFigures] = {}
+    for who, contender in (("leasehold", lock_line.ours), ("Go mutex (v3lock)", lock_line.go_mutex)):
+        for count in WAITERS:
+            async with contender(endpoint, f"bench-line-{count}") as join:
+                found[who, count] = await lock_line.line(join, etcd_pid, count, HAND_OVERS)
+    return found
 
 
 def main() -> None:
@@ -211,11 +191,11 @@ def main() -> None:
     with EtcdCluster(1) as cluster:
         endpoint = cluster.endpoints[0]
         rows = asyncio.run(measure(endpoint))
-        waiting = {count: asyncio.run(many_waiters(endpoint, count)) for count in WAITERS}
+        waiting = asyncio.run(many_waiters(endpoint, cluster.nodes[0].pid))
     report(rows, waiting)
 
 
-def report(rows: dict[str, Figures], waiting: dict[int, float]) -> None:
+def report(rows: dict[str, Figures], waiting: dict[tuple[str, int], LineFigures]) -> None:
     table = Table(title="lock + unlock on one etcd")
     for heading in ("client", "alone/s", "8 contenders/s", "hand-over p50 ms", "p99 ms", "two inside"):
         table.add_column(heading, justify="left" if heading == "client" else "right")
@@ -229,9 +209,15 @@ def report(rows: dict[str, Figures], waiting: dict[int, float]) -> None:
     console.print(f"alone: {mine['alone_per_s'] / best:.2f}x the best peer (promised: 1.0)")
     console.print(f"8 contenders: {mine['per_s'] / go['per_s']:.2f}x Go's throughput (promised: 2)")
     console.print(f"p99 hand-over: {mine['p99_ms'] / go['p99_ms']:.2f}x Go's (promised: at most 0.25)")
-    told = ", ".join(f"with {count} waiters {took_ms:.2f} ms" for count, took_ms in waiting.items())
-    few, more, many = (waiting[count] for count in WAITERS)
-    console.print(f"hand-over {told}: {many / more:.2f}x from 64 to 1,000, {many / few:.2f}x from 16")
+    lines = Table(title="a hand-over at the head of a line")
+    for heading in ("client", "waiters", "median ms", "CPU here ms", "CPU of etcd ms"):
+        lines.add_column(heading, justify="left" if heading == "client" else "right")
+    for (who, count), took in waiting.items():
+        cells = [f"{value:.2f}" for value in (took.hand_over_ms, took.client_cpu_ms, took.etcd_cpu_ms)]
+        lines.add_row(who, str(count), *cells)
+    console.print(lines)
+    few, many = (waiting["leasehold", count].hand_over_ms for count in (WAITERS[1], WAITERS[-1]))
+    console.print(f"hand-over with {WAITERS[-1]} waiters: {many / few:.2f}x that with {WAITERS[1]}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -9,9 +10,13 @@ import time
 
 import pytest
 
+import leasehold
+from leasehold.coord.etcd.keepalive import KeepAliveEngine
 from leasehold.coord.etcd.renewing import RenewingConnection
 from leasehold.coord.url import ConnectOptions
+from leasehold.runtime.clock import BootClock
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.waiting import until
 
 # In a process of its own: other tests may have left event loops behind.
 SCRIPT = """
@@ -57,3 +62,29 @@ def test_closing_ends_also_what_is_begun_in_that_moment() -> None:
         with pytest.raises(ValueError, match="closed"):
             list(connection.renew([1], 10.0))
         assert time.monotonic() - started_s < 5
+
+
+class Jumping(BootClock):
+    """A clock that has gone on while whoever waits stood still: the host was asleep."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_a_host_that_wakes_up_renews_at_once_what_was_due(etcd: EtcdCluster) -> None:
+    """Else up to a third of the TTL passes, and a lease that could have been kept is lost."""
+    clock = Jumping()
+    async with await leasehold.connect(etcd.url) as client:
+        lease = await client.lease_grant(60)
+        engine = KeepAliveEngine([etcd.endpoints[0]], ConnectOptions(), clock, secure=False)
+        try:
+            renewing = engine.add(lease.id, lease.ttl_s, clock.now_ms())
+            first_ms = renewing.deadline_ms
+            await asyncio.sleep(0.3)  # so that it waits
+            clock.ahead_ms = 45_000
+            await until(lambda: renewing.deadline_ms > first_ms, "a renewal", timeout_s=10)
+        finally:
+            engine.close()
+            await client.lease_revoke(lease.id)

@@ -26,6 +26,8 @@ from leasehold.mvcc.errors import Code
 PAUSE_S = 0.1
 # So many renewals go out together: they share one deadline.
 ROUND_LEASES_MAX = 250
+# Whoever waits stands still while the host sleeps, the clock does not: a renewal that was due meanwhile is due at once.
+LOOK_INTERVAL_S_MAX = 1.0
 log = structlog.get_logger("leasehold.coord.etcd.keepalive")
 
 
@@ -160,10 +162,12 @@ class KeepAliveEngine:
                 self._hear(PAUSE_S)
 
     def _hear_until_due(self) -> None:
-        """Take in what others want, until a renewal is due."""
+        """Take in what others want, until a renewal may be due."""
         while not self._closed:
             send_ms = self._machine.next_send_ms()
-            timeout_s = None if send_ms is None else max(0.0, (send_ms - self._clock.now_ms()) / 1_000)
+            timeout_s = None
+            if send_ms is not None:
+                timeout_s = min(max(0.0, (send_ms - self._clock.now_ms()) / 1_000), LOOK_INTERVAL_S_MAX)
             if not self._hear(timeout_s) and timeout_s is not None:
                 return
 

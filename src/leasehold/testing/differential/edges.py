@@ -1,7 +1,7 @@
 """Requests at the edges, where chance seldom goes: limits to the byte, keys of all ones, transactions in transactions.
 
-Numbers that no enumeration has (an order, a kind of compare) are not among them: etcd lets such a compare hold, whatever
-it was meant to say; the served store refuses it.
+Numbers that no enumeration has (an order, a kind of compare) are not among them: etcd lets such a compare hold,
+whatever it was meant to say; the served store refuses it.
 """
 
 from __future__ import annotations
