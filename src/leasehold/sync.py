@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import leasehold.coord.connect
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
 from leasehold.mvcc.model import WatchBatch, WatchFilter
+from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.sync import SyncClient as Client
 
@@ -57,7 +56,7 @@ def connect(
     return SyncCoord(coord, portal)
 
 
-class SyncCoord:
+class SyncCoord(Closing):
     """A coordination store for synchronous code; every method takes what its async twin on `Coord` takes."""
 
     def __init__(self, coord: Coord, portal: Portal) -> None:
@@ -117,16 +116,8 @@ class SyncCoord:
     def close(self) -> None:
         self.portal.call(self.coord.close)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncWatch:
+class SyncWatch(Closing):
     """A watch as a plain iterator of batches. `close` from another thread ends a waiting reader."""
 
     def __init__(self, stream: WatchStream, portal: Portal) -> None:
@@ -145,11 +136,3 @@ class SyncWatch:
 
     def __iter__(self) -> Iterator[WatchBatch]:
         return self._portal.iterate(self._stream)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

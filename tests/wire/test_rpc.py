@@ -16,9 +16,9 @@ from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
 from leasehold.wire.errors import CallLost, RpcRefused
-from leasehold.wire.frame import request
+from leasehold.wire.frame import PUSH, function_id, request, response
 from leasehold.wire.gate import Gate, OpenGate
-from leasehold.wire.rpc import Nothing, Reply, implement, method, push
+from leasehold.wire.rpc import Reply, implement, method
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
 
@@ -50,8 +50,8 @@ class Told(Struct, frozen=True):
 
 ECHO = method("leasehold::test::Echo", Ask, Told)
 SLOW = method("leasehold::test::Slow", Ask, Told)
-FAIL = method("leasehold::test::Fail", Ask, Nothing)
-NEWS = method("leasehold::test::News", Ask, Nothing)
+FAIL = method("leasehold::test::Fail", Ask, Ask)
+NEWS = function_id("leasehold::test::News")
 
 
 def echo(connection: Connection, ask: Ask) -> Reply[Told]:
@@ -67,8 +67,8 @@ async def slow(_: Connection, ask: Ask) -> Told:
     return Told(ask)
 
 
-def fail(connection: Connection, ask: Ask) -> Nothing:
-    push(connection, NEWS, ask, b"extra")
+def fail(connection: Connection, ask: Ask) -> Ask:
+    connection.send_later(response(NEWS, ask.text.encode(), kind=PUSH))
     raise InvalidArgument("never")
 
 
@@ -141,14 +141,14 @@ async def test_answers_leave_when_they_are_ready() -> None:
 
 async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
     async with serving() as (_, channel):
-        news: list[tuple[str, bytes]] = []
-        channel.on_push(NEWS, lambda message, attached: news.append((message.text, attached)))
+        news: list[bytes] = []
+        channel.on_said(NEWS, news.append)
         with pytest.raises(RpcRefused, match="InvalidArgument: never"):
             await channel.call(FAIL, Ask("told"), timeout_ms=HANG_MS)
         async with asyncio.timeout(HANG_MS / 1000):
             while not news:  # the push leaves at the end of the server's turn
                 await channel.call(ECHO, Ask("x"), timeout_ms=HANG_MS)
-        assert news == [("told", b"extra")]
+        assert news == [b"told"]
 
 
 async def test_a_deadline_and_a_lost_connection_are_unknown_outcomes_but_not_sent_is_not() -> None:

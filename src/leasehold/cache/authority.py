@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import structlog
@@ -24,6 +23,7 @@ from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore
 from leasehold.leases import Plan, plan
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.closing import AsyncClosing
 
 log = structlog.get_logger("leasehold.cache")
 
@@ -53,7 +53,7 @@ def plan_for(settings: AuthoritySettings) -> Plan:
     return plan(lease_ms=settings.term_ms, renew_ms=0, drift_ppm=settings.drift_ppm, retry_ms=0, round_trip_ms=1)
 
 
-class Authority:
+class Authority(AsyncClosing):
     """See the module. Made by `Authority.open`; it ends with `close()`, or when it is deposed."""
 
     def __init__(
@@ -161,14 +161,6 @@ class Authority:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- inside ---
 

@@ -54,8 +54,6 @@ class AuthorityBase:
         self._effects: list[Effect] = []
         self._by_event, self._by_message = self._tables()
         self.acks_ignored = 0
-        self.writes_done = 0
-        self.reads_answered = 0
 
     def _tables(self) -> tuple[dict[type, OnEvent], dict[type, OnMessage]]:
         """What is done on which event, and on which message: a chain of `case`s costs more than many a decision."""

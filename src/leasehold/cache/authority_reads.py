@@ -66,7 +66,6 @@ class AuthorityReads(AuthorityBase):
 
     def _answer_if_complete(self, gather: Gather) -> None:
         if gather.missing == 0:
-            self.reads_answered += 1
             self._send(gather.client, Answer(gather.seq, gather.items()))
 
     # --- loading ---

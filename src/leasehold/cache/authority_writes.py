@@ -136,7 +136,6 @@ class AuthorityWrites(AuthorityReads):
         cell.value = request.write.value
         cell.version = ABSENT if cell.value is None else token
         self._end_pending(cell)
-        self.writes_done += 1
         term_ms = self._writers_term_ms(now_ms, cell, request)
         self._send(request.client, Outcome(request.write.seq, Code.OK, token, "", term_ms))
         for client in self._subscriptions.interested(key):

@@ -15,8 +15,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -31,6 +30,7 @@ from leasehold.cache.line import Line, now_ms
 from leasehold.cache.model import ABSENT, Version, Write
 from leasehold.cache.settings import ClientSettings
 from leasehold.cache.subscription import Subscription
+from leasehold.runtime.closing import AsyncClosing
 
 _NS_PER_MS: Final = 1_000_000
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -55,7 +55,7 @@ class Statistics(Struct, frozen=True):
     dropped_for_space: int
 
 
-class Client:
+class Client(AsyncClosing):
     """See the module. `where` is an address, several of them (failover), or an `Authority` in this process."""
 
     def __init__(self, where: str | Sequence[str] | Authority, settings: ClientSettings | None = None) -> None:
@@ -225,14 +225,6 @@ class Client:
             if not future.done():
                 future.set_exception(CallerError("the cache client was closed"))
         await self._line.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- asking ---
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from leasehold.cache.client import Client, Statistics, Value
 from leasehold.cache.model import Version
 from leasehold.cache.settings import ClientSettings
+from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal
 
 _clock_ns = time.clock_gettime_ns
 _BOOTTIME = time.CLOCK_BOOTTIME
 
 
-class SyncClient:
+class SyncClient(Closing):
     """`Client`, without `await`; any number of threads may share one."""
 
     def __init__(self, where: str | Sequence[str], settings: ClientSettings | None = None) -> None:
@@ -62,14 +61,6 @@ class SyncClient:
 
     def close(self) -> None:
         self._portal().call(self._client.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _portal(self) -> Portal:
         return Portal.shared()  # made anew in a forked child

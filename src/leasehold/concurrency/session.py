@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -19,6 +19,7 @@ from leasehold.concurrency.local import LocalQueues
 from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.mvcc.model import LeaseGrantResult
+from leasehold.runtime.closing import AsyncClosing
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -51,7 +52,7 @@ class Opening:
             await self._session.close()
 
 
-class Session:
+class Session(AsyncClosing):
     """Everything taken under a session is held at most as long as its lease.
 
     `check()` and `state` are local and may be asked from any thread. The local deadline counts from the *send* time
@@ -286,14 +287,6 @@ class Session:
             log.warning(
                 "The lease could not be revoked and ends by its TTL.", lease=f"{self.lease_id:x}", error=str(error)
             )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) -> Session:

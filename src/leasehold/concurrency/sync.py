@@ -30,6 +30,7 @@ from leasehold.concurrency.session import DEFAULT_TTL_S
 from leasehold.concurrency.stm import ATTEMPTS_MAX, Isolation, StmResult
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare
+from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class SyncStore(Protocol):
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
-class Session:
+class Session(Closing):
     """A lease that is kept alive; `check()` and `state` are local. See `leasehold.concurrency.Session`."""
 
     def __init__(self, session: aio.Session, portal: Portal) -> None:
@@ -109,14 +110,6 @@ class Session:
         """Revoke the lease: all that was held under it is free at once."""
         _open_sessions.discard(self)
         self.portal.call(self.core.close, timeout_s=timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @atexit.register

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from leasehold.mvcc.model import (
     Compare,
@@ -26,9 +24,10 @@ from leasehold.mvcc.model import (
     Txn,
     TxnResult,
 )
+from leasehold.runtime.closing import AsyncClosing
 
 
-class CoordFace(ABC):
+class CoordFace(ABC, AsyncClosing):
     """The key-value half of `Coord`, on top of four methods that take the data model's requests."""
 
     @abstractmethod
@@ -117,11 +116,3 @@ class CoordFace(ABC):
     ) -> TxnResult:
         """If all of `compare` hold do `success`, else `failure`, in one step."""
         return await self.do_txn(Txn(tuple(compare), tuple(success), tuple(failure)), timeout_s)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -7,10 +7,8 @@ from typing import TypeVar
 from zlib import crc32
 
 from leasehold.base.codes import Code
-from leasehold.base.limits import regex_results_max
 from leasehold.index.apply import Apply
 from leasehold.index.model import Object
-from leasehold.index.patterns import BadPattern, accept_pattern
 
 T = TypeVar("T")
 _NEVER = -(1 << 62)
@@ -83,7 +81,10 @@ class Reads(Apply):
         return found, after
 
     def exist_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes], hit: T, miss: T) -> tuple[list[T], int]:
-        """For each key `hit` or `miss` as given (bytes of the wire, say), and one `after` for all."""
+        """For each key `hit` or `miss` as given (bytes of the wire, say), and one `after` for all.
+
+        The loop of `get_many` once more: shared, it made `exist` a quarter slower (260 against 325 ns a key).
+        """
         tables = self.tables.get(tenant)
         if tables is None:
             return [miss] * len(keys), self._after_misses(tenant, keys)
@@ -133,20 +134,6 @@ class Reads(Apply):
         """Whether all space of this kind awaits its owner's first ping: "no space" would be said without knowing."""
         segments = self.segments
         return not segments.placeable[native] and any(segments[each].native == native for each in self.unproven)
-
-    def get_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes) -> tuple[Code, list[Object], int]:
-        """All readable objects whose key contains a match, leases extended. A list shows everything decided so far."""
-        try:
-            search = accept_pattern(pattern).search
-        except BadPattern:
-            self.refuse("bad pattern")
-            return Code.BAD_PARAMS, [], 0
-        keys = [key for table in self.tables.get(tenant, ()) for key in table if search(key)]
-        if len(keys) > regex_results_max:
-            self.refuse("too many results")
-            return Code.BAD_PARAMS, [], 0
-        found = (self.get(now_ms, tenant, key) for key in keys)
-        return Code.OK, [entry for entry in found if entry is not None], self.last_n
 
     def _renew(self, entry: Object, now: int, end: int) -> None:
         """The first renewal since the last flush: mark it, and see to what is rarely needed.

@@ -55,7 +55,6 @@ class Host:
         self.turned_away = 0
         self.endpoint = ""
         self.read_bytes = 0
-        self.written_bytes = 0
 
     async def start(self, listen: str, advertise: str = "") -> None:
         """Bind. `advertise` is what others are told, where that is another address."""
@@ -137,7 +136,6 @@ class Host:
                 return Status.TOO_LATE
             self.fence.note(offset, length, number)
             self._view[offset : offset + length] = data
-            self.written_bytes += length
         return Status.OK
 
     async def _read(self, writer: asyncio.StreamWriter, offset: int, length: int) -> None:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 from zlib import crc32
 
 from leasehold.base.clock import Clock
@@ -24,6 +22,7 @@ from leasehold.index.model import NATIVE_PROTOCOL
 from leasehold.pool.errors import BytesDamaged, LeaseExpired, TransferFailed
 from leasehold.pool.transfer import Transfer, check_size
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.closing import AsyncClosing
 from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.client import Client, Key
 from leasehold.wire.errors import MasterError
@@ -40,7 +39,7 @@ from leasehold.wire.messages import (
 from leasehold.wire.schema import Failed
 
 
-class Pool:
+class Pool(AsyncClosing):
     """A client of the pool. What the master refuses raises `MasterError` with its code."""
 
     def __init__(
@@ -55,14 +54,6 @@ class Pool:
         self._transfer = Transfer(timeout_ms=timeout_ms)
         self._clock = clock or BootClock()
         self._giving_back = TaskSet()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._transfer.close()

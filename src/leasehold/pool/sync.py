@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from leasehold.pool.pool import Pool
+from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.client import Key
 from leasehold.wire.finder import Finder
 from leasehold.wire.messages import DEFAULT_TENANT
 
 
-class SyncPool:
+class SyncPool(Closing):
     """See `Pool`: every method under the same name. May be used from many threads."""
 
     def __init__(
@@ -46,11 +44,3 @@ class SyncPool:
             self.pool.close()
 
         self.portal.call(close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

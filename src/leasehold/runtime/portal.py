@@ -17,10 +17,10 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
-from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from leasehold.base.errors import CallerError
+from leasehold.runtime.closing import Closing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class PortalClosed(CallerError):
     """The portal was closed, or belongs to another process: make a new one."""
 
 
-class Portal:
+class Portal(Closing):
     """An event loop on a daemon thread; `call` runs a coroutine function there and waits for its result."""
 
     _shared: ClassVar[Portal | None] = None
@@ -153,14 +153,6 @@ class Portal:
             self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @classmethod
     def _after_fork(cls) -> None:

@@ -42,11 +42,6 @@ class Caller:
         self._vigil = Vigil(release.functions["ServiceReady"].id)
         self._closed = False
         self._connecting = asyncio.Lock()
-        self._on_connect: list[Callable[[Channel], None]] = []
-
-    def on_connect(self, then: Callable[[Channel], None]) -> None:
-        """Call `then` with every new connection: to listen for pushes, say."""
-        self._on_connect.append(then)
 
     async def mooncake(self, name: str, *arguments: Any, repeat: bool = False, timeout_ms: int | None = None) -> Any:
         """Call a function of Mooncake's table. The result itself, `Failed` inside lists; a failed call raises.
@@ -119,8 +114,6 @@ class Caller:
             self._refuse_if_closed()
         self._channel = channel
         self.reconnects += 1
-        for then in self._on_connect:
-            then(channel)
         return channel
 
     def _refuse_if_closed(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from errno import ECONNREFUSED
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from msgspec import Struct
 
@@ -19,7 +19,6 @@ from leasehold.wire.schema import TEXT
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A", bound=Struct)
-OnPush = Callable[[Any, bytes], None]
 
 
 class Channel(asyncio.Protocol):
@@ -36,7 +35,6 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(wire_frame_bytes_max)
         self._waiting: dict[int, asyncio.Future[Response]] = {}
-        self._pushes: dict[int, tuple[Method[Any, Any], OnPush]] = {}
         self._said: dict[int, Callable[[bytes], None]] = {}
         self._seq = 0
         self._outgoing: list[bytes] = []
@@ -92,10 +90,6 @@ class Channel(asyncio.Protocol):
         """Call `handler(body)` for every push of this function, with the body as it came."""
         self._said[function] = handler
 
-    def on_push(self, function: Method[Q, Any], handler: Callable[[Q, bytes], None]) -> None:
-        """Call `handler(message, attachment)` for every push of this function."""
-        self._pushes[function.id] = (function, handler)
-
     @property
     def waits(self) -> bool:
         """Whether anybody waits for an answer."""
@@ -129,7 +123,8 @@ class Channel(asyncio.Protocol):
             return
         for item in responses:
             if item.kind == PUSH:
-                self._pushed(item)
+                if (said := self._said.get(item.seq)) is not None:
+                    said(item.body)
                 continue
             future = self._waiting.get(item.seq)
             if future is not None and not future.done():  # an answer after its deadline has nobody left to go to
@@ -157,16 +152,6 @@ class Channel(asyncio.Protocol):
         except TimeoutError:
             raise Unavailable(f"{self.address} takes nothing: nothing was sent") from None
         return max(1, int((until_s - self.loop.time()) * 1000))
-
-    def _pushed(self, item: Response) -> None:
-        said = self._said.get(item.seq)
-        if said is not None:
-            said(item.body)
-            return
-        known = self._pushes.get(item.seq)
-        if known is not None:
-            function, handler = known
-            handler(function.unpack_request(item.body), item.attachment)
 
     def _send(self, frame: bytes) -> None:
         """One write for everything that is called in the same turn of the loop."""

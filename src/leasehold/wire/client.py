@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from leasehold.runtime.closing import AsyncClosing
 from leasehold.wire import messages as m
 from leasehold.wire.caller import Caller
 from leasehold.wire.errors import MasterError, RpcRefused
@@ -38,7 +38,7 @@ def _raws(keys: Sequence[Key]) -> list[bytes]:
     return [_raw(key) for key in keys]
 
 
-class Client:
+class Client(AsyncClosing):
     """See the module. `native`: put into our own storage hosts (`leasehold host`), not into Mooncake's memory."""
 
     def __init__(
@@ -58,14 +58,6 @@ class Client:
         self.client_id = client_id or secrets.token_bytes(16)
         self.native = native
         self._plain = False  # the peer is a C++ master: it has only Mooncake's functions
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection. Nothing is unmounted."""

@@ -197,8 +197,3 @@ class OffloadedMeta(Struct, frozen=True):
     key_size: int
     data_size: int
     endpoint: str
-
-
-def uuid_text(id_: bytes) -> str:
-    """An id as the C++ side prints it: two numbers."""
-    return f"{int.from_bytes(id_[:8], 'little')}-{int.from_bytes(id_[8:], 'little')}"

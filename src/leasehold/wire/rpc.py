@@ -13,7 +13,8 @@
     answer = await channel.call(READ, Read(0, 4096), timeout_ms=1000)
 
 Large bytes travel as the frame's attachment, uncopied by the codec: return `Reply(answer, attachment)`, read
-`connection.attachment`, and on the client `channel.exchange(...)`. A server may also `push` to a connection.
+`connection.attachment`, and on the client `channel.exchange(...)`. A server may also push to a connection, in a
+frame of the kind `PUSH` to which `channel.on_said` listens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ from leasehold.wire.answering import refusal
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
-from leasehold.wire.frame import PUSH, Err, function_id, response
+from leasehold.wire.frame import Err, function_id, response
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A", bound=Struct)
@@ -62,10 +63,6 @@ class Method(Generic[Q, A]):
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
-
-
-class Nothing(Struct, frozen=True):
-    """For a function without arguments, or without an answer worth a word."""
 
 
 class Reply(Struct, Generic[A], frozen=True):
@@ -135,13 +132,3 @@ def implement(
 
 def _refused(seq: int, error: LeaseholdError) -> bytes:
     return refusal(seq, Err.INTERRUPTED, f"{type(error).__name__}: {error}")
-
-
-def pushed(function: Method[Q, Any], message: Q, attachment: bytes = b"") -> bytes:
-    """The frame of a push: for a handler that has something to say at once, and does not answer."""
-    return response(function.id, function.pack_request(message), kind=PUSH, attachment=attachment)
-
-
-def push(connection: Connection, function: Method[Q, Any], message: Q, attachment: bytes = b"") -> None:
-    """Tell a client something that it did not ask for. It must listen with `Channel.on_push`."""
-    connection.send_later(pushed(function, message, attachment))

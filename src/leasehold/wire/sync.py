@@ -6,9 +6,7 @@ with SyncClient("127.0.0.1:50051") as master:
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
+from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.client import Client, Key
 from leasehold.wire.finder import Finder
@@ -16,7 +14,7 @@ from leasehold.wire.messages import DEFAULT_TENANT
 from leasehold.wire.tables import NEWEST, Release
 
 
-class SyncClient:
+class SyncClient(Closing):
     """Every method of `Client` under the same name, run on a portal's loop. May be used from many threads."""
 
     def __init__(
@@ -95,11 +93,3 @@ class SyncClient:
             self.client.close()
 
         self.portal.call(end)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from leasehold.coord.embedded.engine import Engine
 from leasehold.mvcc.errors import Compacted
 from leasehold.mvcc.model import Header, Watch, WatchBatch
 from leasehold.mvcc.watch import Watcher
+from leasehold.runtime.closing import AsyncClosing
 
 
 class Reader:
@@ -51,7 +51,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class LocalWatch:
+class LocalWatch(AsyncClosing):
     """A watch as the store's place-keeper sees it: nothing is queued here, a reader that is slow reads later.
 
     What it has not read stays in the store's history; `Compacted` tells when that has gone.
@@ -145,11 +145,3 @@ class LocalWatch:
         if batch is None:
             engine.check_open()
         return batch
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -12,12 +12,13 @@ from leasehold.coord.etcd import codec
 from leasehold.coord.etcd.pb import rpc_pb2
 from leasehold.mvcc.errors import Compacted
 from leasehold.mvcc.model import Event, Header, Watch, WatchBatch
+from leasehold.runtime.closing import AsyncClosing
 
 if TYPE_CHECKING:
     from leasehold.coord.etcd.hub import Hub
 
 
-class EtcdWatch:
+class EtcdWatch(AsyncClosing):
     """One watch, as its reader sees it. It outlives the streams that feed it."""
 
     def __init__(self, hub: Hub, watch_id: int, request: Watch, queue_events_max: int) -> None:
@@ -73,12 +74,6 @@ class EtcdWatch:
         self._queued_events -= len(batch.events)
         self._queued_bytes -= size_bytes
         return batch
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     # ---- for the hub ----
 
