@@ -36,7 +36,7 @@ def test_many_more_seeds_are_linearizable(start: int) -> None:
 
 
 def first_bad_seed(rules: Rules) -> int | None:
-    likely = (0, 2, 4, 5, 7, 8, 9, 10, 31, 63, 131)  # where each was found last; any other of the seeds will do as well
+    likely = (0, 2, 3, 9, 19, 22, 25, 31, 44)  # where each was found last; any other of the seeds will do as well
     order = [*likely, *(seed for seed in range(SEEDS) if seed not in likely)]
     return next((seed for seed in order if not run_seed(seed, rules)), None)
 

@@ -267,7 +267,8 @@ class ClientMachine:
         entry = self._drop_own(put.key)
         self._void_writings(put.key)  # the authority counts as dropped whatever it gave before this write
         self._seq += 1
-        self._writings[self._seq] = Writing(put, now_ms, self._attempt_ms, put.key in self._writing_keys, entry)
+        patience_ms = min(self._attempt_ms, put.timeout_ms)
+        self._writings[self._seq] = Writing(put, now_ms, patience_ms, put.key in self._writing_keys, entry)
         self._note_writing(put.key, 1)
         message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, _hits_if_wanted(entry))
         self._effects.append(Transmit(message))

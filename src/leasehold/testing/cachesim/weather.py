@@ -116,7 +116,7 @@ def _mixed(seed: int) -> Weather:
         store_late_ms=(100, 1_500),
         holders_per_key_max=chance.choice([2, 100, 100]),
         authority_entries_max=chance.choice([4, 25]),
-        write_timeout_ms=chance.choice([100, 3_000]),
+        write_timeout_ms=chance.choice([50, 3_000]),
         write_share=chance.choice([0.05, 0.15, 0.3]),
         modes=chance.choice([("callback",), ("wait",), ("callback", "wait", "fail"), ("callback", "wait")]),
     )
