@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from leasehold.base.errors import Unavailable
+from leasehold.coord.connect import connect
+from leasehold.ha.effects import DrainBuffer
+from leasehold.ha.events import BufferFailed, NodeEvent
 from leasehold.node.buffer.disk import Aside, BufferFull, DiskBuffer
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
+from leasehold.node.keeping import Keeping
+from leasehold.node.settings import NodeConfig, NodeSettings
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
+from leasehold.testing.waiting import until
 
 pytestmark = pytest.mark.xdist_group("buffers")  # its processes are shared by the module
 
@@ -134,3 +140,21 @@ def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tm
     (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # there by name, and not to be opened
     assert list(buffer.read(7)) == [(3, b"one")]
     assert buffer.bytes_left(None) > 0
+
+
+async def test_what_nobody_expects_of_a_buffer_is_told_to_whoever_waits(
+    redis_server: RedisProcess, tmp_path: Path
+) -> None:
+    """Somebody's own entry in the list: a promotion waited for ever, and its lease was kept alive meanwhile."""
+    buffer = RedisBuffer(redis_server.url, "odd")
+    await buffer.push(5, 1, b"one")
+    await buffer._redis.rpush(buffer._list(5), b"odd")
+    await buffer.close()
+    config = NodeConfig(node=NodeSettings(buffer=redis_server.url, cluster="odd", data_dir=str(tmp_path)))
+    told: list[NodeEvent] = []
+    async with await connect("memory://") as coord:
+        keeping = Keeping(config, coord, told.append, lambda name: "")
+        keeping.drain(DrainBuffer(before_epoch=9))
+        await until(lambda: bool(told), "it is told")
+        assert isinstance(told[0], BufferFailed)
+        await keeping.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from leasehold.base.errors import Unavailable
 from leasehold.concurrency.waiting import WATCH_BROKEN, WATCH_RETRY_S
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Event, EventType, Header, KeyValue, prefix_end
@@ -38,7 +39,13 @@ async def observe_leader(coord: Coord, prefix: bytes) -> AsyncIterator[tuple[Hea
     told: KeyValue | None = None
     first = True
     while True:
-        listing = await coord.get(prefix, prefix_end(prefix))
+        try:
+            listing = await coord.get(prefix, prefix_end(prefix))
+        except Unavailable:
+            if first:
+                raise  # nobody has been told anything yet: whoever asks may have the wrong address
+            await asyncio.sleep(WATCH_RETRY_S)
+            continue
         candidates = Candidates(listing.kvs)
         head = candidates.head()
         if first or head != told:
