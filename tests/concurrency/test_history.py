@@ -10,7 +10,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ def done_to(register: str, clients: list[ClientProcess]) -> list[Operation]:
     return [op for client in clients for op in client.operations(register)]
 
 
+@asynccontextmanager
+async def ended(clients: list[ClientProcess]) -> AsyncIterator[None]:
+    """Whatever comes of the test: eight processes that go on writing would be the next tests' trouble."""
+    try:
+        yield
+    finally:
+        for process in [client.process for client in clients if hasattr(client, "process")]:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
 async def freeze_inside(client: ClientProcess) -> None:
     """SIGSTOP when it has read and not yet written; again if it was too late."""
     while True:
@@ -94,16 +107,16 @@ async def freeze_inside(client: ClientProcess) -> None:
         client.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)  # ends a hang: eight processes start at once
 async def test_no_two_holders_with_effect(etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path) -> None:
     """kill, SIGSTOP past the TTL, cut: the fenced register is linearizable, the open one is found out."""
     await etcd_coord.put(f"{name}.token".encode(), b"0" * 16)
     clients = [ClientProcess(number, tmp_path) for number in range(CLIENTS)]
-    async with CutProxy(etcd.endpoints[0]) as proxy:
+    async with CutProxy(etcd.endpoints[0]) as proxy, ended(clients):
         for number, client in enumerate(clients):
             await client.start(f"etcd://{proxy.endpoint}" if number == 2 else etcd.url, name)
         killed, frozen, cut = clients[:3]
-        await until(lambda: all(client.lines() for client in clients))
+        await until(lambda: all(client.lines() for client in clients), "all have begun", timeout_s=180)
         killed.process.kill()
         await freeze_inside(frozen)
         proxy.cut()
