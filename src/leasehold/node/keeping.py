@@ -97,8 +97,8 @@ class Keeping:
                 self._disk.push(effect.epoch, effect.last_n, effect.batch)
             elif self._redis is not None:
                 await self._redis.push(effect.epoch, effect.last_n, effect.batch)
-        except (LeaseholdError, OSError) as error:
-            self._tell(BufferFailed(str(error)))
+        except Exception as error:  # whatever it is: acknowledgements wait for this answer
+            self._tell(BufferFailed(_told(error)))
         else:
             self._tell(BufferPushed(effect.last_n))
 
@@ -117,8 +117,8 @@ class Keeping:
                 batches = await self._redis.drain(effect.before_epoch)
             else:
                 batches = self._drain_disk(effect.before_epoch)
-        except (LeaseholdError, OSError) as error:
-            self._tell(BufferFailed(str(error)))
+        except Exception as error:  # as above: a promotion waits, and keeps its lease alive meanwhile
+            self._tell(BufferFailed(_told(error)))
         else:
             self._tell(BufferDrained(tuple(batches)))
 
@@ -127,3 +127,8 @@ class Keeping:
         if self._disk is None:
             return []
         return [batch for epoch in self._disk.epochs() if epoch < before_epoch for _, batch in self._disk.read(epoch)]
+
+
+def _told(error: Exception) -> str:
+    """For people: what we expect has a sentence, of anything else the kind is what helps."""
+    return str(error) if isinstance(error, LeaseholdError | OSError) else f"{type(error).__name__}: {error}"
