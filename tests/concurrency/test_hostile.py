@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from tests.concurrency.helpers import PATIENCE_S, keys_under, still_waiting
 
-from leasehold.base.errors import NotHeld, SessionLost
+from leasehold.base.errors import NotHeld, SessionLost, Unavailable
 from leasehold.concurrency import DoubleBarrier, Election, Mutex, Queue, Session
-from leasehold.coord.api import Coord
+from leasehold.coord.api import Coord, WatchStream
 from leasehold.coord.connect import connect
-from leasehold.testing.faulty import CancelledAt
+from leasehold.mvcc.errors import Compacted
+from leasehold.mvcc.model import Range, RangeResult, WatchBatch
+from leasehold.testing.faulty import CancelledAt, FaultyCoord
 from leasehold.testing.waiting import until
 
 
@@ -176,6 +178,57 @@ async def test_an_item_survives_a_taker_that_is_cancelled_twice(coord: Coord, na
         if isinstance(outcome, asyncio.CancelledError):
             assert await queue.dequeue(timeout_s=PATIENCE_S) == b"item", step
         assert await keys_under(coord, name) == []
+
+
+class Restless(FaultyCoord):
+    """Its watches break once, and then it cannot be read for a while."""
+
+    breaks = 1
+    unreadable = 3
+
+    def watch(self, key: bytes, range_end: bytes = b"", **options: Any) -> WatchStream:
+        stream = super().watch(key, range_end, **options)
+        return Broken(stream) if self.broken() else stream
+
+    def broken(self) -> bool:
+        self.breaks -= 1
+        return self.breaks >= 0
+
+    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
+        if self.breaks < 1 and self.unreadable:
+            self.unreadable -= 1
+            raise Unavailable("injected: nobody answers")
+        return await super().do_range(request, timeout_s)
+
+
+class Broken:
+    """A watch that ends as soon as it is read."""
+
+    def __init__(self, stream: WatchStream) -> None:
+        self.ready, self.request_progress, self.close = stream.ready, stream.request_progress, stream.close
+
+    def __aiter__(self) -> Broken:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        raise Compacted(1)
+
+    async def __aenter__(self) -> Broken:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def test_an_observer_outlives_a_store_that_is_away_when_its_watch_breaks(memory_coord: Coord, name: str) -> None:
+    restless = Restless(memory_coord, lambda _call: None)
+    async with Session.open(memory_coord) as session, Session.open(restless) as watching:
+        told = Election(watching, name).observe()
+        assert (await anext(told)).kv is None
+        await Election(session, name).campaign("me")
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await anext(told)).value == b"me"
+        assert restless.unreadable == 0
 
 
 async def test_a_lease_with_a_negative_id_can_be_adopted(coord: Coord, name: str) -> None:
