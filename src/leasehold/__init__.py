@@ -1,4 +1,16 @@
-"""Leasehold keeps things by lease: a lock, a leadership, a cached value, a place in a memory pool."""
+"""Leasehold keeps things by lease: a lock, a leadership, a cached value, a place in a memory pool.
+
+    leasehold.connect(url)        a coordination store: a real etcd, a directory, or memory; the same interface to each
+    leasehold.concurrency         Session, Mutex, Election, STM and recipes on it, as Go's package has them
+    leasehold.cache               client caches that are never stale
+    leasehold.pool                bytes into a memory pool and out again
+    leasehold.Client              every call of a master of Mooncake's clients
+    leasehold.sync                the same without asyncio (so leasehold.concurrency.sync, SyncClient, SyncPool)
+    leasehold.testing             real clusters and faults as verbs, for your own tests
+
+What is raised on purpose is a `LeaseholdError`: the caller's fault (`CallerError`), the peer's (`PeerError`), or of
+`UnknownOutcome`: sent and not answered.
+"""
 
 from __future__ import annotations
 

@@ -45,19 +45,40 @@ NODE = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "exit_code", "says"),
     [
-        (("--coord", "bogus://x"), "coord: not the address of a store: 'bogus://x'; it looks like etcd://host:2379"),
-        (("--rpc-compat", "0.3.99=127.0.0.1:0"), "no table for Mooncake 0.3.99; there are: 0.3.12, 0.3.13"),
-        (("--data-dir", "/proc/nowhere"), "data_dir = /proc/nowhere: cannot be written"),
-        (("--buffer", "tape"), "buffer = 'tape': `disk` or redis://HOST:PORT is wanted"),
+        (("--coord", "bogus://x"), 2, "coord: not the address of a store: 'bogus://x'; it looks like etcd://host:2379"),
+        (("--coord", "etcd://h:2379?ca=/x.pem"), 2, "ca, cert and key are for TLS: write etcds://"),
+        (("--coord", "etcds://h:2379?ca=/no/x.pem"), 2, "coord: ca = /no/x.pem: cannot be read: No such file"),
+        (("--coord", f"etcds://h:2379?ca={__file__}"), 2, "test_errors.py holds no certificate in PEM"),
+        (("--rpc-compat", "0.3.99=127.0.0.1:0"), 2, "no table for Mooncake 0.3.99; there are: 0.3.12, 0.3.13"),
+        (("--rpc", "localhost"), 2, "rpc = 'localhost': HOST:PORT is wanted"),
+        (("--leader-ttl", "1s"), 2, "leader_ttl (1000 ms) must be at least two beats"),
+        (("--buffer", "tape"), 2, "buffer = 'tape': `disk` or redis://HOST:PORT is wanted"),
+        (("--data-dir", __file__), 2, "this is a file: name a directory"),
+        (("--data-dir", "/proc/nowhere"), 1, "data_dir = /proc/nowhere: cannot be written"),
     ],
 )
-def test_a_node_that_can_never_start_says_so_instead_of_trying_for_ever(
-    arguments: tuple[str, str], says: str, tmp_path: Path
+def test_a_node_that_cannot_start_says_so_instead_of_trying_for_ever(
+    arguments: tuple[str, str], exit_code: int, says: str, tmp_path: Path
 ) -> None:
+    """2: it will never start like this, as a supervisor may know (`RestartPreventExitStatus=2`); 1: perhaps later."""
     code, said = run(*NODE, "--data-dir", str(tmp_path), *arguments)
-    assert (code, "Traceback" in said) == (1, False), said
+    assert (code, "Traceback" in said) == (exit_code, False), said
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("status", "--admin", "127.0.0.1"), "--admin 127.0.0.1: HOST:PORT is wanted, such as 127.0.0.1:8700"),
+        (("host", "--master", "etcd://127.0.0.1:2379"), "'etcd://127.0.0.1:2379' is not an address of a master"),
+        (("cache", "serve", "--store", "postgres://u:pw@h/x"), "store = 'postgres://u:***@h/x': memory://, sqlite://"),
+    ],
+)
+def test_an_address_of_the_wrong_kind_is_refused_with_the_right_one(arguments: tuple[str, ...], says: str) -> None:
+    code, said = run(*arguments)
+    assert (code, "Traceback" in said) == (2, False), said
     assert says in said
 
 
@@ -113,7 +134,7 @@ def test_a_certificate_that_is_none(tmp_path: Path) -> None:
     paper = tmp_path / "paper.pem"
     paper.write_text("not a certificate")
     code, said = run("store", "--listen", "127.0.0.1:0", "--tls-cert", str(paper), "--tls-key", str(paper))
-    assert (code, "Traceback" in said) == (1, False), said
+    assert (code, "Traceback" in said) == (2, False), said
     assert f"TLS: no certificate with its key can be read from {paper}" in said
 
 
@@ -184,7 +205,7 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
         ("lock x --coord nonsense -- true", "not the address of a store: 'nonsense'"),
     ):
         code, said = run(*words.split())
-        assert (code, "Traceback" in said) == (1, False), said
+        assert (code, "Traceback" in said) == (2, False), said
         assert says in said
 
 

@@ -3,6 +3,7 @@
     LeaseholdError
     ├── CallerError       your fault: fix the call, repeating it changes nothing
     │   ├── SettingError      a setting that is unknown, malformed or out of bounds
+    │   │   └── CannotBeHad       what it names cannot be had now: a port, a directory
     │   ├── InvalidArgument   a parameter that can never be right
     │   └── NotHeld           a lock, leadership or lease that the caller does not (any longer) hold
     │       └── SessionLost       because its session has ended, or can no longer be proven alive
@@ -27,6 +28,13 @@ class CallerError(LeaseholdError):
 
 class SettingError(CallerError):
     """A setting is unknown, malformed or out of bounds; the message names it and where it came from."""
+
+
+class CannotBeHad(SettingError):
+    """What a setting names cannot be had at this moment: a port or a directory that another process has, a full disk.
+
+    The setting may be right, so starting again later may help: a supervisor is told so by the exit code.
+    """
 
 
 class InvalidArgument(CallerError, ValueError):

@@ -27,9 +27,10 @@ from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.transport import CacheServer
 from leasehold.cli.child import END_GRACE_S, run_once
-from leasehold.cli.help import Explained
+from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.cli.store_flags import reach, shared
+from leasehold.coord.url import SCHEMES, without_secrets
 from leasehold.wire.finder import parse_address
 
 _ADDRESS = "127.0.0.1:7400"
@@ -49,7 +50,7 @@ class CacheSettings(AuthoritySettings):
     elect_ttl_ms: int = duration("5s", low="1s", high="1h", help="how long a dead authority stays in office")
 
 
-@click.group()
+@click.group(cls=Chapters)
 def cache() -> None:
     """A cache that is never stale: serve one, read and write."""
 
@@ -77,7 +78,7 @@ def serve(**options: Any) -> None:
     for law in (*found.broken, *found.risky):
         click.echo(f"leasehold: {law.name}: {law.why}", err=True)
     if found.broken:
-        raise SystemExit(1)
+        raise SystemExit(2)
     click.echo(f"a write waits at most {found.outage_holder_death_s:g} s for a holder that died", err=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
@@ -136,6 +137,11 @@ async def _opener(settings: CacheSettings, stack: contextlib.AsyncExitStack) -> 
         return lambda: SqliteStore(rest)
     if scheme in ("redis", "rediss"):
         return lambda: RedisStore(url, prefix)
+    if scheme not in SCHEMES:
+        raise SettingError(
+            f"store = {without_secrets(url)!r}: memory://, sqlite://FILE, redis://HOST:PORT, etcd://HOST:PORT or "
+            "embedded:///DIR is wanted"
+        )
     coord = await stack.enter_async_context(reach(url, "--store URL"))
     return lambda: CoordStore(coord, prefix)
 

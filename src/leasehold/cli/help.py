@@ -19,6 +19,24 @@ TITLES = {
 }
 
 
+SENTENCE_MAX = 200  # as it stands, over two lines if need be: half a sentence helps nobody
+
+
+class Chapters(click.Group):
+    """A group whose commands are listed under headings, each with its whole first sentence."""
+
+    def chapters(self, ctx: click.Context) -> dict[str, tuple[str, ...]]:
+        return {"Commands": tuple(self.list_commands(ctx))}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for chapter, names in self.chapters(ctx).items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(chapter):
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(SENTENCE_MAX)) for name, command in commands if command]
+                )
+
+
 class Explained(click.Command):
     """A command with examples. Many settings are listed under their sections, a few under one heading."""
 
@@ -31,7 +49,7 @@ class Explained(click.Command):
         sections = {option.section for option in self.params if isinstance(option, SettingOption)}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
-            if record is not None:
+            if record is not None and record[1]:  # of an argument the usage line says all that there is
                 grouped = isinstance(option, SettingOption) and len(sections) > 1
                 chapter = TITLES[option.section] if isinstance(option, SettingOption) and grouped else "Options"
                 chapters.setdefault(chapter, []).append(record)

@@ -11,7 +11,7 @@ import msgspec
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.cli.child import run_once
-from leasehold.cli.help import Explained
+from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
@@ -31,7 +31,7 @@ cluster_option = click.option("--cluster", default="mooncake_cluster", show_defa
 prefix_option = click.option("--prefix", default=PREFIX_DEFAULT, show_default=True, help="as the nodes were told")
 
 
-@click.group()
+@click.group(cls=Chapters)
 def journal() -> None:
     """Look into the journal."""
 

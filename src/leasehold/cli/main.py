@@ -11,7 +11,8 @@ from typing import NoReturn
 import click
 
 import leasehold as package
-from leasehold.base.errors import LeaseholdError
+from leasehold.base.errors import CannotBeHad, InvalidArgument, LeaseholdError, SettingError
+from leasehold.cli.help import Chapters
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
 COMMANDS = {
@@ -43,7 +44,7 @@ CHAPTERS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Chapters):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -60,11 +61,8 @@ class LazyGroup(click.Group):
         signal.signal(signal.SIGTERM, _terminated)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for chapter, names in CHAPTERS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
-            with formatter.section(chapter):
-                formatter.write_dl([(name, command.get_short_help_str(56)) for name, command in commands if command])
+    def chapters(self, ctx: click.Context) -> dict[str, tuple[str, ...]]:
+        return CHAPTERS
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -94,15 +92,16 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except LeaseholdError as error:
-        _fail(str(error))
+        asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, CannotBeHad)
+        _fail(str(error), 2 if asked_wrongly else 1)
     except OSError as error:  # a file, a directory or a port that cannot be had
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     click.echo(f"leasehold: {message}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def _interrupted() -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from leasehold.base.errors import PeerError, Refused, Unavailable
+from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,7 +89,11 @@ def _printable(raw: bytes) -> str:
 def addresses(admin: str) -> list[str]:
     """`--admin` taken apart; a URL's `http://` and a slash at its end are forgiven."""
     parts = (part.strip().removeprefix("http://").rstrip("/") for part in admin.split(","))
-    return [part for part in parts if part]
+    found = [part for part in parts if part]
+    for part in found:
+        if not part.rpartition(":")[2].isdecimal() or ":" not in part:
+            raise InvalidArgument(f"--admin {part}: HOST:PORT is wanted, such as 127.0.0.1:8700")
+    return found
 
 
 def first_answering(admin: str, path: str, kind: type[T]) -> tuple[str, T]:

@@ -29,12 +29,18 @@ class Held:
         self.header = header
         self.reentrant = reentrant
 
+    def __repr__(self) -> str:
+        over = ", released" if self._released else ""
+        return f"<Held {self.key.decode(errors='replace')} token={self.token}{over}>"
+
     @property
     def place(self) -> Place:
+        """The own key and its create revision."""
         return Place(self.key, self.token)
 
     @property
     def released(self) -> bool:
+        """Whether it was given back."""
         return self._released
 
     def check(self) -> None:

@@ -11,13 +11,16 @@ import ssl
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.coord.etcd.transport.strangers import (
+    BAD_CERTIFICATE,
     NO_ETCD,
     NOT_CONNECTED_IN_TIME,
     SAYS_NOTHING,
+    WANTS_CERTIFICATE,
     WANTS_TLS,
     explained,
     stranger,
 )
+from leasehold.coord.etcd.transport.tls import tls_context
 from leasehold.coord.url import parse_url, without_secrets
 
 LOOK_TIMEOUT_S = 1.0
@@ -30,10 +33,11 @@ _FRAME_TYPE_SETTINGS = 4
 async def why_silent(url: str) -> str:
     """What is seen at every endpoint of `url`, in a few words each; "" where there is nothing to connect to."""
     try:
-        address, _ = parse_url(url)
+        address, options = parse_url(url)
+        context = tls_context(options) if address.scheme == "etcds" else None
     except InvalidArgument:
         return ""
-    seen = await asyncio.gather(*(_look(endpoint, address.scheme == "etcds") for endpoint in address.endpoints))
+    seen = await asyncio.gather(*(_look(endpoint, context) for endpoint in address.endpoints))
     if len(set(seen)) == 1:
         return seen[0]
     return "; ".join(f"{endpoint}: {what}" for endpoint, what in zip(address.endpoints, seen, strict=True))
@@ -45,7 +49,7 @@ async def unreachable(url: str) -> str:
     return f"the store at {without_secrets(url)} does not answer{f' ({why})' if why else ''}"
 
 
-async def _look(endpoint: str, tls: bool) -> str:
+async def _look(endpoint: str, tls: ssl.SSLContext | None) -> str:
     host, _, port_text = endpoint.rpartition(":")
     host, port = host.strip("[]"), int(port_text)
     try:
@@ -56,10 +60,10 @@ async def _look(endpoint: str, tls: bool) -> str:
     except OSError as error:
         return explained(error)
     try:
-        if tls:
-            return await _tls_trouble(host, port) or "it takes connections; are the certificates right?"
+        if tls is not None:
+            return await _tls_trouble(host, port, tls) or "it speaks TLS, but did not answer in time"
         answer = await _greeted(reader, writer)
-        if answer == b"" and not await _tls_trouble(host, port):
+        if answer == b"" and await _tls_trouble(host, port, _trusting()) in ("", WANTS_CERTIFICATE, BAD_CERTIFICATE):
             return WANTS_TLS
         return _judged(answer)
     finally:
@@ -80,18 +84,33 @@ async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         return b""
 
 
-async def _tls_trouble(host: str, port: int) -> str:
-    """Why no TLS can be spoken with it; "" if it can."""
+def _trusting() -> ssl.SSLContext:
+    """To see whether somebody speaks TLS at all."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, or believed
+    return context
+
+
+async def _tls_trouble(host: str, port: int, context: ssl.SSLContext) -> str:
+    """Why no TLS can be spoken with it; "" if it can."""
     try:
         async with asyncio.timeout(LOOK_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(host, port, ssl=context)
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
     except TimeoutError:
         return SAYS_NOTHING
     except OSError as error:
         return explained(error)
-    writer.close()
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            # with TLS 1.3 a server refuses the client's certificate when the client believes itself connected
+            writer.write(_GREETING)
+            await reader.read(_FRAME_HEADER_BYTES)
+    except TimeoutError:
+        pass  # it speaks TLS, and that was the question
+    except OSError as error:
+        return explained(error)
+    finally:
+        writer.close()
     return ""
 
 

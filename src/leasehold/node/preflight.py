@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from leasehold.base.errors import InvalidArgument, SettingError
+from leasehold.base.errors import CannotBeHad, InvalidArgument, SettingError
+from leasehold.coord.etcd.transport.tls import tls_context
 from leasehold.coord.url import parse_url
 from leasehold.node.settings import NodeConfig, parse_compat
 from leasehold.wire.tables import find_release
@@ -20,7 +21,9 @@ def check(config: NodeConfig) -> BinaryIO:
     """
     node = config.node
     try:
-        parse_url(node.coord)
+        address, options = parse_url(node.coord)
+        if address.scheme == "etcds":
+            tls_context(options)  # its files can be read, and are what they should be
     except InvalidArgument as error:
         raise SettingError(f"coord: {error}") from None
     for port in parse_compat(node.rpc_compat, node.cluster):
@@ -52,7 +55,7 @@ def hold(folder: Path) -> BinaryIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.seek(0)
-        raise SettingError(
+        raise CannotBeHad(
             f"data_dir = {folder}: another node (pid {lock.read().decode() or '?'}) keeps its state there: "
             "give each node a directory of its own"
         ) from None
@@ -66,6 +69,8 @@ def hold(folder: Path) -> BinaryIO:
 
 
 def _unwritable(folder: Path, error: OSError) -> SettingError:
-    return SettingError(
+    if folder.exists() and not folder.is_dir():
+        return SettingError(f"data_dir = {folder}: this is a file: name a directory")
+    return CannotBeHad(
         f"data_dir = {folder}: cannot be written ({error.strerror}): make room, or name a directory of this user's own"
     )

@@ -39,7 +39,13 @@ def _raws(keys: Sequence[Key]) -> list[bytes]:
 
 
 class Client(AsyncClosing):
-    """See the module. `native`: put into our own storage hosts (`leasehold host`), not into Mooncake's memory."""
+    """A master of Mooncake's clients, ours or the C++ one: every call that it has, by its name there.
+
+    Keys are str or bytes. What the master refuses raises `MasterError` with its `code`; a `batch_...` gives a result or
+    `Failed(code)` for each key. A call that was sent and not answered raises `CallLost` unless repeating it is safe.
+    `native`: put into our own storage hosts (`leasehold host`), not into Mooncake's memory. For bytes in and out of
+    such hosts use `leasehold.pool.Pool`, which is built on this.
+    """
 
     def __init__(
         self,

@@ -19,6 +19,11 @@ class Finder(Protocol):
 
 def parse_address(text: str) -> Address:
     """`HOST:PORT`; an IPv6 host is in brackets."""
+    if "://" in text:
+        raise InvalidArgument(
+            f"{text!r} is not an address of a master: write HOST:PORT of a node, such as 127.0.0.1:50051; who leads is "
+            "found in a store by `leasehold host --coord URL`, in Python by leasehold.wire.finder.MasterView(coord)"
+        )
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidArgument(f"{text!r} is not an address: write HOST:PORT, such as 127.0.0.1:50051")

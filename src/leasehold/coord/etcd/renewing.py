@@ -105,5 +105,5 @@ class RenewingConnection:
 
 def channel_credentials(options: ConnectOptions) -> grpc.ChannelCredentials:
     """TLS from PEM bytes or files; without a `ca` the system's authorities count here, too, not those gRPC brings."""
-    ca = pem(options.ca if options.ca is not None else ssl.get_default_verify_paths().cafile)
-    return grpc.ssl_channel_credentials(ca, pem(options.key), pem(options.cert))
+    ca = pem("ca", options.ca if options.ca is not None else ssl.get_default_verify_paths().cafile)
+    return grpc.ssl_channel_credentials(ca, pem("key", options.key), pem("cert", options.cert))

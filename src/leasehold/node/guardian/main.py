@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from leasehold.base.errors import SettingError
+from leasehold.base.errors import CannotBeHad
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.guardian import (
@@ -47,7 +47,8 @@ from leasehold.node.guardian import door as doors
 from leasehold.node.guardian.child import Child, spawn
 from leasehold.node.guardian.holding import Holding, slots_for
 from leasehold.node.guardian.leadership import drain_left_behind, follow_leader, release
-from leasehold.node.settings import NodeConfig, parse_compat, split_address
+from leasehold.node.guardian.namesake import find_namesake
+from leasehold.node.settings import NodeConfig, as_told, parse_compat, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
@@ -94,6 +95,7 @@ class Guardian:
         self._child: Child | None = None
         self._tasks = TaskSet()
         self._ended = asyncio.Event()
+        self._namesake = ""  # where another node of this name lives: this one ends
         # A store inside the worker (memory://, embedded://) is out of the guardian's reach: the next worker is told
         # which runs were reaped, and gives their key up itself.
         self._remote = node.coord.startswith(("etcd://", "etcds://"))
@@ -107,7 +109,7 @@ class Guardian:
         try:
             sock.bind((host, port))
         except OSError as error:
-            raise SettingError(
+            raise CannotBeHad(
                 f"{setting} = {address}: cannot listen there: {error.strerror}; name another address"
             ) from None
         sock.listen(BACKLOG)
@@ -129,6 +131,7 @@ class Guardian:
         )
         if self._remote:
             self._coord = await connect(self._config.node.coord)
+            self._tasks.start(self._look_for_namesake(self._coord))  # it has asked before a worker writes that key
             self._tasks.start(follow_leader(self._coord, self._config.node.coord, self._keys, self._on_leader))
             if (buffer := self._buffer()) is not None:
                 self._tasks.start(drain_left_behind(self._coord, self._keys, buffer))
@@ -142,6 +145,18 @@ class Guardian:
                 self._tell(Tick(beats, patient))
         finally:
             await self._close()
+        if self._namesake:
+            raise CannotBeHad(
+                f"name = {self._config.node.name}: a node of this name lives already, at {self._namesake}: "
+                "give each node a --name of its own"
+            )
+
+    async def _look_for_namesake(self, coord: Coord) -> None:
+        node = self._config.node
+        admin = as_told(self._admin.address, node.advertise)
+        if where := await find_namesake(coord, self._keys, node.name, node.cluster, admin):
+            self._namesake = where
+            self._tell(StopAsked())
 
     async def _close(self) -> None:
         if self._child is not None:  # only after an error of ours: the worker dies with its guardian

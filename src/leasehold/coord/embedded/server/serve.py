@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from leasehold.base.errors import InvalidArgument, SettingError
+from leasehold.base.errors import CannotBeHad, InvalidArgument
 from leasehold.coord.embedded.client import LocalClient
 from leasehold.coord.embedded.engine import Engine
 from leasehold.coord.embedded.server.auth import auth_service
@@ -68,7 +68,7 @@ class StoreServer:
             )
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise SettingError(f"cannot listen on {self.address}: {why}") from None
+            raise CannotBeHad(f"cannot listen on {self.address}: {why}; name another address") from None
         self._port = self._server.sockets[0].getsockname()[1]
         handlers.update(self._handlers())
 

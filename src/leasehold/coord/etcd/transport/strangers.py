@@ -14,13 +14,15 @@ SAYS_NOTHING = "it takes connections and says nothing: frozen, or no etcd"
 WANTS_TLS = "it wants TLS: write etcds:// for it"
 NO_TLS = "it does not speak TLS: write etcd:// for it"
 NO_ETCD = "what listens there is no etcd"
+WANTS_CERTIFICATE = "it wants a certificate of the client: give it cert and key"
+BAD_CERTIFICATE = "it wants a certificate of the client, or another one: look at cert and key"
 _OLD_TLS = "it speaks no TLS of 1.2 or later"
 # What OpenSSL calls it, and what there is to be done.
 _TLS_REASONS = {
     "WRONG_VERSION_NUMBER": NO_TLS,
     "RECORD_LAYER_FAILURE": NO_TLS,
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate of the client: give it cert and key",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it wants a certificate of the client, or another one: look at cert and key",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": WANTS_CERTIFICATE,
+    "SSLV3_ALERT_BAD_CERTIFICATE": BAD_CERTIFICATE,
     "TLSV1_ALERT_UNKNOWN_CA": "the client's certificate is of an authority that it does not trust: look at cert",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired: renew cert",
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": "it speaks TLS, but not HTTP/2 (ALPN h2): it is no etcd",

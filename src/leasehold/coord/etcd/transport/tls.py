@@ -15,23 +15,35 @@ def tls_context(options: ConnectOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    ca = pem(options.ca)
+    ca, cert, key = pem("ca", options.ca), pem("cert", options.cert), pem("key", options.key)
     try:
         if ca is None:
             context.load_default_certs()
         else:
             context.load_verify_locations(cadata=ca.decode("ascii", errors="ignore"))
-        _load_identity(context, pem(options.cert), pem(options.key))
     except ssl.SSLError as error:
-        raise InvalidArgument(f"ca, cert or key is not PEM, or cert and key are not a pair: {error}") from None
+        raise InvalidArgument(f"ca{_named(options.ca)} holds no certificate in PEM: {error}") from None
+    try:
+        _load_identity(context, cert, key)
+    except ssl.SSLError as error:
+        which = f"cert{_named(options.cert)} and key{_named(options.key)}"
+        raise InvalidArgument(f"{which} are not a certificate and its key, both in PEM: {error}") from None
     return context
 
 
-def pem(source: bytes | str | Path | None) -> bytes | None:
-    """The bytes themselves, or what is in the file."""
+def pem(name: str, source: bytes | str | Path | None) -> bytes | None:
+    """The bytes themselves, or what is in the file; `name` is what it is called where it was given."""
     if source is None or isinstance(source, bytes):
         return source
-    return Path(source).read_bytes()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"{name} = {source}: cannot be read: {error.strerror}") from None
+
+
+def _named(source: bytes | str | Path | None) -> str:
+    """Which file that is, if it is one."""
+    return "" if source is None or isinstance(source, bytes) else f" = {source}"
 
 
 def _load_identity(context: ssl.SSLContext, certificate: bytes | None, key: bytes | None) -> None:
