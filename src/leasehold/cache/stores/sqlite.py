@@ -31,7 +31,11 @@ ON CONFLICT (key) DO UPDATE SET epoch = :epoch, n = :n, value = :value WHERE (ep
 
 
 class SqliteStore:
-    """Values in a table of `path`. The file belongs to one authority at a time; a newer one fences the older off."""
+    """Values in a table of `path`. The file belongs to one authority at a time.
+
+    A newer one fences the older one's *writes* off; until it writes, the older one does not know, and goes on giving
+    leases: so stop it first, or elect one of them (`run_in_office`).
+    """
 
     is_memory = False
 
