@@ -15,11 +15,10 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Self
 
 from leasehold import concurrency as aio
 from leasehold.base.errors import LeaseholdError, SessionLost
@@ -27,24 +26,14 @@ from leasehold.concurrency.deadline import SessionState
 from leasehold.concurrency.election import Leader
 from leasehold.concurrency.held import Held
 from leasehold.concurrency.session import DEFAULT_TTL_S
-from leasehold.concurrency.stm import ATTEMPTS_MAX, Isolation, StmResult
-from leasehold.coord.api import Coord
+from leasehold.concurrency.sync_stm import Stm as Stm  # told here, too: users import all of them from one place
+from leasehold.concurrency.sync_stm import SyncStore as SyncStore
+from leasehold.concurrency.sync_stm import stm as stm
 from leasehold.mvcc.model import Compare
 from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal
 
-T = TypeVar("T")
 AT_EXIT_S_MAX = 1.0
-
-
-class SyncStore(Protocol):
-    """What `leasehold.sync.connect` gives: a client, and the portal to the loop that it lives on."""
-
-    @property
-    def coord(self) -> Coord: ...
-
-    @property
-    def portal(self) -> Portal: ...
 
 
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -349,75 +338,3 @@ class PriorityQueue:
 
     def dequeue(self, *, timeout_s: float | None = None) -> bytes:
         return self._portal.call(self._core.dequeue, timeout_s=timeout_s)
-
-
-class Stm:
-    """One attempt of a transaction, for `stm`."""
-
-    def __init__(self, core: aio.Stm, portal: Portal) -> None:
-        self._core = core
-        self._portal = portal
-        self.put = core.put
-        self.delete = core.delete
-
-    def get(self, *keys: str | bytes) -> bytes:
-        return self._portal.call(self._core.get, *keys)
-
-    def rev(self, key: str | bytes) -> int:
-        return self._portal.call(self._core.rev, key)
-
-    def get_prefix(self, prefix: str | bytes) -> dict[bytes, bytes]:
-        return self._portal.call(self._core.get_prefix, prefix)
-
-
-def stm(
-    store: SyncStore,
-    apply: Callable[[Stm], T],
-    *,
-    isolation: Isolation = Isolation.SERIALIZABLE_SNAPSHOT,
-    prefetch: Iterable[str | bytes] = (),
-    attempts_max: int = ATTEMPTS_MAX,
-    timeout_s: float | None = None,
-) -> StmResult[T]:
-    """Run `apply`, in this thread, until its commit meets no conflict."""
-    turns: SimpleQueue[tuple[aio.Stm, asyncio.Future[T]] | None] = SimpleQueue()
-
-    async def applying(tx: aio.Stm) -> T:
-        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        turns.put((tx, outcome))
-        return await outcome
-
-    async def running() -> StmResult[T]:
-        return await aio.stm(
-            store.coord,
-            applying,
-            isolation=isolation,
-            prefetch=prefetch,
-            attempts_max=attempts_max,
-            timeout_s=timeout_s,
-        )
-
-    result = store.portal.submit(running)
-    result.add_done_callback(lambda _: turns.put(None))
-    try:
-        while (turn := turns.get()) is not None:
-            tx, outcome = turn
-            store.portal.call_soon(*_applied(outcome, apply, Stm(tx, store.portal)))
-        return result.result()
-    except BaseException:
-        result.cancel()  # of `apply` itself, or ^C: nothing is written
-        raise
-
-
-def _applied(
-    outcome: asyncio.Future[T], apply: Callable[[Stm], T], tx: Stm
-) -> tuple[Callable[[Any], None], T | LeaseholdError]:
-    """What to tell the loop of one attempt. What the store said is not for the caller yet: some of it means "again"."""
-    try:
-        return _unless_done(outcome, outcome.set_result), apply(tx)
-    except LeaseholdError as error:
-        return _unless_done(outcome, outcome.set_exception), error
-
-
-def _unless_done(outcome: asyncio.Future[T], tell: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda told: None if outcome.done() else tell(told)
