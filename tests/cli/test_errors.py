@@ -244,6 +244,12 @@ def test_a_store_where_nobody_else_can_be_met_is_refused(words: str, tmp_path: P
     assert "that store is in this process alone, and nobody else could ever be met there" in result.output
 
 
+@pytest.mark.parametrize("group", ["", "cache", "journal"])
+def test_help_lists_commands_with_whole_sentences(group: str) -> None:
+    said = CliRunner().invoke(leasehold, [*group.split(), "--help"]).output
+    assert "..." not in said.partition("\n")[2], said
+
+
 def every_command() -> dict[str, click.Command]:
     context = click.Context(leasehold)
     found: dict[str, click.Command] = {}

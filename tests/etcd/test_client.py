@@ -17,9 +17,11 @@ import leasehold
 import leasehold.sync
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable
 from leasehold.coord.api import Coord
+from leasehold.coord.diagnosis import why_silent
 from leasehold.coord.errors import AuthenticationFailed, ClientClosed, PermissionDenied, SlowConsumer
 from leasehold.coord.etcd.client import EtcdCoord
 from leasehold.coord.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.coord.etcd.transport.strangers import WANTS_TLS
 from leasehold.coord.etcd.watch import EtcdWatch
 from leasehold.coord.follow import Snapshot, follow
 from leasehold.coord.url import parse_url
@@ -128,6 +130,9 @@ async def test_tls_and_mutual_tls() -> None:
         async with await leasehold.connect(cluster.url, ca=stranger.ca_pem, timeout_s=1) as distrustful:
             with pytest.raises(Unavailable):
                 await distrustful.get(b"a")
+        plain = cluster.url.replace("etcds://", "etcd://")
+        assert await why_silent(plain) == WANTS_TLS, "also of a server that wants to know who asks"
+        assert "its certificate is not good" in await why_silent(cluster.url), "first that: its name is not known"
 
 
 async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:

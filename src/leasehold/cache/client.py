@@ -196,6 +196,7 @@ class Client(AsyncClosing):
     # --- the rest ---
 
     def statistics(self) -> Statistics:
+        """What was counted since this client was made, and what it holds now."""
         machine, entries = self.machine, self.machine.entries
         hits = entries.hits()
         return Statistics(

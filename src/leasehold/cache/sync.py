@@ -34,9 +34,11 @@ class SyncClient(Closing):
         return self._portal().call(self._client.get, key)
 
     def get_versioned(self, key: bytes) -> Value:
+        """As `Client.get_versioned`."""
         return self._portal().call(self._client.get_versioned, key)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        """As `Client.get_many`."""
         return self._portal().call(self._client.get_many, list(keys))
 
     def put(
@@ -57,6 +59,7 @@ class SyncClient(Closing):
         return self._portal().call(self._client.delete, key, expect=expect, mode=mode, timeout_s=timeout_s)
 
     def statistics(self) -> Statistics:
+        """As `Client.statistics`."""
         return self._client.statistics()
 
     def close(self) -> None:

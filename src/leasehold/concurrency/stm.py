@@ -58,6 +58,7 @@ class Isolation(Enum):
 
     @property
     def one_revision(self) -> bool:
+        """Whether all reads are of one revision."""
         return self in (Isolation.SERIALIZABLE_SNAPSHOT, Isolation.SERIALIZABLE)
 
 
@@ -113,9 +114,11 @@ class Stm:
         return dict(sorted(found.items()))
 
     def put(self, key: str | bytes, value: str | bytes, *, lease: int = 0) -> None:
+        """Write it when the transaction commits; `get` in here sees it at once."""
         self._write(Put(as_bytes(key), as_bytes(value), lease=lease))
 
     def delete(self, key: str | bytes) -> None:
+        """Delete it when the transaction commits; `get` in here sees that at once."""
         self._write(DeleteRange(as_bytes(key)))
 
     def _write(self, op: Put | DeleteRange) -> None:

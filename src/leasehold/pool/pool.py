@@ -148,9 +148,11 @@ class Pool(AsyncClosing):
         return dict(zip(keys, await self._get_all(keys), strict=True))
 
     async def exists(self, key: Key) -> bool:
+        """Whether it can be read; a lease comes with the answer, unless the master is set otherwise."""
         return await self.client.exist_key(key)
 
     async def remove(self, key: Key, *, force: bool = False) -> None:
+        """Remove it; refused (-706) while somebody may read it under a lease, unless `force`."""
         await self.client.remove(key, force=force)
 
     async def _get_all(self, keys: Sequence[Key]) -> list[bytes | LeaseholdError | None]:
