@@ -24,6 +24,12 @@ ON_PURPOSE: dict[int, tuple[str, str]] = {
         "0",
         "what was on memory that is gone is gone with it; the C++ master clears it later, and may still count it",
     ),
+    217: (
+        "-102",
+        "the id of a segment that is there, with other data: the C++ master says yes, and keeps the old data",
+    ),
+    266: ("False", "tenants are apart; the C++ master has only one, unless --enable_multi_tenants"),
+    267: ("-704", "as above"),
 }
 
 

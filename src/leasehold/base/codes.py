@@ -30,6 +30,7 @@ class Code(IntEnum):
     LEASE_EXPIRED = -707
     COPY_UNDER_WAY = -708
     NO_COPY_UNDER_WAY = -709
+    NO_REPLICA_THERE = -710
     RPC_FAILED = -900  # said by clients themselves, as is the next
     RPC_TIMED_OUT = -901
     NO_MASTER = -1010

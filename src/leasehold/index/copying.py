@@ -32,21 +32,30 @@ class Copying(Lending):
         return code, (found[0], found[1][0] if found[1] else None) if found is not None else None, after
 
     def copy_end(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        """The copies are written: readers see them from here on; a moved replica rests until its leases end."""
-        code, job, after = self._job_of(client, tenant, key)
+        """The copies are written: readers see them from here on."""
+        return self._end_copy(now_ms, client, tenant, key, move=False)
+
+    def move_end(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
+        """The copy is written: readers see it from here on; the moved replica rests until its leases end."""
+        return self._end_copy(now_ms, client, tenant, key, move=True)
+
+    def copy_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
+        """Give unfinished copies back."""
+        code, job, after = self._job_of(client, tenant, key, move=False)
+        return (code, after) if job is None else (Code.OK, self._revoke_copy(now_ms, job))
+
+    def move_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
+        """Give an unfinished move back."""
+        code, job, after = self._job_of(client, tenant, key, move=True)
+        return (code, after) if job is None else (Code.OK, self._revoke_copy(now_ms, job))
+
+    def _end_copy(self, now_ms: int, client: bytes, tenant: bytes, key: bytes, *, move: bool) -> tuple[Code, int]:
+        code, job, after = self._job_of(client, tenant, key, move=move)
         if job is None:
             return code, after
         entry = self.lookup(tenant, key)
         left_ms = self.lease_end_of(entry) - (now_ms + self.offset) if entry is not None and job.moves else 0
         return Code.OK, self._emit(CopyEnd(now_ms, tenant, key, job.put_seq, job.started_n, max(0, left_ms)))
-
-    def copy_revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, int]:
-        """Give unfinished copies back."""
-        code, job, after = self._job_of(client, tenant, key)
-        return (code, after) if job is None else (Code.OK, self._revoke_copy(now_ms, job))
-
-    move_end = copy_end
-    move_revoke = copy_revoke
 
     def _start_copy(
         self,
@@ -59,7 +68,8 @@ class Copying(Lending):
         *,
         move: bool,
     ) -> Started:
-        if len(targets) > replicas_max:  # a replica's id has no room for more, nor a task's record
+        # Of more than so many a replica's id could not tell; and to move something to where it is, is nonsense.
+        if len(targets) > replicas_max or (move and source in targets):
             self.refuse("bad copy")
             return Code.BAD_PARAMS, None, 0
         if any(not self.segments_by_name(name) for name in targets):
@@ -71,7 +81,9 @@ class Copying(Lending):
             return Code.COPY_UNDER_WAY, None, self._after_busy(entry)
         if not entry.visible or self._busy(entry):
             return Code.NOT_READY, None, self._after_busy(entry)
-        named = (r for r in entry.replicas if not source or r.segment.spec.name == source)
+        named = [r for r in entry.replicas if not source or r.segment.spec.name == source]
+        if not named:
+            return Code.NO_REPLICA_THERE, None, entry.changed_n
         origin = next((r for r in named if r.segment.proven), None)  # nor is anybody sent to copy what may be gone (H9)
         if origin is None:
             return Code.NOT_READY, None, entry.changed_n
@@ -92,7 +104,7 @@ class Copying(Lending):
         n = self._emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves, entry.size))
         return Code.OK, (origin, list(self.copies[(tenant, key)].replicas)), n
 
-    def _job_of(self, client: bytes, tenant: bytes, key: bytes) -> tuple[Code, CopyJob | None, int]:
+    def _job_of(self, client: bytes, tenant: bytes, key: bytes, *, move: bool) -> tuple[Code, CopyJob | None, int]:
         job = self.copies.get((tenant, key))
         if job is None:
             there = self.lookup(tenant, key) is not None
@@ -100,6 +112,9 @@ class Copying(Lending):
         if job.client != client:
             self.refuse("another client's copy")
             return Code.ILLEGAL_CLIENT, None, job.started_n
+        if bool(job.moves) != move:  # the end of a copy must not end the replica that a move would
+            self.refuse("a copy's end for a move, or a move's for a copy")
+            return Code.BAD_PARAMS, None, job.started_n
         return Code.OK, job, job.started_n
 
     def _revoke_copy(self, now_ms: int, job: CopyJob) -> int:

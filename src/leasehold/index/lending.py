@@ -91,13 +91,11 @@ class Lending(Removes):
     def drain(self, now_ms: int, client: bytes, segment: bytes, grace_ms: int) -> tuple[Code, int]:
         """Graceful unmount: no new objects there, gone after `grace_ms`."""
         known = self.segments.by_id.get(segment)
-        if known is None:
-            return Code.SEGMENT_NOT_FOUND, self.range_n
-        if known.client != client:
-            self.refuse("another client's segment")
-            return Code.ILLEGAL_CLIENT, known.incarnation
         if grace_ms <= 0:
-            return self.unmount(now_ms, client, segment)
+            return (Code.SEGMENT_NOT_FOUND, self.range_n) if known is None else self.unmount(now_ms, client, segment)
+        if known is None or known.client != client:  # as the C++ master says to both
+            self.refuse("another client's segment")
+            return Code.BAD_PARAMS, self.range_n if known is None else known.incarnation
         return Code.OK, self._emit(DrainSegment(now_ms, known.incarnation, min(grace_ms, self.settings.put_release_ms)))
 
     def ping(self, now_ms: int, client: bytes) -> int:

@@ -28,13 +28,13 @@ class Ranges:
         self._leaving = leaving
 
     def by_regex(self, function: Function) -> Handler:
-        """Arguments: pattern, force, tenant. An empty pattern is no pattern."""
+        """Arguments: pattern, force, tenant. An empty pattern matches everything."""
         assert function.request is not None
         read = argument_reader(function.request)
 
         def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
             pattern, force, tenant = read(body)
-            removal = self._start(tenant, pattern, force) if pattern else None
+            removal = self._start(tenant, pattern, force)
             if removal is None:
                 self._index.refuse("bad pattern")
                 return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
