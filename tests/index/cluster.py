@@ -232,9 +232,9 @@ class Cluster:
         job = self.leader.copies.get((T, key))
         if job is not None:
             if self.random.random() < 0.7:
-                self.leader.copy_end(self.now, client, T, key)
+                self.leader.move_end(self.now, client, T, key)
             else:
-                self.leader.copy_revoke(self.now, client, T, key)
+                self.leader.move_revoke(self.now, client, T, key)
             return
         target = self.random.choice(("seg1", "seg2"))
         code, _, after = self.leader.move_start(self.now, client, T, key, "", target)

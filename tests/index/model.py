@@ -155,10 +155,15 @@ class Driver(Puts):
             return
         key = self.random.choice(list(expected.copying))
         client, claims = expected.copying.pop(key)
+        move = bool(self.index.copies[(T, key)].moves)
         if self.random.random() < 0.3:
-            assert self.index.copy_revoke(self.now, client, T, key)[0] == Code.OK
+            revoke = self.index.move_revoke if move else self.index.copy_revoke
+            assert revoke(self.now, client, T, key)[0] == Code.OK
         else:
-            assert self.index.copy_end(self.now, client, T, key)[0] == Code.OK
+            end, other = self.index.copy_end, self.index.move_end
+            end, other = (other, end) if move else (end, other)
+            assert other(self.now, client, T, key)[0] == Code.BAD_PARAMS
+            assert end(self.now, client, T, key)[0] == Code.OK
             for claim in claims:
                 claim.until = 0
             self.note("copy_end")

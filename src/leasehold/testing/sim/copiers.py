@@ -117,7 +117,10 @@ class Copier(Caller):
         writing.active = False
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            end = index.copy_revoke if revoke else index.copy_end
+            if job.kind == TaskKind.MOVE:
+                end = index.move_revoke if revoke else index.move_end
+            else:
+                end = index.copy_revoke if revoke else index.copy_end
             code, after = end(leader_ms, client, TENANT, job.key)
             return Answer(code, after)
 
