@@ -88,7 +88,7 @@ def show(everything: Everything, console: Console) -> None:
     console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{told}")
     table = Table(box=None, pad_edge=False)
     for column in ("node", "role", "ready", "lag", "objects", "pool", "clients at", "admin"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "clients at")  # to be copied from here
     for peer in cluster.nodes:
         table.add_row(*_row(peer, everything.nodes.get(peer.name)))
     console.print(table)
@@ -115,7 +115,14 @@ def worries(everything: Everything) -> list[str]:
         found.append("no standby is ready: losing the primary now means an outage until a node is back")
     if cluster.durable_copies == 1:
         found.append("durable_copies 1: what has left the journal is on one node's disk only; bring another node back")
+    found += [
+        f"{peer.name} does not answer at {peer.admin}: is it running, and can it be reached from here?"
+        for peer in cluster.nodes
+        if peer.name not in everything.nodes
+    ]
     for status in everything.nodes.values():
+        if not status.ready:
+            found.append(f"{status.name} is not ready ({status.role}): {status.reason}")
         if status.journal_full:
             found.append(f"{status.name} refuses puts, the journal is full: bring back a node that takes snapshots")
         if status.set_aside:

@@ -1,0 +1,36 @@
+"""What stands under the table of `leasehold status`: every reason to worry, by each node's own word."""
+
+from __future__ import annotations
+
+from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
+from leasehold.cli.status import Everything, worries
+
+
+def peer(name: str, *, leads: bool = False) -> Peer:
+    return Peer(name, "primary" if leads else "standby", True, 5, f"{name}:50051", f"{name}:8700", leads=leads)
+
+
+def status(name: str, *, ready: bool = True, leads: bool = False, reason: str = "") -> NodeStatus:
+    role = "primary" if leads else "standby" if ready else "follower"
+    return NodeStatus(
+        name=name, run="r", cluster="c", version="0", role=role, reason=reason, may_serve=leads, ready=ready
+    )
+
+
+def seen(*nodes: NodeStatus) -> list[str]:
+    cluster = ClusterStatus(cluster="c", leader="a", epoch=5, nodes=(peer("a", leads=True), peer("b")))
+    return worries(Everything(cluster, {node.name: node for node in nodes}))
+
+
+def test_nothing_is_said_of_a_cluster_that_is_well() -> None:
+    assert seen(status("a", leads=True), status("b")) == []
+
+
+def test_a_standby_that_is_not_ready_says_why_before_the_store_has_heard_of_it() -> None:
+    said = seen(status("a", leads=True), status("b", ready=False, reason="Listing the journal after record 0."))
+    assert said[0].startswith("no standby is ready")
+    assert said[1] == "b is not ready (follower): Listing the journal after record 0."
+
+
+def test_a_node_that_does_not_answer_is_named() -> None:
+    assert seen(status("a", leads=True))[-1].startswith("b does not answer at b:8700")
