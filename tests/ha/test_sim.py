@@ -37,7 +37,7 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
 @pytest.mark.parametrize(
     ("bug", "first", "promises"),  # where the search begins: a hint that saves time, not a condition
     [
-        ("early-put-end", 16, ("P1",)),
+        ("early-put-end", 71, ("P1",)),
         ("early-space", 0, ("P1", "P3")),
         ("no-grace", 19, ("P2",)),
         ("no-wait", 2, ("P4",)),
@@ -45,7 +45,7 @@ def test_a_seed_is_a_story_that_repeats_itself() -> None:
         ("early-miss", 0, ("P1", "P2", "P5")),
         ("no-limbo", 0, ("P2", "P3")),
         ("no-skip", 0, ("P2",)),
-        ("early-copy", 36, ("P2", "P3")),
+        ("early-copy", 2, ("P2", "P3")),
         ("forget-pin", 53, ("P1", "convergence")),
         ("trust-owners", 4, ("P7",)),
         ("no-fence", 65, ("P1", "P2", "P3", "P4", "P5")),
