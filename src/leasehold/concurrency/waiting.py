@@ -46,7 +46,9 @@ from leasehold.mvcc.model import (
 # The watch has to be set up again and the state read again; nothing else is wrong.
 WATCH_BROKEN = (Compacted, SlowConsumer, Unavailable)
 WATCH_RETRY_S = 0.1
-SHORT_WAIT_S = 0.05
+# When to look again after a watch was set up. etcd takes "from now" as the revision that it has just read, plus one: if
+# somebody writes before the watch is in its list, it is one from the past all the same, and silent for up to 100 ms.
+LOOKS_S = (0.01, 0.02, 0.03, 0.04)
 # So many places ahead are known by name, and compared by name when the turn has come.
 WINDOW = 16
 # The value of a mutex's key once its owner holds it, where those behind may not know all names. Go's have none.
@@ -237,7 +239,7 @@ async def turn(
         async with watching_deletes(session, predecessor.key, puts_too=not line.all_known) as watches:
             if watches and (line.holds_until(watches.since) or await _unchanged(session, place, predecessor)):
                 (gone,) = watches.fired
-                await _gone_or_own(session, place, gone)
+                await _gone_or_own(session, place, predecessor, gone)
                 if marked and gone.done() and gone.result() == HELD:
                     line = line.behind_holder()
         if line.all_known:
@@ -248,13 +250,18 @@ async def turn(
     return line.header
 
 
-async def _gone_or_own(session: Session, place: Place, gone: asyncio.Task[bytes]) -> None:
+async def _gone_or_own(session: Session, place: Place, predecessor: KeyValue, gone: asyncio.Task[bytes]) -> None:
     """Wait until the predecessor is gone, or the own key.
 
-    The own key is watched when it is clear that this takes longer: most waits are over before.
+    At first both are looked at now and then, while the watch may be late. The own key is watched when it is clear that
+    this takes longer: most waits are over before.
     """
-    if await session.or_lost(gone, timeout_s=SHORT_WAIT_S):
-        return
+    ahead = create_compare(predecessor.key, predecessor.create_revision)
+    for pause_s in LOOKS_S:
+        if await session.or_lost(gone, timeout_s=pause_s):
+            return
+        if not (await _compare(session, place.stands(), ahead)).succeeded:
+            return
     async with watching_deletes(session, place.key) as own:
         if own and (await _compare(session, place.stands())).succeeded:
             await session.or_lost(gone, *own.fired)
