@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import statistics
 import tempfile
@@ -23,6 +22,7 @@ from bench.clients.redis_tracking import RedisClient
 from leasehold.cache import Authority, AuthoritySettings, Client, MemoryStore
 from leasehold.testing.cache import CacheProcess
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.process import cpu_s
 from leasehold.testing.redis import RedisProcess
 
 HITS = 200_000
@@ -174,12 +174,6 @@ def in_turn(contenders: list[Contender], skewed: bool, rounds: int) -> list[Row]
         )
         for rows in seen
     ]
-
-
-def cpu_s(pid: int) -> float:
-    """CPU that a process has used so far, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def choices(seed: int, skewed: bool) -> tuple[list[bytes], list[bytes]]:

@@ -20,7 +20,6 @@ from bench.lock_line import LineFigures
 from bench.lock_peer import CONTENDED_S, CONTENDERS, SLICES, UNCONTENDED_S, Record
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
-from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
 from leasehold.testing.etcd import EtcdCluster
 
 CACHE = Path(__file__).parent.parent / ".cache"
@@ -55,15 +54,14 @@ async def ours(endpoint: str, name: str) -> Contender:
 async def go_mutex(endpoint: str, name: str) -> Contender:
     """Go's own `concurrency.Mutex`, run by etcd itself behind its Lock service."""
     channel = grpc.aio.insecure_channel(endpoint)
-    stub = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
-    granted = await rpc_pb2_grpc.LeaseStub(channel).LeaseGrant(rpc_pb2.LeaseGrantRequest(TTL=600))  # type: ignore[no-untyped-call]  # as above
+    take, give_back = await lock_line.go_lock(channel, name)
     held: list[bytes] = []
 
     async def lock() -> None:
-        held.append((await stub.Lock(lock_pb2.LockRequest(name=name.encode(), lease=granted.ID))).key)
+        held.append(await take())
 
     async def unlock() -> None:
-        await stub.Unlock(lock_pb2.UnlockRequest(key=held.pop()))
+        await give_back(held.pop())
 
     return Contender(lock, unlock, channel.close)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import grpc.aio
 from msgspec import Struct
@@ -15,6 +13,7 @@ from msgspec import Struct
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
 from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.testing.process import cpu_s
 
 CLIENTS = 4
 WARM_UP = 3
@@ -123,6 +122,23 @@ async def ours(endpoint: str, name: str) -> AsyncIterator[Join]:
         await client.close()
 
 
+async def go_lock(
+    channel: grpc.aio.Channel, name: str
+) -> tuple[Callable[[], Awaitable[bytes]], Callable[[bytes], Awaitable[None]]]:
+    """Go's lock `name` under a lease of its own: how to take it, which tells the key, and how to give that back."""
+    stub = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
+    granted = await rpc_pb2_grpc.LeaseStub(channel).LeaseGrant(rpc_pb2.LeaseGrantRequest(TTL=600))  # type: ignore[no-untyped-call]  # as above
+
+    async def lock() -> bytes:
+        key: bytes = (await stub.Lock(lock_pb2.LockRequest(name=name.encode(), lease=granted.ID))).key
+        return key
+
+    async def unlock(key: bytes) -> None:
+        await stub.Unlock(lock_pb2.UnlockRequest(key=key))
+
+    return lock, unlock
+
+
 @asynccontextmanager
 async def go_mutex(endpoint: str, name: str) -> AsyncIterator[Join]:
     """Go's own `concurrency.Mutex`, run by etcd itself behind its Lock service: of its CPU, both halves are etcd's."""
@@ -130,23 +146,15 @@ async def go_mutex(endpoint: str, name: str) -> AsyncIterator[Join]:
     channels = [grpc.aio.insecure_channel(endpoint, own) for _ in range(CLIENTS)]
 
     async def join(number: int) -> Turn:
-        channel = channels[number % CLIENTS]
-        stub = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
-        granted = await rpc_pb2_grpc.LeaseStub(channel).LeaseGrant(rpc_pb2.LeaseGrantRequest(TTL=600))  # type: ignore[no-untyped-call]  # as above
+        lock, unlock = await go_lock(channels[number % CLIENTS], name)
 
         async def turn(body: Callable[[], Awaitable[None]]) -> None:
-            held = await stub.Lock(lock_pb2.LockRequest(name=name.encode(), lease=granted.ID))
+            key = await lock()
             await body()
-            await stub.Unlock(lock_pb2.UnlockRequest(key=held.key))
+            await unlock(key)
 
         return turn
 
     yield join
     for channel in channels:
         await channel.close()
-
-
-def cpu_s(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from leasehold.testing.node import NodeProcess
 from leasehold.testing.ports import free_ports, listens
-from leasehold.testing.process import MissingServer, ServerProcess, wait_until
+from leasehold.testing.process import MissingServer, ServerProcess, cpu_s, wait_until
 
 NEWEST = "0.3.13.post1"
 OLDER = "0.3.12.post1"
@@ -67,14 +67,6 @@ def run_client(
         timeout=timeout_s,
         check=False,
     )
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process and its children have used so far, by all their threads."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    used_ns = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return used_ns / 1e9 + sum(cpu_s(int(each)) for each in children)
 
 
 class _Master(ServerProcess):

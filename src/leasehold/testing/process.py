@@ -28,6 +28,14 @@ class MissingServer(LeaseholdError):
     """A server that the tests need is not installed; the message says what to install."""
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process and its children have used so far, by all their threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    used_ns = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return used_ns / 1e9 + sum(cpu_s(int(each)) for each in children)
+
+
 def wait_until(
     condition: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = START_TIMEOUT_S
 ) -> None:
