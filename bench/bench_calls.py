@@ -25,10 +25,10 @@ from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.ha.settings import HaSettings
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.driver import Driver
-from leasehold.node.gate import NodeGate
-from leasehold.node.service import MasterService
+from leasehold.node.service.functions import MasterService
+from leasehold.node.service.gate import NodeGate
 from leasehold.node.standalone import Standalone
+from leasehold.node.worker.driver import Driver
 from leasehold.runtime.clock import BootClock
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack

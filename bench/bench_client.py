@@ -15,7 +15,7 @@ from statistics import median
 import grpc.aio
 
 import leasehold
-from leasehold.coord.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import rpc_pb2, rpc_pb2_grpc
 from leasehold.mvcc.model import Put
 from leasehold.testing.etcd import EtcdCluster
 

@@ -13,7 +13,7 @@ from leasehold.index.settings import IndexSettings
 from leasehold.journal.batch import BulkBatch, Renewal, decode_bulk, decode_explicit, encode_bulk, encode_records
 from leasehold.journal.chain import Mark
 from leasehold.journal.committer import Committer
-from leasehold.journal.fenced import FencedWriter
+from leasehold.journal.fenced_writer import FencedWriter
 from leasehold.mvcc.model import Put
 from leasehold.mvcc.store import Store
 from leasehold.testing.sim.script import Script

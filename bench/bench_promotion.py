@@ -21,8 +21,8 @@ from leasehold.ha.settings import HaSettings
 from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.records import Record
 from leasehold.journal.batch import encode_explicit, encode_records
-from leasehold.journal.fenced import slot_key
-from leasehold.journal.snapshot import SnapshotTaker
+from leasehold.journal.fenced_writer import slot_key
+from leasehold.journal.snapshot_file import SnapshotTaker
 from leasehold.mvcc.model import Put, Watch
 from leasehold.mvcc.store import Store
 from leasehold.mvcc.watch import Watcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from leasehold.coord.http2.headers import HeaderReader
+from leasehold.http2.header_codec import HeaderReader
 
 WAIT_S = 60.0  # ends a hang, and measures nothing
 

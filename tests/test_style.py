@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "leasehold"
-GENERATED = SOURCE / "coord" / "etcd" / "pb"
+GENERATED = SOURCE / "etcd" / "pb"
 FILE_LINES = 400
 FUNCTION_LINES = 60
 

@@ -32,7 +32,7 @@ from leasehold.cache import (
 from leasehold.cache.entries import Entries
 from leasehold.cache.links import LocalLink, WireLink
 from leasehold.cache.model import ABSENT, Answer, Item
-from leasehold.cache.parcels import decode_from_authority, packed
+from leasehold.cache.wire_functions import decode_from_authority, packed
 from leasehold.testing.waiting import until
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.cache.rounds import Rounds
+from leasehold.cache.callback_rounds import Rounds
 
 HOLD_MS = 10
 

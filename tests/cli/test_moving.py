@@ -13,10 +13,10 @@ from tests.journal.test_snapshot import index_with
 from leasehold.coord.connect import connect
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.snapshot import SnapshotTaker
+from leasehold.journal.snapshot_file import SnapshotTaker
 from leasehold.node import preflight
-from leasehold.node.importing import whole_index
-from leasehold.node.snapshots import seal
+from leasehold.node.index_files import whole_index
+from leasehold.node.worker.snapshot_files import seal
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.store import StoreProcess
 

@@ -15,7 +15,7 @@ from tests.measured import until_met
 from leasehold.cli.main import COMMANDS, leasehold
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.importing import whole_index
+from leasehold.node.index_files import whole_index
 from leasehold.testing.process import wait_until
 from leasehold.testing.store import StoreProcess
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from tests.cli.processes import Command, closed_address, running, silent
 
-from leasehold.coord import diagnosis
-from leasehold.coord.diagnosis import why_silent
+from leasehold.etcd import diagnosis
+from leasehold.etcd.diagnosis import why_silent
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.importing import whole_index
+from leasehold.node.index_files import whole_index
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.store import StoreProcess
 

@@ -12,7 +12,7 @@ from tests.concurrency.helpers import PATIENCE_S, still_waiting, waiters
 from tests.measured import until_met
 
 from leasehold.concurrency import Election, Mutex, Session, SessionLost
-from leasehold.concurrency.waiting import HELD, WINDOW
+from leasehold.concurrency.wait import HELD, WINDOW
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Op, Put, Range, SortTarget, Txn, TxnResult
 from leasehold.testing.waiting import until

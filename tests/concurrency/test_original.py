@@ -17,7 +17,7 @@ from tests.measured import until_met
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
-from leasehold.coord.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
 from leasehold.testing.etcd import EtcdCluster
 
 HAND_OVERS = 25

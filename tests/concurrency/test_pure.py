@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
 from leasehold.concurrency.local import LocalQueues
-from leasehold.concurrency.observing import Candidates
+from leasehold.concurrency.observe import Candidates
 from leasehold.concurrency.readset import ReadSet
 from leasehold.concurrency.semaphore import Ahead
-from leasehold.concurrency.waiting import WINDOW, line_before
+from leasehold.concurrency.wait import WINDOW, line_before
 from leasehold.mvcc.model import CompareResult, Event, EventType, Header, KeyValue
 
 TTL_MS = 10_000

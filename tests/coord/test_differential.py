@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.testing.differential import Report, compare
 from leasehold.testing.differential.edges import edges
 from leasehold.testing.differential.generate import Step

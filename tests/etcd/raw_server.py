@@ -11,8 +11,8 @@ from typing import Any
 from hpack import Encoder
 from tests.raw_frames import WAIT_S, RawFrames
 
-from leasehold.coord.etcd.endpoints import Endpoint
-from leasehold.coord.http2.frames import (
+from leasehold.etcd.endpoints import Endpoint
+from leasehold.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,

@@ -17,14 +17,14 @@ import leasehold
 import leasehold.sync
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable
 from leasehold.coord.api import Coord
-from leasehold.coord.diagnosis import why_silent
 from leasehold.coord.errors import AuthenticationFailed, ClientClosed, PermissionDenied, SlowConsumer
-from leasehold.coord.etcd.client import EtcdCoord
-from leasehold.coord.etcd.pb import rpc_pb2, rpc_pb2_grpc
-from leasehold.coord.etcd.transport.strangers import WANTS_TLS
-from leasehold.coord.etcd.watch import EtcdWatch
 from leasehold.coord.follow import Snapshot, follow
 from leasehold.coord.url import parse_url
+from leasehold.etcd.client import EtcdCoord
+from leasehold.etcd.diagnosis import why_silent
+from leasehold.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.transport.wrong_server import WANTS_TLS
+from leasehold.etcd.watch import EtcdWatch
 from leasehold.mvcc.model import Range, prefix_end
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.etcd import EtcdBinary, EtcdCluster, etcd_binaries

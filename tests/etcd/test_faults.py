@@ -13,7 +13,7 @@ from tests.measured import until_met
 import leasehold
 from leasehold.base.errors import Unavailable, UnknownOutcome
 from leasehold.coord.api import Coord, WatchStream
-from leasehold.coord.etcd.client import EtcdCoord
+from leasehold.etcd.client import EtcdCoord
 from leasehold.mvcc.model import prefix_end
 from leasehold.testing.etcd import EtcdCluster, EtcdNode, etcd_binary
 from leasehold.testing.waiting import until

@@ -11,9 +11,9 @@ import time
 import pytest
 
 import leasehold
-from leasehold.coord.etcd.keepalive import KeepAliveEngine
-from leasehold.coord.etcd.renewing import RenewingConnection
 from leasehold.coord.url import ConnectOptions
+from leasehold.etcd.keepalive import KeepAliveEngine
+from leasehold.etcd.renewing import RenewingConnection
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.waiting import until

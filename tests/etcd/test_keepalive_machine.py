@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.coord.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
+from leasehold.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
 
 
 def lease(machine: KeepAliveMachine, lease_id: int = 1, ttl_s: int = 6, sent_ms: int = 0) -> LeaseState:

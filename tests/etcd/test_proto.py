@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
-PB = HERE / "src/leasehold/coord/etcd/pb"
+PB = HERE / "src/leasehold/etcd/pb"
 
 
 def test_generating_again_gives_the_committed_stubs(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ taken = descriptor_pb2.FileDescriptorProto(name="rpc.proto", package="etcdserver
 taken.message_type.add(name="RangeRequest")
 taken.service.add(name="KV")
 descriptor_pool.Default().Add(taken)
-from leasehold.coord.etcd.pb import election_pb2, election_pb2_grpc, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import election_pb2, election_pb2_grpc, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
 assert rpc_pb2.RangeRequest.FromString(rpc_pb2.RangeRequest(key=b"k").SerializeToString()).key == b"k"
 assert election_pb2.LeaderKey(rev=7).rev == 7
 """

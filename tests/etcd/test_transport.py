@@ -14,14 +14,16 @@ from tests.raw_frames import WAIT_S
 
 import leasehold
 from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
-from leasehold.coord.etcd.endpoints import Endpoint
-from leasehold.coord.etcd.errors import Verdict, meaning
-from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.etcd.transport import channel, life
-from leasehold.coord.etcd.transport.calls import UNREAD_BYTES_MAX, WINDOW_BYTES
-from leasehold.coord.etcd.transport.failures import RpcFailed
-from leasehold.coord.etcd.transport.tls import tls_context
-from leasehold.coord.http2.frames import (
+from leasehold.coord.url import ConnectOptions
+from leasehold.etcd.endpoints import Endpoint
+from leasehold.etcd.errors import Verdict, meaning
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.etcd.transport import channel
+from leasehold.etcd.transport import liveness as life
+from leasehold.etcd.transport.call import UNREAD_BYTES_MAX, WINDOW_BYTES
+from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.etcd.transport.tls import tls_context
+from leasehold.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -37,7 +39,6 @@ from leasehold.coord.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from leasehold.coord.url import ConnectOptions
 from leasehold.mvcc.errors import Code
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.etcd import EtcdCluster, etcd_binary

@@ -16,13 +16,12 @@ from tests.etcd.test_transport import ANSWER, CANCEL, asking, failure_of
 
 import leasehold
 from leasehold.base.errors import Unavailable, UnknownOutcome
-from leasehold.coord.etcd.endpoints import Endpoint
-from leasehold.coord.etcd.errors import Verdict, meaning
-from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.etcd.transport.connection import CONNECTION_WINDOW_BYTES, Connection
-from leasehold.coord.etcd.transport.failures import RpcFailed
-from leasehold.coord.http2.blocks import BlockReader
-from leasehold.coord.http2.frames import (
+from leasehold.etcd.endpoints import Endpoint
+from leasehold.etcd.errors import Verdict, meaning
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.etcd.transport.connection import CONNECTION_WINDOW_BYTES, Connection
+from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -36,6 +35,7 @@ from leasehold.coord.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
+from leasehold.http2.header_blocks import BlockReader
 from leasehold.mvcc.errors import Code
 from leasehold.testing.waiting import until
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from leasehold.ha.applied_state import Replica, Took
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
-from leasehold.ha.pieces import at_once
-from leasehold.ha.replica import Replica, Took
-from leasehold.ha.snapshots import Snapshots
+from leasehold.ha.snapshot_schedule import Snapshots
+from leasehold.ha.steps import at_once
 from leasehold.index.index import Index
 from leasehold.index.records import (
     NEVER_MS,
@@ -30,8 +30,8 @@ from leasehold.journal.batch import (
     encode_explicit,
     encode_records,
 )
-from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.journal.unlogged_reader import BulkReader
 from leasehold.testing.sim.script import Script
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.ha.inheritance import Fate, judge
-from leasehold.wire.holds import NEVER
+from leasehold.ha.connection_verdict import Fate, judge
+from leasehold.wire.handoff import NEVER
 
 SENT_WHOLE = 10_000
 

@@ -11,11 +11,11 @@ from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
 from leasehold.ha.events import ForceAsked, LeaseLost, Ticked
-from leasehold.ha.snapshots import Snapshots
+from leasehold.ha.snapshot_schedule import Snapshots
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
 from leasehold.journal.chain import Mark
-from leasehold.journal.snapshot import load_snapshot
+from leasehold.journal.snapshot_file import load_snapshot
 
 COUNT = 3_000
 LATER_MS = 20_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.ha.keys import unpack
-from leasehold.ha.registry import HistoryEntry
+from leasehold.ha.node_values import HistoryEntry
 from leasehold.mvcc.model import Range, prefix_end
 from leasehold.testing.sim.script import Script
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from leasehold.ha.context import Context, Identity
 from leasehold.ha.effects import GrantLease, NodeEffect, StoreRequest
 from leasehold.ha.events import StoreAnswered
+from leasehold.ha.node_values import NodeValue
 from leasehold.ha.registration import Registration
-from leasehold.ha.registry import NodeValue
 from leasehold.ha.settings import HaSettings
 from leasehold.index import Index, IndexSettings
 from leasehold.mvcc.model import Header, LeaseGrantResult, Put, PutResult

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from leasehold.base.errors import SettingError
-from leasehold.ha.gate import AnswerGate, Verdict
-from leasehold.ha.right import Right
+from leasehold.ha.answer_gate import AnswerGate, Verdict
+from leasehold.ha.leader_lease import Right
 from leasehold.ha.settings import HaSettings
 
 

@@ -131,9 +131,9 @@ _SCRIPT = """
 import gc, json, time
 from bench.bench_index import filled
 from leasehold.index.patterns import compile_pattern
-from leasehold.journal.snapshot import SnapshotTaker
-from leasehold.node.descriptors import DescriptorWriter
-from leasehold.node.listing import Found, replica_of
+from leasehold.journal.snapshot_file import SnapshotTaker
+from leasehold.node.service.descriptors import DescriptorWriter
+from leasehold.node.service.regex_listing import Found, replica_of
 from leasehold.wire.tables import NEWEST
 from tests.measured import Yardstick
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leasehold.journal.batch import BulkBatch
-from leasehold.journal.bulk import BulkReader
 from leasehold.journal.chain import Mark
+from leasehold.journal.unlogged_reader import BulkReader
 
 
 def bulk(epoch: int, number: int, as_of_n: int, leader_ms: int = 0, complete: bool = True) -> BulkBatch:

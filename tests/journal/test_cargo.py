@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.base import limits
 from leasehold.index import Index, IndexSettings, PutConfig, SegmentSpec
 from leasehold.journal.batch import BulkBatch, encode_bulk
-from leasehold.journal.cargo import Cargo
+from leasehold.journal.unlogged_batch import Cargo
 
 KEYS = 40
 

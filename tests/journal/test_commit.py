@@ -6,7 +6,7 @@ from leasehold.index.records import PutEnd, Record
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.chain import Mark
 from leasehold.journal.committer import Committer
-from leasehold.journal.fenced import Fate, FencedWriter
+from leasehold.journal.fenced_writer import Fate, FencedWriter
 from leasehold.mvcc.model import DeleteRange, Put, Range, Txn, TxnResult, prefix_end
 from leasehold.mvcc.store import Store
 

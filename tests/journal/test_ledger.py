@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.journal.ledger import Ledger
+from leasehold.journal.length import Ledger
 
 
 def test_batches_are_counted_once() -> None:

@@ -11,7 +11,7 @@ from leasehold.index.saving import BadSnapshot
 from leasehold.index.settings import IndexSettings
 from leasehold.index.snapshot import Slice
 from leasehold.index.state import TABLES
-from leasehold.journal.snapshot import SnapshotTaker, UnreadableSnapshot, load_snapshot
+from leasehold.journal.snapshot_file import SnapshotTaker, UnreadableSnapshot, load_snapshot
 
 CLIENT, TENANT = b"writer", b"default"
 

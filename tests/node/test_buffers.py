@@ -14,8 +14,8 @@ from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import BufferFailed, NodeEvent
 from leasehold.node.buffer.disk import Aside, BufferFull, DiskBuffer
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
-from leasehold.node.keeping import Keeping
 from leasehold.node.settings import NodeConfig, NodeSettings
+from leasehold.node.worker.persistence import Keeping
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
 from leasehold.testing.waiting import until

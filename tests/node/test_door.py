@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leasehold.node.guardian.door import HELLO, Door
+from leasehold.node.guardian.forwarder import HELLO, Door
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 

@@ -10,7 +10,7 @@ from tests.measured import until_met
 
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys, LeaderValue, unpack
-from leasehold.node.guardian.door import dial
+from leasehold.node.guardian.forwarder import dial
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.load import Burst

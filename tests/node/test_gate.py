@@ -7,7 +7,7 @@ from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.ha.settings import HaSettings
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.gate import NodeGate
+from leasehold.node.service.gate import NodeGate
 from leasehold.wire.gate import OpenGate
 from leasehold.wire.server import Server
 

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from leasehold.ha.inheritance import Fate
+from leasehold.ha.connection_verdict import Fate
 from leasehold.node.boot import HoldsBoot
-from leasehold.node.guardian.holding import Holding, slots_for
-from leasehold.node.holds import WorkerHolds
+from leasehold.node.guardian.handoff import Holding, slots_for
+from leasehold.node.worker.handoff import WorkerHolds
 from leasehold.runtime import tcp
 from leasehold.testing.waiting import until
 
@@ -111,7 +111,7 @@ async def test_a_guardian_that_does_not_listen_holds_nothing_and_nobody_waits_fo
 
 COUNT_WHAT_IS_LEFT = """
 import asyncio, os, resource
-from leasehold.node.guardian.holding import Holding
+from leasehold.node.guardian.handoff import Holding
 
 def open_files():
     return sorted(os.listdir("/proc/self/fd"))

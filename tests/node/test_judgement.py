@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.ha.inheritance import Fate
-from leasehold.node.guardian.holding import Holding
+from leasehold.ha.connection_verdict import Fate
+from leasehold.node.guardian.handoff import Holding
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 

@@ -8,8 +8,8 @@ from leasehold.base.errors import SettingError
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
-from leasehold.node.laws import check, waivers, worst_cases
 from leasehold.node.settings import NodeConfig, NodeSettings, as_told, parse_compat, split_address
+from leasehold.node.timing_rules import check, waivers, worst_cases
 from leasehold.wire.settings import WireSettings
 
 

@@ -14,11 +14,11 @@ from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys, LeaderValue, pack
 from leasehold.index.records import Begin, Remove
 from leasehold.journal.batch import encode_explicit, encode_records
-from leasehold.journal.fenced import slot_key
+from leasehold.journal.fenced_writer import slot_key
 from leasehold.mvcc.model import Range, RangeResult
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.buffer.settling import Settling
-from leasehold.node.guardian.leadership import drain_left_behind, release
+from leasehold.node.buffer.leftovers import Settling
+from leasehold.node.guardian.leader_key import drain_left_behind, release
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.faulty import FaultyCoord
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.index.kit import STORAGE, follow, primary, spec, standby
 
-from leasehold.node.service import MasterService
+from leasehold.node.service.functions import MasterService
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.workload import Lender
 from leasehold.wire.client import Client

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotRead, SnapshotStored
-from leasehold.node import snapshots
-from leasehold.node.snapshots import SnapshotFiles, unseal
+from leasehold.node.worker import snapshot_files
+from leasehold.node.worker.snapshot_files import SnapshotFiles, unseal
 from leasehold.testing.waiting import until
 
 
@@ -121,7 +121,7 @@ async def a_peer(answer: Callable[[web.Request], Awaitable[web.StreamResponse]])
 
 async def test_a_peer_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells no length, so none can be refused beforehand: what is taken has a bound all the same (P6)."""
-    monkeypatch.setattr(snapshots, "SNAPSHOT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(snapshot_files, "SNAPSHOT_BYTES_MAX", 1 << 20)
     sent = 0
 
     async def garbage(request: web.Request) -> web.StreamResponse:

@@ -9,8 +9,8 @@ import pytest
 
 import leasehold
 from leasehold.coord.api import Coord
-from leasehold.coord.embedded.opening import open_memory
-from leasehold.coord.embedded.server.serve import StoreServer
+from leasehold.store.opening import open_memory
+from leasehold.store.server.serve import StoreServer
 from leasehold.testing.store import StoreProcess
 
 

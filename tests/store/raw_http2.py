@@ -9,8 +9,7 @@ from typing import Any
 from hpack import Encoder
 from tests.raw_frames import RawFrames
 
-from leasehold.coord.embedded.server.serve import StoreServer
-from leasehold.coord.http2.frames import (
+from leasehold.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -19,6 +18,7 @@ from leasehold.coord.http2.frames import (
     SETTINGS,
     frame,
 )
+from leasehold.store.server.serve import StoreServer
 
 REQUEST = [
     (":method", "POST"),

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.engine import Engine
-from leasehold.coord.embedded.opening import open_folder
-from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.store.client import LocalClient
+from leasehold.store.engine import Engine
+from leasehold.store.opening import open_folder
+from leasehold.store.settings import StoreSettings
 from leasehold.testing.etcd import etcd_binary
 
 TIMEOUT_S = 60  # ends a hang

@@ -11,8 +11,8 @@ import grpc
 import pytest
 from tests.store.support import etcdctl
 
-from leasehold.coord.etcd.pb import rpc_pb2 as rpc
-from leasehold.coord.etcd.pb import rpc_pb2_grpc as stubs
+from leasehold.etcd.pb import rpc_pb2 as rpc
+from leasehold.etcd.pb import rpc_pb2_grpc as stubs
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.store import StoreProcess
 

@@ -10,10 +10,10 @@ from tests.store.disk_model import Disk, Image, RecordingOs
 from tests.store.support import opened, snapshot_written
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.coord.embedded import disk
-from leasehold.coord.embedded.opening import open_folder
-from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.mvcc.model import FROM_KEY
+from leasehold.store import disk
+from leasehold.store.opening import open_folder
+from leasehold.store.settings import StoreSettings
 
 # Small, so that a short run has many segments and snapshots; of its frames some take the place of zeros, some do not.
 SETTINGS = StoreSettings(segment_bytes=400, history_revisions=5)

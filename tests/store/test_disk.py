@@ -17,15 +17,15 @@ import pytest
 from tests.store.support import crash, opened, snapshot_written
 
 from leasehold.base.errors import InvalidArgument, UnknownOutcome
-from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.disk import AHEAD_BYTES, Folder
-from leasehold.coord.embedded.errors import StoreClosed, StoreDamaged, StoreFailed, StoreInUse
-from leasehold.coord.embedded.frames import HEADER_BYTES, Frames, encode_frame
-from leasehold.coord.embedded.opening import open_folder, restore
-from leasehold.coord.embedded.settings import StoreSettings
 from leasehold.mvcc.errors import Compacted, NoSpace
 from leasehold.mvcc.model import FROM_KEY, KeyValue, Put
 from leasehold.mvcc.records import Clocked, Committed, LeaseRenewed
+from leasehold.store.client import LocalClient
+from leasehold.store.disk import AHEAD_BYTES, Folder
+from leasehold.store.errors import StoreClosed, StoreDamaged, StoreFailed, StoreInUse
+from leasehold.store.log_frames import HEADER_BYTES, Frames, encode_frame
+from leasehold.store.opening import open_folder, restore
+from leasehold.store.settings import StoreSettings
 
 
 async def everything(client: LocalClient) -> tuple[KeyValue, ...]:
@@ -412,9 +412,9 @@ FORKING = """
 import asyncio, os, sys
 from pathlib import Path
 import pytest
-from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.errors import StoreInUse
-from leasehold.coord.embedded.opening import open_folder
+from leasehold.store.client import LocalClient
+from leasehold.store.errors import StoreInUse
+from leasehold.store.opening import open_folder
 from leasehold.coord.errors import ForkedClient
 
 path = Path(sys.argv[1])

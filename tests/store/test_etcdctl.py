@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.store.support import etcdctl, etcdctl_command, opened, run_etcdctl
 
 import leasehold
-from leasehold.coord.embedded.opening import restore
-from leasehold.coord.embedded.status import ETCD_VERSION
+from leasehold.store.opening import restore
+from leasehold.store.status import ETCD_VERSION
 from leasehold.testing.store import StoreProcess
 
 

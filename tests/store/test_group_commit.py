@@ -11,11 +11,11 @@ import pytest
 from tests.store.support import opened
 
 from leasehold.base.errors import UnknownOutcome
-from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.groups import Waiters
-from leasehold.coord.embedded.log import SegmentedLog
-from leasehold.coord.embedded.opening import open_folder
 from leasehold.mvcc.model import FROM_KEY
+from leasehold.store.client import LocalClient
+from leasehold.store.group_commit import Waiters
+from leasehold.store.log import SegmentedLog
+from leasehold.store.opening import open_folder
 
 
 def frames_written(client: LocalClient) -> int:

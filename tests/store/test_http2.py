@@ -13,10 +13,8 @@ from hpack import Encoder
 from tests.store.raw_http2 import REQUEST, Raw, asking, message
 
 import leasehold
-from leasehold.coord.embedded.server.http2.connection import SENT_TOGETHER_MAX
-from leasehold.coord.embedded.server.serve import StoreServer
-from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.http2.frames import (
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -31,9 +29,11 @@ from leasehold.coord.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from leasehold.coord.http2.headers import HeaderReader, ProtocolBroken, trailers
+from leasehold.http2.header_codec import HeaderReader, ProtocolBroken, trailers
 from leasehold.mvcc import Store
 from leasehold.mvcc.model import Range, RangeResult
+from leasehold.store.server.http2.connection import SENT_TOGETHER_MAX
+from leasehold.store.server.serve import StoreServer
 from leasehold.testing.waiting import until
 
 

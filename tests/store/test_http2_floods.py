@@ -15,10 +15,10 @@ import pytest
 from tests.store.raw_http2 import Raw, asking, opening
 
 import leasehold
-from leasehold.coord.embedded.server.http2 import connection as http2
-from leasehold.coord.embedded.server.serve import StoreServer
-from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.http2.frames import DATA, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.http2.frames import DATA, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from leasehold.store.server.http2 import connection as http2
+from leasehold.store.server.serve import StoreServer
 from leasehold.testing.store import StoreProcess
 from leasehold.testing.waiting import until
 

@@ -14,11 +14,8 @@ from hpack import Encoder
 from tests.store.raw_http2 import Raw, asking, message, opening
 
 import leasehold
-from leasehold.coord.embedded.opening import open_folder
-from leasehold.coord.embedded.server.http2 import connection as http2
-from leasehold.coord.embedded.server.serve import StoreServer
-from leasehold.coord.etcd.pb import lock_pb2, rpc_pb2
-from leasehold.coord.http2.frames import (
+from leasehold.etcd.pb import lock_pb2, rpc_pb2
+from leasehold.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -31,7 +28,10 @@ from leasehold.coord.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from leasehold.coord.http2.headers import HeaderReader, ProtocolBroken
+from leasehold.http2.header_codec import HeaderReader, ProtocolBroken
+from leasehold.store.opening import open_folder
+from leasehold.store.server.http2 import connection as http2
+from leasehold.store.server.serve import StoreServer
 from leasehold.testing.waiting import until
 
 RANGE, PUT, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.Watch/Watch"

@@ -15,10 +15,10 @@ from tests.store.support import crash, opened
 
 import leasehold
 from leasehold.coord.api import Coord
-from leasehold.coord.embedded.client import LocalClient
-from leasehold.coord.embedded.opening import open_folder
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound
 from leasehold.mvcc.model import EventType
+from leasehold.store.client import LocalClient
+from leasehold.store.opening import open_folder
 from leasehold.testing.store import StoreProcess
 from leasehold.testing.waiting import until
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from leasehold.coord.api import Coord
-from leasehold.coord.etcd.pb import (
+from leasehold.etcd.pb import (
     election_pb2,
     election_pb2_grpc,
     lock_pb2,

@@ -11,7 +11,7 @@ from tests.wire.conftest import need
 
 import leasehold.sync
 from leasehold.base.errors import Unavailable
-from leasehold.node.service import _OFF, _method_name
+from leasehold.node.service.functions import _OFF, _method_name
 from leasehold.pool import Pool, SyncPool
 from leasehold.runtime.portal import Through
 from leasehold.testing.mooncake import NEWEST, MooncakeMaster, StandaloneMaster

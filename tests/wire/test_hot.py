@@ -13,7 +13,7 @@ from leasehold.base.clock import ManualClock
 from leasehold.base.limits import absent_removes_bytes_max
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.service import MasterService
+from leasehold.node.service.functions import MasterService
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.frame import ResponseReader, request

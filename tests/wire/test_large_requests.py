@@ -10,8 +10,8 @@ from tests.wire.test_rpc import HANG_MS
 
 from leasehold.base import limits
 from leasehold.index.patterns import compile_pattern
-from leasehold.node import listing
-from leasehold.node.descriptors import DescriptorWriter
+from leasehold.node.service import regex_listing
+from leasehold.node.service.descriptors import DescriptorWriter
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import open_channel
@@ -41,7 +41,7 @@ def bench() -> Bench:
 
 async def test_a_pattern_over_many_keys_lets_others_be_served(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """All keys were searched, and all descriptors written, in one go: a second and more for a million objects."""
-    monkeypatch.setattr(listing, "range_step_objects", 200)
+    monkeypatch.setattr(regex_listing, "range_step_objects", 200)
     talk = Talk(bench)
     host, port = talk.listener.address
     async with (
@@ -65,7 +65,7 @@ async def test_a_pattern_over_many_keys_lets_others_be_served(bench: Bench, monk
 
 def test_a_long_listing_is_what_the_reference_codec_reads_and_writes(bench: Bench) -> None:
     """Below the socket: `Bench` holds each answer against the reference. Here the steps are put end to end."""
-    found = listing.Found(bench.index, T, compile_pattern(b"key-0"), _writer())
+    found = regex_listing.Found(bench.index, T, compile_pattern(b"key-0"), _writer())
     while found.step(1000):
         pass
     returns = RELEASE.functions["GetReplicaListByRegex"].returns
@@ -76,11 +76,11 @@ def test_a_long_listing_is_what_the_reference_codec_reads_and_writes(bench: Benc
 
 def _writer() -> DescriptorWriter:
     returns = RELEASE.functions["GetReplicaListByRegex"].returns
-    return DescriptorWriter(RELEASE.name, listing.replica_of(returns))
+    return DescriptorWriter(RELEASE.name, regex_listing.replica_of(returns))
 
 
 async def test_a_listing_over_its_bound_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "regex_answer_bytes_max", 100_000)
+    monkeypatch.setattr(regex_listing, "regex_answer_bytes_max", 100_000)
     talk = Talk(bench)
     host, port = talk.listener.address
     async with Client(f"{host}:{port}", timeout_ms=HANG_MS) as client:

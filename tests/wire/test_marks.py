@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from leasehold.ha.inheritance import Fate, judge
+from leasehold.ha.connection_verdict import Fate, judge
 from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_is_gone
 from leasehold.testing.waiting import until
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import request, response
 from leasehold.wire.gate import OpenGate
-from leasehold.wire.holds import NEVER
+from leasehold.wire.handoff import NEVER
 from leasehold.wire.server import Server, listen
 
 AT_ONCE, LATER, LARGE = 1, 2, 3

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from leasehold.index import Index, IndexSettings
-from leasehold.node.service import MasterService
+from leasehold.node.service.functions import MasterService
 from leasehold.wire.body import pack
 from leasehold.wire.channel import open_channel
 from leasehold.wire.errors import RpcRefused

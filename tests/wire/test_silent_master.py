@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.base.errors import CallerError, Unavailable, UnknownOutcome
 from leasehold.testing.mooncake import StandaloneMaster
-from leasehold.wire import vigil
+from leasehold.wire import peer_timeout
 from leasehold.wire.client import Client
 from leasehold.wire.errors import CallLost
 from leasehold.wire.finder import Address, AddressList, parse_address
@@ -94,7 +94,7 @@ async def test_a_slow_answer_is_waited_for_while_the_master_is_there(
     master: StandaloneMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other answers, and those to a probe, show that it lives: a call whose record is not durable yet may take long."""
-    monkeypatch.setattr(vigil, "SILENCE_S", 2.0)  # a master that is held up for a second is no silent one here
+    monkeypatch.setattr(peer_timeout, "SILENCE_S", 2.0)  # a master that is held up for a second is no silent one here
     silent_s = 5.0
 
     class Slow(Line):

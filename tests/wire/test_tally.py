@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.wire.frame import PUSH, request, response
-from leasehold.wire.tally import Tally
+from leasehold.wire.request_counter import Tally
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:

@@ -16,8 +16,8 @@ from leasehold.base.clock import Clock
 from leasehold.base.errors import CallerError
 from leasehold.cache import events as e
 from leasehold.cache.authority_machine import AuthorityMachine
-from leasehold.cache.cells import FOREVER_MS
 from leasehold.cache.errors import TokenRefused
+from leasehold.cache.key_state import FOREVER_MS
 from leasehold.cache.model import ABSENT, Drop, FromAuthority, FromClient, Item
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore

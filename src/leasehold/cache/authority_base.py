@@ -6,8 +6,8 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import Any
 
-from leasehold.cache.cells import FOREVER_MS, Cell, Request
 from leasehold.cache.events import Effect, Send
+from leasehold.cache.key_state import FOREVER_MS, Cell, Request
 from leasehold.cache.model import ABSENT, Code, FromAuthority, Outcome, Version
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.subscriptions import Subscriptions

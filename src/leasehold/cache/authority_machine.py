@@ -23,7 +23,6 @@ from heapq import heappop
 
 from leasehold.cache.authority_base import OnEvent, OnMessage
 from leasehold.cache.authority_writes import AuthorityWrites
-from leasehold.cache.cells import FOREVER_MS, Cell
 from leasehold.cache.events import (
     Disconnected,
     Effect,
@@ -40,6 +39,7 @@ from leasehold.cache.events import (
     StoreUnknown,
     Tick,
 )
+from leasehold.cache.key_state import FOREVER_MS, Cell
 from leasehold.cache.model import ABSENT, Ack, Ask, Code, Drop, Hello, Release, Subscribe, Unsubscribe, Write
 
 

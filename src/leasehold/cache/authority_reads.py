@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leasehold.base.invariants import ensure
 from leasehold.cache.authority_base import AuthorityBase
-from leasehold.cache.cells import Cell, Gather, Pending
 from leasehold.cache.checks import objection_to_ask
 from leasehold.cache.events import Load, Loaded, LoadFailed
+from leasehold.cache.key_state import Cell, Gather, Pending
 from leasehold.cache.model import ABSENT, Answer, Ask, Code, Item
 from leasehold.leases.adaptive import adaptive_term_ms
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from leasehold.base.invariants import ensure
 from leasehold.cache.authority_reads import AuthorityReads
-from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.checks import objection_to_write
 from leasehold.cache.events import CallBack, Deposed, Refilled, Store, Stored, StoreRefused, StoreUnknown
+from leasehold.cache.key_state import Cell, Pending, Request
 from leasehold.cache.model import ABSENT, Changed, Code, Drop, Item, Outcome, Version, Write
 
 _STORE_RETRY_MS: Final = (50, 200, 1_000)

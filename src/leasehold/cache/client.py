@@ -22,11 +22,11 @@ from msgspec import Struct
 from leasehold.base.errors import CallerError, InvalidArgument, Unavailable
 from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
-from leasehold.cache.cells import FOREVER_MS
 from leasehold.cache.checks import objection_to_key, objection_to_prefix, objection_to_write
 from leasehold.cache.client_machine import ClientMachine
+from leasehold.cache.connector import Line, now_ms
 from leasehold.cache.errors import NotServing, error_of
-from leasehold.cache.line import Line, now_ms
+from leasehold.cache.key_state import FOREVER_MS
 from leasehold.cache.model import ABSENT, Version, Write
 from leasehold.cache.settings import ClientSettings
 from leasehold.cache.subscription import Subscription

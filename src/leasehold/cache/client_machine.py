@@ -39,7 +39,7 @@ from leasehold.cache.client_events import (
     Transmit,
 )
 from leasehold.cache.entries import Entries, Entry
-from leasehold.cache.flights import Flight, Flights, Writing, merged
+from leasehold.cache.in_flight import Flight, Flights, Writing, merged
 from leasehold.cache.model import (
     ABSENT,
     Ack,

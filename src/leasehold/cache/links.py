@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
-from leasehold.cache.parcels import SAY, TELL, Parcel, decode_from_authority, packed
+from leasehold.cache.wire_functions import SAY, TELL, Parcel, decode_from_authority, packed
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import NobodyListens
 from leasehold.wire.finder import parse_address

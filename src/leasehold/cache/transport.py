@@ -29,8 +29,8 @@ from leasehold.cache.model import (
     Unsubscribe,
     Write,
 )
-from leasehold.cache.parcels import SAY, TELL, Parcel, encode, pushed, unpacked
-from leasehold.cache.pushing import Outbox, Pusher
+from leasehold.cache.push_queue import Outbox, Pusher
+from leasehold.cache.wire_functions import SAY, TELL, Parcel, encode, pushed, unpacked
 from leasehold.wire.connection import Connection
 from leasehold.wire.rpc import implement
 from leasehold.wire.server import Server, listen

@@ -29,7 +29,7 @@ from leasehold.cli.operate import (
 from leasehold.cli.store_flags import shared, store_away
 
 if TYPE_CHECKING:
-    from leasehold.node.importing import Imported
+    from leasehold.node.index_files import Imported
 
 EXPORT_TIMEOUT_S = 10 * OPERATE_TIMEOUT_S
 
@@ -117,7 +117,7 @@ def import_index(coord: str, cluster: str, prefix: str, data_dir: Path, as_json:
 
 
 async def _import(data: bytes, url: str, cluster: str, prefix: str, data_dir: Path) -> Imported:
-    from leasehold.node.importing import import_file
+    from leasehold.node.index_files import import_file
 
     try:
         return await import_file(data, url, cluster, prefix, data_dir)

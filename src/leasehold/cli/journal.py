@@ -16,8 +16,8 @@ from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
 from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
-from leasehold.journal.fenced import slot_key
-from leasehold.journal.show import describe, plain
+from leasehold.journal.fenced_writer import slot_key
+from leasehold.journal.render import describe, plain
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
 from leasehold.node import preflight
 from leasehold.node.buffer.disk import ASIDE, read_frames

@@ -13,7 +13,7 @@ import structlog
 from leasehold.base.errors import SettingError
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
-from leasehold.coord.embedded.settings import StoreSettings
+from leasehold.store.settings import StoreSettings
 
 DISK_FAILED = "the disk failed"
 
@@ -56,8 +56,8 @@ def store(
     **options: Any,
 ) -> None:
     """Serve an etcd v3 store on this machine: durable in one directory, no cluster."""
-    from leasehold.coord.embedded import opening
-    from leasehold.coord.embedded.server.serve import Tls
+    from leasehold.store import opening
+    from leasehold.store.server.serve import Tls
 
     settings = resolve_options(StoreSettings, "store", options).values
     if bool(tls_cert) != bool(tls_key) or (tls_client_ca and not tls_cert):
@@ -80,8 +80,8 @@ def _run(main: Any) -> None:
 
 
 async def _serve(settings: StoreSettings, listen: str, data: Path | None, tls: Any) -> None:
-    from leasehold.coord.embedded import opening
-    from leasehold.coord.embedded.server.serve import StoreServer
+    from leasehold.store import opening
+    from leasehold.store.server.serve import StoreServer
 
     asked = _asked_to_end()
     engine = opening.open_memory(settings) if data is None else opening.open_folder(data, settings)

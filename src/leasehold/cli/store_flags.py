@@ -11,7 +11,7 @@ import click
 from leasehold.base.errors import Unavailable
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
-from leasehold.coord.diagnosis import unreachable
+from leasehold.etcd.diagnosis import unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_ENDPOINTS = "127.0.0.1:2379"

@@ -10,7 +10,7 @@ import asyncio
 from leasehold.concurrency.errors import KeyExists
 from leasehold.concurrency.keys import as_bytes, unique_key
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import kvs_of, time_limit, watching_deletes
+from leasehold.concurrency.wait import kvs_of, time_limit, watching_deletes
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range
 
 

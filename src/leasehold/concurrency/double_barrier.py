@@ -8,7 +8,7 @@ from leasehold.base.errors import NotHeld
 from leasehold.concurrency.errors import TooManyClients
 from leasehold.concurrency.keys import as_bytes
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import (
+from leasehold.concurrency.wait import (
     Place,
     create_compare,
     enter_unique,

@@ -14,9 +14,9 @@ from msgspec import Struct
 from leasehold.concurrency.errors import NoLeader, NotLeader
 from leasehold.concurrency.held import Held, Holding
 from leasehold.concurrency.keys import as_bytes, lease_key
-from leasehold.concurrency.observing import observe_leader
+from leasehold.concurrency.observe import observe_leader
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import (
+from leasehold.concurrency.wait import (
     Place,
     enter,
     first_created,

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from leasehold.base.errors import LeaseholdError, NotHeld, SessionLost
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import Place
+from leasehold.concurrency.wait import Place
 from leasehold.mvcc.model import Compare, Header
 
 

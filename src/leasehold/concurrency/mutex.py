@@ -12,7 +12,7 @@ from leasehold.concurrency.errors import Locked, LockReleased
 from leasehold.concurrency.held import Held, Holding
 from leasehold.concurrency.keys import as_bytes, lease_key
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import (
+from leasehold.concurrency.wait import (
     Entered,
     enter,
     leave,

@@ -7,9 +7,9 @@ two writers never give the same number.
 from __future__ import annotations
 
 from leasehold.base.errors import InvalidArgument, UnknownOutcome
+from leasehold.concurrency.acquire import take_first
 from leasehold.concurrency.keys import as_bytes
-from leasehold.concurrency.taking import take_first
-from leasehold.concurrency.waiting import time_limit
+from leasehold.concurrency.wait import time_limit
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, SortOrder, SortTarget, prefix_end
 

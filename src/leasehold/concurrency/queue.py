@@ -6,9 +6,9 @@ Items belong to no session: they wait until somebody takes them.
 from __future__ import annotations
 
 from leasehold.base.errors import UnknownOutcome
+from leasehold.concurrency.acquire import take_first
 from leasehold.concurrency.keys import as_bytes, unique_key
-from leasehold.concurrency.taking import take_first
-from leasehold.concurrency.waiting import time_limit
+from leasehold.concurrency.wait import time_limit
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, SortOrder, SortTarget, prefix_end
 

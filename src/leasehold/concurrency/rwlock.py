@@ -10,7 +10,7 @@ from leasehold.concurrency.errors import LockReleased
 from leasehold.concurrency.held import Held, Holding
 from leasehold.concurrency.keys import as_bytes
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import (
+from leasehold.concurrency.wait import (
     enter_unique,
     leave_shielded,
     leaving_on_failure,

@@ -15,7 +15,7 @@ from leasehold.concurrency.errors import Locked, LockReleased
 from leasehold.concurrency.held import Held, Holding
 from leasehold.concurrency.keys import as_bytes
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.waiting import (
+from leasehold.concurrency.wait import (
     WATCH_BROKEN,
     Place,
     enter_unique,

@@ -14,8 +14,8 @@ import structlog
 
 from leasehold.base.errors import LeaseholdError, SessionLost, Unavailable, UnknownOutcome
 from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
-from leasehold.concurrency.doubt import Doubts
 from leasehold.concurrency.local import LocalQueues
+from leasehold.concurrency.unknown_outcome import Doubts
 from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.mvcc.model import LeaseGrantResult

@@ -19,10 +19,10 @@ class Opener(Protocol):
 
 # Back ends are imported when used: a program on `memory://` needs no gRPC.
 OPENERS = {
-    "etcd": "leasehold.coord.etcd.client:open_etcd",
-    "etcds": "leasehold.coord.etcd.client:open_etcd",
-    "memory": "leasehold.coord.embedded.client:open_memory",
-    "embedded": "leasehold.coord.embedded.client:open_embedded",
+    "etcd": "leasehold.etcd.client:open_etcd",
+    "etcds": "leasehold.etcd.client:open_etcd",
+    "memory": "leasehold.store.client:open_memory",
+    "embedded": "leasehold.store.client:open_embedded",
 }
 
 

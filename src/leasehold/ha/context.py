@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from leasehold.ha.desk import Desk
+from leasehold.ha.applied_state import Replica
+from leasehold.ha.effect_queue import Desk
 from leasehold.ha.keys import Keys
-from leasehold.ha.replica import Replica
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.view import View
 from leasehold.index.index import Index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import DropLease, KeepLease
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import LeaderValue, pack

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from enum import Enum
 
 from leasehold.base import limits
-from leasehold.ha.bulk import RETRY_MS, Bulk
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndNote, end_epoch
-from leasehold.ha.right import Right
+from leasehold.ha.leader_lease import Right
+from leasehold.ha.unlogged import RETRY_MS, Bulk
 from leasehold.index.records import Handover
 from leasehold.journal.committer import Committer
-from leasehold.journal.fenced import Fate, FencedWriter
+from leasehold.journal.fenced_writer import Fate, FencedWriter
 from leasehold.mvcc.model import TxnResult
 
 HAND_OVER_MS_MAX = 20_000  # after that a leader that cannot finish its hand-over gives up its lease

@@ -40,11 +40,11 @@ from leasehold.ha.events import (
     WatchBroken,
     WatchDelivered,
 )
+from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.leading import Phase
-from leasehold.ha.pieces import Pieces
-from leasehold.ha.right import NEVER_MS
 from leasehold.ha.roles import Roles
 from leasehold.ha.settings import HaSettings
+from leasehold.ha.steps import Pieces
 from leasehold.index.index import Index
 
 __all__ = ["Identity", "NodeMachine"]

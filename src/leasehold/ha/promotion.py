@@ -13,16 +13,16 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from leasehold.ha.applied_state import Took
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
-from leasehold.ha.lister import Lister
-from leasehold.ha.pieces import Pieces
-from leasehold.ha.replica import Took
+from leasehold.ha.listing import Lister
+from leasehold.ha.steps import Pieces
 from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_records
 from leasehold.journal.chain import Fit, fit
-from leasehold.journal.fenced import Fate, FencedWriter, fence, slot_key
+from leasehold.journal.fenced_writer import Fate, FencedWriter, fence, slot_key
 from leasehold.mvcc.model import DeleteRange, Put, Txn, TxnResult, prefix_end
 
 RETRY_MS = 100

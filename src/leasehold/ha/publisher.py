@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import Role
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.keys import pack
-from leasehold.ha.registry import HistoryEntry
-from leasehold.journal.fenced import fence
+from leasehold.ha.node_values import HistoryEntry
+from leasehold.journal.fenced_writer import fence
 from leasehold.mvcc.model import DeleteRange, Put, Range, RangeResult, SortOrder, Txn, prefix_end
 
 RETRY_MS = 200

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import KeepLease
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import pack
-from leasehold.ha.registry import NodeValue
+from leasehold.ha.node_values import NodeValue
 from leasehold.mvcc.model import LeaseGrantResult, Put
 
 RETRY_MS = 500

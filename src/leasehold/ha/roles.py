@@ -7,18 +7,18 @@ One view, one decision, one sentence: `decide` looks at what is known and says w
 from __future__ import annotations
 
 from leasehold.base.invariants import ensure
-from leasehold.ha.base import Base
 from leasehold.ha.context import Context
 from leasehold.ha.effects import DropLease, Role
 from leasehold.ha.election import Campaign, Turn
 from leasehold.ha.events import SnapshotRead
-from leasehold.ha.floor import Floor
 from leasehold.ha.leading import Leading, Phase
 from leasehold.ha.promotion import Promotion, Ready
 from leasehold.ha.publisher import Publisher
 from leasehold.ha.registration import Registration
-from leasehold.ha.snapshots import Snapshots
-from leasehold.ha.standing import Standing
+from leasehold.ha.restore import Base
+from leasehold.ha.role_status import Standing
+from leasehold.ha.snapshot_schedule import Snapshots
+from leasehold.ha.truncation import Floor
 from leasehold.ha.watcher import Watcher
 
 NOT_HEARD = "The store has not been heard of for a while: not ready."

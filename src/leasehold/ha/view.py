@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from leasehold.base.errors import PeerError
 from leasehold.ha.keys import EndNote, Keys, LeaderValue, unpack
-from leasehold.ha.registry import FloorValue, NodeValue
-from leasehold.journal.fenced import slot_number
+from leasehold.ha.node_values import FloorValue, NodeValue
+from leasehold.journal.fenced_writer import slot_number
 from leasehold.mvcc.model import Event, EventType, KeyValue
 
 

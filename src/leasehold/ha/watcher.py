@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from leasehold.ha.applied_state import Took
 from leasehold.ha.context import FAR_MS, Context
-from leasehold.ha.desk import Activity
+from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import CloseWatch, OpenWatch
 from leasehold.ha.events import StoreAnswered, WatchBroken, WatchDelivered
-from leasehold.ha.lister import Lister
-from leasehold.ha.pieces import Pieces
-from leasehold.ha.replica import Took
-from leasehold.ha.right import NEVER_MS
-from leasehold.journal.fenced import slot_key, slot_number
+from leasehold.ha.leader_lease import NEVER_MS
+from leasehold.ha.listing import Lister
+from leasehold.ha.steps import Pieces
+from leasehold.journal.fenced_writer import slot_key, slot_number
 from leasehold.mvcc.model import EventType, KeyValue, Range, RangeResult, Txn, TxnResult, prefix_end
 
 RETRY_MS = 200

@@ -9,7 +9,7 @@ from leasehold.base.invariants import ensure
 from leasehold.index.records import Record
 from leasehold.journal.batch import Piece, encode_explicit, encode_records
 from leasehold.journal.chain import Mark
-from leasehold.journal.fenced import Fate, FencedWriter, slot_key
+from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import Txn, TxnResult
 
 _FRAME_BYTES = 512  # room for the batch's own fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import Keys, LeaderValue, pack, unpack
-from leasehold.ha.registry import FloorValue, HistoryEntry, NodeValue, PauseValue
+from leasehold.ha.node_values import FloorValue, HistoryEntry, NodeValue, PauseValue
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
 from leasehold.runtime.clock import wall_us
 

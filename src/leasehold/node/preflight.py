@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from leasehold.base.errors import CannotBeHad, InvalidArgument, SettingError
-from leasehold.coord.etcd.transport.tls import tls_context
 from leasehold.coord.url import parse_url
+from leasehold.etcd.transport.tls import tls_context
 from leasehold.node.settings import NodeConfig, parse_compat
 from leasehold.wire.tables import find_release
 

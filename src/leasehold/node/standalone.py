@@ -20,8 +20,8 @@ import uvloop
 from leasehold.base.units import parse_duration_ms
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.node.metadata import MetadataServer
-from leasehold.node.service import MasterService
+from leasehold.node.service.functions import MasterService
+from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.finder import Address, parse_address
 from leasehold.wire.gate import OpenGate

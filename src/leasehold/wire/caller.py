@@ -15,10 +15,10 @@ from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import CallLost, MasterError
 from leasehold.wire.finder import Finder
+from leasehold.wire.peer_timeout import Vigil
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables import NEWEST, Release
-from leasehold.wire.vigil import Vigil
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Struct)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from leasehold.base.errors import InvariantBroken
 from leasehold.base.limits import wire_parting_ms
 from leasehold.runtime import tcp
-from leasehold.wire.answering import Answering, refusal
 from leasehold.wire.body import pack
 from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import Err, response
-from leasehold.wire.holds import NEVER, UNSEEN, SecondHold
+from leasehold.wire.handoff import NEVER, UNSEEN, SecondHold
 from leasehold.wire.schema import TEXT
+from leasehold.wire.sending import Answering, refusal
 
 if TYPE_CHECKING:
     from leasehold.wire.server import Listener, Server

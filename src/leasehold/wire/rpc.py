@@ -28,11 +28,11 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from leasehold.base.errors import InvariantBroken, LeaseholdError
-from leasehold.wire.answering import refusal
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
 from leasehold.wire.frame import Err, function_id, response
+from leasehold.wire.sending import refusal
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A", bound=Struct)

@@ -18,11 +18,11 @@ from leasehold.base.errors import CannotBeHad, InvariantBroken
 from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tcp import keep_alive
-from leasehold.wire.answering import Answering
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.gate import Gate, OpenGate
-from leasehold.wire.holds import Hold
+from leasehold.wire.handoff import Hold
+from leasehold.wire.sending import Answering
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import RELEASES, Release, releases_of
 

@@ -15,7 +15,7 @@ from functools import partial
 import uvloop
 
 from leasehold.node.boot import HoldsBoot
-from leasehold.node.holds import WorkerHolds
+from leasehold.node.worker.handoff import WorkerHolds
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import response
 from leasehold.wire.server import Server

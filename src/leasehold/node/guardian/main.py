@@ -18,6 +18,7 @@ import structlog
 from leasehold.base.errors import CannotBeHad
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
+from leasehold.ha.connection_verdict import Fate
 from leasehold.ha.guardian import (
     AskToStop,
     Door,
@@ -38,16 +39,15 @@ from leasehold.ha.guardian import (
     Tick,
     WorkerServes,
 )
-from leasehold.ha.inheritance import Fate
 from leasehold.ha.keys import Keys, LeaderValue
-from leasehold.node import laws, preflight
+from leasehold.node import preflight, timing_rules
 from leasehold.node.boot import Boot, HoldsBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.guardian import door as doors
-from leasehold.node.guardian.child import Child, spawn
-from leasehold.node.guardian.holding import Holding, slots_for
-from leasehold.node.guardian.leadership import drain_left_behind, follow_leader, release
-from leasehold.node.guardian.namesake import find_namesake
+from leasehold.node.guardian import forwarder
+from leasehold.node.guardian.handoff import Holding, slots_for
+from leasehold.node.guardian.leader_key import drain_left_behind, follow_leader, release
+from leasehold.node.guardian.name_check import find_namesake
+from leasehold.node.guardian.worker_process import Child, spawn
 from leasehold.node.settings import NodeConfig, as_told, parse_compat, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.accepting import Acceptor
@@ -85,7 +85,7 @@ class Guardian:
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         guarding = config.guardian
-        self._door = doors.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
+        self._door = forwarder.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
         self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
         if not self._slots:
             log.warning(
@@ -308,12 +308,12 @@ def run_guardian(config: NodeConfig) -> None:
     """Run one node until it is stopped."""
     if not config.node.name:
         config = replace(config, node=replace(config.node, name=socket.gethostname()))
-    laws.check(config)
+    timing_rules.check(config)
     logs.configure(json=config.node.log == "json", node=config.node.name)
-    log.info("the longest time without an answer, by what happens", **laws.worst_cases(config))
-    for sentence in laws.waivers(config):
+    log.info("the longest time without an answer, by what happens", **timing_rules.worst_cases(config))
+    for sentence in timing_rules.waivers(config):
         log.warning(sentence)
-    for law in laws.leadership(config).risky:
+    for law in timing_rules.leadership(config).risky:
         log.warning("these lease times are risky", law=law.name, why=law.why)
     with preflight.check(config):
         asyncio.run(_run(config))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from leasehold.cache.authority_machine import AuthorityMachine
-from leasehold.cache.cells import Cell, Pending, Request
 from leasehold.cache.client_events import Deliver
 from leasehold.cache.client_machine import ClientMachine
 from leasehold.cache.entries import Entry
 from leasehold.cache.events import StoreUnknown
-from leasehold.cache.flights import Flight
+from leasehold.cache.in_flight import Flight
+from leasehold.cache.key_state import Cell, Pending, Request
 from leasehold.cache.model import Code, Item, Refill
 from leasehold.leases.arithmetic import holder_deadline_ms
 from leasehold.testing.cachesim.rules import Rules

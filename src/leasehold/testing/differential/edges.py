@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasehold.base.limits import store_request_bytes_max, store_txn_ops_max
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.testing.differential.generate import Step
 
 LEASE_IDS = (-(1 << 63), (1 << 63) - 1, -1)

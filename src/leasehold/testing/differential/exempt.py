@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from leasehold.coord.etcd.pb import kv_pb2, rpc_pb2
+from leasehold.etcd.pb import kv_pb2, rpc_pb2
 
 M = TypeVar("M", bound=Message)
 _SORT_FIELDS = ("key", "version", "create_revision", "mod_revision", "value")

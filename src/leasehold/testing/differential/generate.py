@@ -9,7 +9,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 from msgspec import Struct
 
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.etcd.pb import rpc_pb2
 
 KEYS = [b"a", b"ab", b"b", b"ba", b"bb", b"c", b"c\xff", b"c\xff\xff", b"d/1", b"d/2", b"d/3", b"e"]
 ENDS = [b"", b"", b"", b"\0", b"b", b"c", b"d/", b"d0", b"f", b"a"]

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.coord.etcd.pb import rpc_pb2
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.testing.differential.generate import KEYS, Generator, Step
 from leasehold.testing.differential.side import Answer, Side
 

@@ -8,9 +8,9 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from leasehold.base.invariants import ensure
-from leasehold.coord.etcd.endpoints import Endpoint
-from leasehold.coord.etcd.pb import rpc_pb2
-from leasehold.coord.etcd.transport.failures import RpcFailed
+from leasehold.etcd.endpoints import Endpoint
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.etcd.transport.failures import RpcFailed
 from leasehold.testing.differential.exempt import exempt, settle_ties
 from leasehold.testing.differential.generate import Step
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from leasehold.ha.applied_state import LastWrite
 from leasehold.ha.effects import Role
-from leasehold.ha.replica import LastWrite
 
 if TYPE_CHECKING:
     from leasehold.index.index import Index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.events import ForceAsked, SwitchoverAsked
 from leasehold.ha.keys import pack
-from leasehold.ha.registry import NodeValue
+from leasehold.ha.node_values import NodeValue
 from leasehold.index.records import PutEnd
 from leasehold.journal.batch import decode_explicit, encode_explicit, encode_records
 from leasehold.mvcc.model import DeleteRange, Put, Range, SortOrder, prefix_end

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from leasehold.ha.answer_gate import AnswerGate, Verdict
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -33,7 +34,6 @@ from leasehold.ha.events import (
     Started,
     Ticked,
 )
-from leasehold.ha.gate import AnswerGate, Verdict
 from leasehold.ha.keys import EndNote, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index

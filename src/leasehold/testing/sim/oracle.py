@@ -13,7 +13,7 @@ from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
 from leasehold.index.records import NEVER_MS, Begin, Handover
 from leasehold.journal.batch import decode_explicit
-from leasehold.journal.fenced import slot_number
+from leasehold.journal.fenced_writer import slot_number
 from leasehold.mvcc.model import DeleteRange, Op, Put, Txn, TxnResult, prefix_end
 from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.clockwork import Clockwork, Violation

@@ -15,7 +15,7 @@ from typing import Any
 from leasehold.base.codes import Code
 from leasehold.ha.effects import Role
 from leasehold.ha.keys import unpack
-from leasehold.ha.registry import FloorValue
+from leasehold.ha.node_values import FloorValue
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.mvcc.model import Range, prefix_end

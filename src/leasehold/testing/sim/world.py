@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.effects import Role
 from leasehold.ha.keys import Keys, LeaderValue, unpack
-from leasehold.ha.registry import FloorValue
+from leasehold.ha.node_values import FloorValue
 from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.ambush import Ambush

@@ -1,0 +1,267 @@
+"""A server's address, and the connection to it: made when it is needed, made anew when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from leasehold.etcd.transport.call import LATE_ANSWER_S, StreamCall, UnaryCall
+from leasehold.etcd.transport.connection import Connection
+from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.etcd.transport.wrong_server import HUNG_UP, explained
+from leasehold.http2.header_codec import literal, secret
+from leasehold.mvcc.errors import Code
+
+Metadata = tuple[tuple[str, str], ...]
+
+# Addresses are asked for a connection so long, and after a failure not at once again.
+CONNECT_S = 2.0
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 1.0
+# A connection that was replaced may still carry calls of others: they get this long.
+DRAIN_S = 10.0
+# Not more often than this is the connection replaced.
+RENEW_INTERVAL_S = 1.0
+# What must not be cut off gets this long when the client is closed.
+LAST_ANSWERS_S = 1.0
+# A loop that stood still for longer has lost time that others would have had.
+STOOD_STILL_S = 0.05
+TIMEOUT_S_MAX = 86_400.0  # a header can tell a little more, and some say "infinite"
+_TLS_WANTED = ": if it wants TLS, write etcds:// for it"
+_NO_TLS_OR_CERT = ": if it wants a certificate of the client, give it cert and key; if no TLS, write etcd:// for it"
+_UNREADABLE = "an answer that cannot be read"
+
+
+class Channel:
+    """One server. `connection` is there while calls can be sent: asking for it costs nothing."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        host, _, port = address.rpartition(":")
+        self.connection: Connection | None = None
+        self.failure = ""  # why the last attempt to connect went wrong
+        self._address = address
+        self._host, self._port = host.strip("[]"), int(port)
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._connecting: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._not_before_s = 0.0
+        self._renewed_s = 0.0
+        self._alive: set[Connection] = set()  # the one in use, and those that were left with calls under way
+        self._closed = False
+
+    def unary(self, path: str, request: Any, response: Any, *, unhurried: bool = False) -> UnaryMethod:
+        """A method with one request and one answer. One that is `unhurried` is never taken back once it was sent."""
+        return UnaryMethod(self, self._head(path), request, response, unhurried)
+
+    def stream(self, path: str, request: Any, response: Any) -> StreamMethod:
+        """A method with any number of both."""
+        return StreamMethod(self, self._head(path), request, response)
+
+    async def ready(self, timeout_s: float, *, insist: bool) -> bool:
+        """Whether there is a connection, or one is made in time: what is sent then is really sent.
+
+        A failure to connect ends the wait at once, unless there is nobody else to ask (`insist`).
+        """
+        end_s = self._loop.time() + timeout_s
+        while self.connection is None and not self._closed:
+            now_s = self._loop.time()
+            if now_s >= end_s:
+                # Time in which this loop stood still was nobody's to use: it is given again.
+                if now_s - end_s < STOOD_STILL_S:
+                    break
+                end_s = now_s + min(now_s - end_s, timeout_s)
+            if now_s < self._not_before_s:
+                if not insist:
+                    break
+                await asyncio.sleep(min(self._not_before_s, end_s) - now_s)
+                continue
+            if self._connecting is None:
+                self._connecting = self._loop.create_task(self._connect())
+            done, _ = await asyncio.wait({self._connecting}, timeout=end_s - now_s)
+            if done and self.connection is None and not insist:
+                break
+        return self.connection is not None
+
+    def renew(self) -> None:
+        """Connect anew: the old connection may be half open. Calls under way on it get `DRAIN_S` to end."""
+        connection = self.connection
+        if connection is None or self._loop.time() - self._renewed_s < RENEW_INTERVAL_S:
+            return
+        self._renewed_s = self._loop.time()
+        connection.leave()
+        self._loop.call_later(DRAIN_S, connection.abort, "it was replaced")
+
+    async def close(self) -> None:
+        """End the connection, and what is under way on it; what must not be cut off gets a moment."""
+        self._closed = True
+        try:
+            if self._connecting is not None:
+                self._connecting.cancel()
+                await asyncio.gather(self._connecting, return_exceptions=True)
+            last = [call.when_over() for connection in self._alive for call in connection.unhurried]
+            if last:
+                await asyncio.wait(last, timeout=LAST_ANSWERS_S)
+        finally:  # also when whoever closes it is in a hurry
+            for connection in self._alive:
+                connection.abort("the connection was closed")
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                self.connection = await self._open()
+            self._alive = {connection for connection in self._alive if not connection.ended}
+            self._alive.add(self.connection)
+            self._failures, self.failure = 0, ""
+        except Exception as error:  # also a name that cannot be one: whatever it is, there is no connection
+            self.failure = explained(error)
+            if self.failure == HUNG_UP:
+                self.failure += _NO_TLS_OR_CERT if self._tls is not None else _TLS_WANTED
+            self._not_before_s = self._loop.time() + min(BACKOFF_S_MIN * 2**self._failures, BACKOFF_S_MAX)
+            self._failures += 1
+        finally:
+            self._connecting = None
+
+    async def _open(self) -> Connection:
+        name = self._host if self._tls is not None else None
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(self._gone), self._host, self._port, ssl=self._tls, server_hostname=name
+        )
+        try:
+            await connection.opened
+            if not connection.usable:  # it has said hello and farewell together
+                raise not_connected()
+        except BaseException:
+            connection.abort("it did not open")
+            raise
+        return connection
+
+    def _gone(self, connection: Connection) -> None:
+        """It takes no more calls."""
+        if self.connection is connection:
+            self.connection = None
+
+    def _head(self, path: str) -> bytes:
+        # POST is number 3 of HPACK's static table, http 6, https 7.
+        return (
+            (b"\x83\x87" if self._tls is not None else b"\x83\x86")
+            + literal(b":path", path.encode())
+            + literal(b":authority", self._address.encode())
+            + literal(b"content-type", b"application/grpc")
+            + literal(b"te", b"trailers")
+            + literal(b"user-agent", b"leasehold")
+        )
+
+
+class UnaryMethod:
+    """`await method(request, timeout=1.0)` gives the answer, or raises `RpcFailed`."""
+
+    __slots__ = ("_channel", "_head", "_parse", "_serialize", "_unhurried")
+
+    def __init__(self, channel: Channel, head: bytes, request: Any, response: Any, unhurried: bool) -> None:
+        self._channel = channel
+        self._head = head
+        self._serialize = request.SerializeToString
+        self._parse = response.FromString
+        self._unhurried = unhurried
+
+    async def __call__(self, request: Any, timeout: float, metadata: Metadata = ()) -> Any:
+        connection = self._channel.connection
+        if connection is None:
+            raise not_connected()
+        call = UnaryCall(connection, unhurried=self._unhurried)
+        call.ends = True
+        if timeout > TIMEOUT_S_MAX:
+            timeout = TIMEOUT_S_MAX
+        told_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
+        head = self._head + literal(b"grpc-timeout", b"%dm" % ceil(told_s * 1_000))
+        if metadata:
+            head += encoded(metadata)
+        message = self._serialize(request)
+        connection.begin(call, head, b"\0" + len(message).to_bytes(4, "big") + message)
+        call.limit(timeout)
+        try:
+            answer = await call.answer
+        except asyncio.CancelledError:
+            call.abandon()
+            raise
+        return parsed(self._parse, answer)
+
+
+class StreamMethod:
+    """`method(metadata=...)` begins a stream of messages, or raises `RpcFailed`."""
+
+    __slots__ = ("_channel", "_head", "_parse", "_serialize")
+
+    def __init__(self, channel: Channel, head: bytes, request: Any, response: Any) -> None:
+        self._channel = channel
+        self._head = head
+        self._serialize = request.SerializeToString
+        self._parse = response.FromString
+
+    def __call__(self, metadata: Metadata = ()) -> MessageStream:
+        connection = self._channel.connection
+        if connection is None:
+            raise not_connected()
+        call = StreamCall(connection)
+        connection.begin(call, self._head + encoded(metadata), b"")
+        return MessageStream(call, self._serialize, self._parse)
+
+
+class MessageStream:
+    """A stream of messages, as its user sees it."""
+
+    __slots__ = ("_call", "_parse", "_serialize", "cancel")
+
+    def __init__(self, call: StreamCall, serialize: Any, parse: Any) -> None:
+        self._call = call
+        self._serialize = serialize
+        self._parse = parse
+        self.cancel = call.cancel
+
+    def send(self, request: Any) -> None:
+        """Send one message. After the end of the stream it goes nowhere: whoever reads is told."""
+        self._call.send(self._serialize(request))
+
+    async def tell(self, on_message: Callable[[Any], None]) -> None:
+        """Call `on_message` with every message as it comes, until the end, which is told as `read` does it.
+
+        It is called where the bytes come in, so it must not raise.
+        """
+
+        def pass_on(data: bytes) -> None:
+            try:
+                message = self._parse(data)
+            except DecodeError:
+                self._call.cancel(_UNREADABLE)
+            else:
+                on_message(message)
+
+        self._call.on_message = pass_on
+        while (data := await self._call.read()) is not None:  # those that came before
+            pass_on(data)
+
+    async def read(self) -> Any:
+        """The next message; None at a good end. Raises `RpcFailed` at another one, or if it was cancelled here."""
+        data = await self._call.read()
+        return None if data is None else parsed(self._parse, data)
+
+
+def parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return parse(data)
+    except DecodeError:
+        raise RpcFailed(Code.INTERNAL, _UNREADABLE) from None
+
+
+def not_connected() -> RpcFailed:
+    return RpcFailed(Code.UNAVAILABLE, "no connection", sent=False)
+
+
+def encoded(metadata: Metadata) -> bytes:
+    """Headers of the caller's own: no table on the way keeps them, for one may be a token."""
+    return b"".join([secret(name.encode(), value.encode()) for name, value in metadata])

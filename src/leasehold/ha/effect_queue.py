@@ -1,0 +1,72 @@
+"""The machine's out-tray: effects in order, and who waits for which answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from leasehold.ha.effects import GrantLease, NodeEffect, Say, StoreRequest
+from leasehold.ha.events import StoreAnswered
+from leasehold.ha.steps import Pieces
+from leasehold.mvcc.model import DeleteRange, Put, Range, Txn
+
+Handler: TypeAlias = Callable[[int, StoreAnswered], Pieces[None] | None]
+
+
+class Activity:
+    """Something that a node is busy with. Once closed, answers to its questions no longer reach it."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def close(self) -> None:
+        self.open = False
+
+
+class Desk:
+    """Collects effects while one event is handled; remembers for every open request whom its answer concerns."""
+
+    __slots__ = ("_next", "_waiting", "now_ms", "out", "timeout_ms")
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.now_ms = 0  # of the present event, or of the present piece of long work
+        self.out: list[NodeEffect] = []
+        self._next = 0
+        self._waiting: dict[int, tuple[Activity, Handler]] = {}
+
+    def number(self) -> int:
+        """A number that was never given before: for requests and watches."""
+        self._next += 1
+        return self._next
+
+    def do(self, effect: NodeEffect) -> None:
+        self.out.append(effect)
+
+    def say(self, sentence: str, *, grave: bool = False) -> None:
+        self.out.append(Say(sentence, grave))
+
+    def ask(self, owner: Activity, op: Range | Put | DeleteRange | Txn, then: Handler) -> int:
+        """Put `op` to the store; `then` hears the answer unless `owner` was closed meanwhile. The request's number."""
+        request = self.number()
+        self._waiting[request] = (owner, then)
+        self.out.append(StoreRequest(request, op, self.timeout_ms))
+        return request
+
+    def grant(self, owner: Activity, ttl_s: int, then: Handler) -> None:
+        request = self.number()
+        self._waiting[request] = (owner, then)
+        self.out.append(GrantLease(request, ttl_s, self.timeout_ms))
+
+    def answered(self, now_ms: int, event: StoreAnswered) -> Pieces[None] | None:
+        """Hand an answer to whoever waits for it; repeated or late ones concern nobody. What is left to do about it."""
+        owner, then = self._waiting.pop(event.request, (None, None))
+        if owner is not None and then is not None and owner.open:
+            return then(now_ms, event)
+        return None
+
+    def take(self) -> list[NodeEffect]:
+        out, self.out = self.out, []
+        return out

@@ -1,0 +1,32 @@
+"""HTTP/2's frames: their kinds, flags and codes, and how they are written."""
+
+from __future__ import annotations
+
+import struct
+
+from leasehold.http2.header_codec import ProtocolBroken
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 0x20
+NO_ERROR, REFUSED_STREAM, ENHANCE_YOUR_CALM = 0, 7, 11
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+
+def check(holds: object, otherwise: str) -> None:
+    """A rule of HTTP/2: whoever breaks it loses the connection."""
+    if not holds:
+        raise ProtocolBroken(otherwise)
+
+
+def unpadded(flags: int, payload: bytes) -> bytes:
+    """A frame's payload without its padding."""
+    if not flags & PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolBroken("padding longer than its frame")
+    return payload[1 : len(payload) - payload[0]]

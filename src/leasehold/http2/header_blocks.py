@@ -1,0 +1,45 @@
+"""Header blocks, which come in one frame or in several."""
+
+from __future__ import annotations
+
+from leasehold.http2.frames import END_HEADERS, HEADERS, PRIORITY, check, unpadded
+from leasehold.http2.header_codec import BLOCK_BYTES_MAX, HeaderReader, ProtocolBroken
+
+# A block of so many frames is no header any more: empty ones would keep us busy for ever.
+BLOCK_FRAMES_MAX = 1_000
+
+
+class BlockReader:
+    """One connection's. Every block must be read, in order: the table of headers is state."""
+
+    __slots__ = ("_begun", "_frames", "_reader")
+
+    def __init__(self) -> None:
+        self._reader = HeaderReader()
+        self._begun: tuple[int, int, bytes] | None = None  # stream, flags, bytes so far
+        self._frames = 0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether nothing but a continuation may come."""
+        return self._begun is not None
+
+    def take(self, kind: int, flags: int, stream: int, payload: bytes) -> tuple[int, dict[bytes, bytes]] | None:
+        """A frame of HEADERS or CONTINUATION: the flags of the first and all headers, when the block is whole."""
+        if kind == HEADERS:
+            payload = unpadded(flags, payload)
+            self._frames = 1
+            if flags & PRIORITY:
+                check(len(payload) >= 5, "headers that are too short for their priority")
+                payload = payload[5:]
+        else:
+            if self._begun is None or self._begun[0] != stream:
+                raise ProtocolBroken("a continuation of nothing")
+            flags, payload = self._begun[1] | flags & END_HEADERS, self._begun[2] + payload
+            self._frames += 1
+        check(len(payload) <= BLOCK_BYTES_MAX and self._frames <= BLOCK_FRAMES_MAX, "a header block is too long")
+        if not flags & END_HEADERS:
+            self._begun = (stream, flags, payload)
+            return None
+        self._begun = None
+        return flags, dict(self._reader.read(payload))

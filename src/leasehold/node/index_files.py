@@ -1,0 +1,129 @@
+"""Index files: made from a running node, and planted in an empty cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from leasehold.base.errors import CallerError
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys, pack
+from leasehold.ha.node_values import FloorValue
+from leasehold.index.index import Index
+from leasehold.index.settings import IndexSettings
+from leasehold.journal.snapshot_file import AnothersSnapshot, SnapshotTaker, UnreadableSnapshot, load_snapshot
+from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, prefix_end
+from leasehold.node import preflight
+from leasehold.node.worker.snapshot_files import seal, sealed_length, sync_folder, unseal
+
+
+class NotImportable(CallerError):
+    """The file, or the place where it is to go, does not fit; the message says what to do."""
+
+
+class Imported(Struct, frozen=True):
+    objects: int
+    n: int
+
+
+def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
+    """The index as one file, as of one moment: nothing else runs meanwhile. `beat` is called between slices."""
+    taker = SnapshotTaker(index, cluster)
+    parts = []
+    while not taker.sliced:
+        parts.append(taker.slice())
+        beat()
+    while part := taker.resting():
+        parts.append(part)
+        beat()
+    parts.append(taker.keyless())
+    raw = b"".join(parts)
+    return raw + seal(raw)
+
+
+async def import_file(data: bytes, url: str, cluster: str, prefix: str, data_dir: Path) -> Imported:
+    """Check the file, claim the empty cluster by its floor, and put the snapshot where the node will find it.
+
+    It is on the disk before the cluster is claimed, and gets its name right after: whatever goes wrong before, nothing
+    of it is left.
+    """
+    index = _read(data, cluster)
+    with _new_directory(data_dir) as folder:
+        part = folder / "import.part"
+        _write_durably(part, whole_index(index, cluster, lambda: None))
+        async with await connect(url) as coord:
+            await _claim(coord, Keys(cluster, prefix), index.last_n)
+            part.rename(folder / "snapshot-000000000001.lsnap")
+        sync_folder(folder)
+    return Imported(index.object_count, index.last_n)
+
+
+def _read(data: bytes, cluster: str) -> Index:
+    raw = unseal(data)
+    if raw is None:
+        cut_off = sealed_length(data) is None
+        what = "is cut off, or not an export of ours" if cut_off else "is damaged: its checksum does not fit"
+        raise NotImportable(f"the file {what}: export it again")
+    try:
+        loaded = load_snapshot(raw, cluster)
+    except AnothersSnapshot as error:
+        raise NotImportable(
+            f"the file is an index of cluster {error.cluster!r}: say --cluster {error.cluster}"
+        ) from None
+    except UnreadableSnapshot as error:
+        raise NotImportable(
+            f"the file cannot be read: {error}; export it anew, or import it with its release"
+        ) from None
+    index = Index(IndexSettings(), lambda choices: 0)
+    index.load(loaded.keyless, loaded.slices, loaded.resting)
+    index.epoch = 0  # epochs are revisions of a store, and this is another store: the first one here comes after it
+    return index
+
+
+@contextmanager
+def _new_directory(data_dir: Path) -> Iterator[Path]:
+    """The place for snapshots in a directory that nobody uses; all that was made goes again if anything fails."""
+    made = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
+    left = [path for path in data_dir.rglob("*") if path.name != "lock" and not path.is_dir()]
+    if left:
+        raise NotImportable(f"{data_dir} is not empty (it has {left[0].name}): name a new directory")
+    folder = data_dir / "snapshots"
+    try:
+        with preflight.hold(data_dir):
+            folder.mkdir(exist_ok=True)
+            yield folder
+    except BaseException:  # also a signal: nothing half done stays
+        (folder / "import.part").unlink(missing_ok=True)
+        if made:  # else the lock may be another's
+            (data_dir / "lock").unlink(missing_ok=True)
+        for path in (folder, *made):
+            with suppress(OSError):  # not empty, or never made
+                path.rmdir()
+        raise
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NotImportable(
+            f"{path.parent}: cannot be written ({error.strerror}): make room, or name another"
+        ) from None
+
+
+async def _claim(coord: Coord, keys: Keys, n: int) -> None:
+    """Nodes that begin without the snapshot see by the floor that they need it, and get it from a peer."""
+    found = await coord.get(keys.root, prefix_end(keys.root), count_only=True)
+    if found.count:
+        raise NotImportable(f"{keys.root.decode()} is in use in this store ({found.count} keys): name another")
+    absent = Compare(keys.floor, CompareTarget.CREATE, CompareResult.EQUAL, 0)
+    if not (await coord.txn([absent], [Put(keys.floor, pack(FloorValue(n, 0)))])).succeeded:
+        raise NotImportable(f"{keys.root.decode()} has just been taken by another in this store: name another")

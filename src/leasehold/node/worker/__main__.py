@@ -1,0 +1,99 @@
+"""The worker process: started by a guardian with `python -m leasehold.node.worker FD`, never by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import sys
+
+import msgspec
+import structlog
+import uvloop
+
+from leasehold.admin.server import AdminServer
+from leasehold.coord.api import Coord
+from leasehold.coord.connect import connect
+from leasehold.ha.keys import Keys
+from leasehold.node.boot import Boot, read_boot
+from leasehold.node.guardian.leader_key import release
+from leasehold.node.service.metadata_server import MetadataServer
+from leasehold.node.settings import NodeConfig
+from leasehold.node.worker.admin_view import Face
+from leasehold.node.worker.compaction import keep_compacting
+from leasehold.node.worker.guardian_link import Lifeline, die_with_guardian
+from leasehold.node.worker.run import RunningNode
+from leasehold.runtime import log as logs
+
+log = structlog.get_logger("leasehold.worker")
+
+GIVE_UP_S = 5.0
+FAILED = 70  # exit status: an invariant is broken, the state must not be used on
+
+
+async def run(boot: Boot, config: NodeConfig) -> int:
+    """Run one node until it is told to stop or cannot go on; the exit status."""
+    stop = asyncio.Event()
+    lifeline = Lifeline(boot, stop.set)
+    coord = await connect(config.node.coord)
+    node = RunningNode(boot, config, coord, lifeline)
+    admin = AdminServer(Face(node), socket.socket(fileno=boot.admin.fd))
+    await admin.start()
+    metadata = MetadataServer()
+    if boot.metadata is not None:
+        await metadata.start(socket.socket(fileno=boot.metadata.fd))
+    await _give_up(boot, config, coord, boot.reaped, "reaped by the guardian")
+    node.start()
+    compacting = _compacting(config, coord, node)
+    stopper = asyncio.ensure_future(stop.wait())
+    stopper.add_done_callback(lambda _: node.stop())
+    await node.stopped.wait()
+    if node.failed is not None:
+        return FAILED  # at once: nothing of this state may be tidied into the store
+    stopper.cancel()
+    compacting.cancel()
+    await node.close()
+    # Nothing of this run can answer any more: if its guardian cannot reach the store, it resigns by itself.
+    await _give_up(boot, config, coord, (boot.run,), "stopped in an orderly way")
+    await metadata.close()
+    await admin.close()
+    await coord.close()
+    return 0
+
+
+def _compacting(config: NodeConfig, coord: Coord, node: RunningNode) -> asyncio.Future[None]:
+    """Runs until cancelled, if it was asked for; an embedded store compacts itself."""
+    keep_ms = config.node.coord_compact_ms
+    if not keep_ms:
+        return asyncio.get_running_loop().create_future()
+    return asyncio.ensure_future(keep_compacting(coord, keep_ms, lambda: node.machine.may_serve(node.clock.now_ms())))
+
+
+async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str, ...], how: str) -> None:
+    """With a store inside the worker its guardian cannot reach the leader key: the worker gives it up for it."""
+    if config.node.coord.startswith(("etcd://", "etcds://")):
+        return
+    keys = Keys(config.node.cluster, config.node.prefix)
+    for run in runs:
+        with contextlib.suppress(TimeoutError):  # then its lease ends it
+            async with asyncio.timeout(GIVE_UP_S):
+                await release(coord, keys, run, how)
+
+
+def main() -> None:
+    boot = read_boot(int(sys.argv[1]))
+    die_with_guardian(boot)
+    config = msgspec.json.decode(boot.settings, type=NodeConfig)
+    logs.configure(json=config.node.log == "json", node=config.node.name)
+    # Many small objects that live long: collect seldom, and never the oldest generation on the way of a request.
+    gc.set_threshold(50_000, 20, 1_000)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if config.node.uvloop else None) as runner:
+        status = runner.run(run(boot, config))
+    sys.stdout.flush()
+    os._exit(status)  # gRPC's threads must not hold a worker back that has nothing more to do
+
+
+if __name__ == "__main__":
+    main()

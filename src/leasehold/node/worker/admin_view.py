@@ -1,0 +1,171 @@
+"""A running node as its admin port shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import leasehold
+from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
+from leasehold.base.errors import LeaseholdError, Unavailable
+from leasehold.ha.effects import Role
+from leasehold.ha.events import ForceAsked, SwitchoverAsked
+from leasehold.ha.keys import Keys
+from leasehold.node import cluster
+from leasehold.node.index_files import whole_index
+from leasehold.node.worker.run import RunningNode
+
+SWITCHOVER_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.02
+STORE_TIMEOUT_S: Final = 2.0  # less than the operator's command waits for us
+EXPORT_WHILE_LEADING_MAX: Final = (
+    50_000  # objects: an index is written in one go, about a quarter of a second for these
+)
+
+
+@asynccontextmanager
+async def _soon() -> AsyncIterator[None]:
+    """Somebody looks, and must be told if the store is what is missing."""
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise Unavailable(f"the coordination store has not answered within {STORE_TIMEOUT_S:g} s") from None
+
+
+class Face:
+    """Implements `admin.status.NodeFace`."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self._node = node
+        settings = node.config.node
+        self._keys = Keys(settings.cluster, settings.prefix)
+
+    def status(self) -> NodeStatus:
+        node, machine = self._node, self._node.machine
+        now_ms = node.clock.now_ms()
+        serves = machine.may_serve(now_ms)
+        identity, view, seen = machine.identity, machine.ctx.view, machine.ctx.replica.last_write
+        return NodeStatus(
+            name=identity.name,
+            run=identity.run,
+            pid=os.getpid(),
+            cluster=identity.cluster,
+            version=leasehold.__version__,
+            role=machine.role.value,
+            reason=machine.sentence,
+            may_serve=serves,
+            ready=serves or machine.role is Role.STANDBY,
+            epoch=machine.epoch,
+            leader=view.leader.value.name if view.leader is not None else "",
+            applied_n=machine.index.last_n,
+            durable_n=machine.durable_n,
+            lag_records=machine.lag,
+            behind_ms=-1 if serves or not seen.live else now_ms - seen.seen_ms,
+            set_aside=len(machine.ctx.replica.set_aside),
+            paused=view.paused,
+            rpc=identity.rpc,
+            admin=identity.admin,
+            up_ms=now_ms - node.started_ms,
+            connections=len(node.entrance.server.connections),
+            held_answers=node.gate.held,
+            durability=node.config.ha.durability,
+            durable_copies=machine.durable_copies,
+            journal_batches=machine.ctx.replica.ledger.batches,
+            journal_bytes=machine.ctx.replica.ledger.bytes,
+            journal_full=machine.index.journal_full,
+            buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
+                machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
+            ),
+            buffer_aside_batches=node.keeping.settling.aside.batches,
+            index=self._index_counts(),
+            other_releases=node.entrance.other_releases(),
+            refused=self._refused(),
+            counters=self._counters(),
+        )
+
+    def _index_counts(self) -> IndexCounts:
+        index = self._node.machine.index
+        return IndexCounts(
+            objects=index.object_count,
+            unfinished=len(index.unfinished),
+            segments=len(index.segments),
+            clients=len(index.clients),
+            bytes_used=index.used_bytes,
+            bytes_total=index.total_bytes,
+            limbo_extents=len(index.limbo),
+            evicted=index.evicted_count,
+        )
+
+    def _refused(self) -> dict[str, int]:
+        """What the wire could not read, and what the index would not do."""
+        return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.refused))
+
+    def _counters(self) -> Counters:
+        server = self._node.entrance.server
+        return Counters(server.accepted, server.turned_away, self._node.gate.unknown_count)
+
+    async def cluster(self) -> ClusterStatus:
+        async with _soon():
+            return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
+
+    async def history(self, limit: int) -> list[HistoryLine]:
+        async with _soon():
+            return await cluster.read_history(self._node.coord, self._keys, limit)
+
+    async def switchover(self, target: str) -> Operated:
+        """Ask the machine to hand over and wait until somebody else leads."""
+        node = self._node
+        if node.machine.role is not Role.PRIMARY:
+            who = (await self.cluster()).leader or "nobody"
+            return Operated(False, f"this node does not lead ({who} does): ask the leader")
+        others = [peer.name for peer in (await self.cluster()).nodes if peer.ready and not peer.leads]
+        if not others:
+            return Operated(False, "no other node is ready to lead: look at `leasehold status`")
+        if target == node.machine.identity.name:
+            return Operated(False, f"{target} leads already: there is nothing to hand over")
+        if target and target not in others:
+            return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
+        node.driver.tell(SwitchoverAsked(target))
+        try:
+            async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
+                return await self._successor()
+        except TimeoutError:
+            return Operated(False, f"nobody has taken over within {SWITCHOVER_TIMEOUT_S:g} s: see `leasehold status`")
+
+    async def _successor(self) -> Operated:
+        me = self._node.machine.identity.name
+        while True:
+            with contextlib.suppress(LeaseholdError):  # the store may miss a beat; what was asked for goes on
+                view = await self.cluster()
+                if view.leader and (view.leader != me or self._node.machine.role is Role.PRIMARY):
+                    return Operated(view.leader != me, f"{view.leader} leads now")
+            await asyncio.sleep(POLL_S)
+
+    async def force(self) -> Operated:
+        self._node.driver.tell(ForceAsked())
+        return Operated(True, "this node will lead in spite of what it lacks, once it wins an election")
+
+    async def pause(self, reason: str) -> Operated:
+        return await cluster.pause(self._node.coord, self._keys, self._node.machine.identity.name, reason)
+
+    async def resume(self) -> Operated:
+        return await cluster.resume(self._node.coord, self._keys)
+
+    async def export(self) -> bytes:
+        node = self._node
+        if not node.machine.ready:
+            raise Unavailable("this node is not ready: its index is not whole; ask another one")
+        if node.machine.role is Role.PRIMARY and node.machine.index.object_count > EXPORT_WHILE_LEADING_MAX:
+            raise Unavailable("this node leads, and would not answer anybody meanwhile: start a standby, and ask that")
+        if node.machine.index.last_n > node.machine.durable_n:
+            raise Unavailable("this node leads and is at work: ask a standby, or again")
+        return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)
+
+    async def snapshot(self) -> bytes | None:
+        return await self._node.keeping.snapshots.newest_file()

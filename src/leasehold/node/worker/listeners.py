@@ -1,0 +1,147 @@
+"""Where connections enter a worker: its clients' ports while it is the primary, and the door for other guardians.
+
+The listening sockets are the guardian's. This side accepts on them only while it is the primary; the door accepts
+always, but says `HELLO` only then: a guardian that hears nothing asks elsewhere, so there is never a second hop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from leasehold.base.errors import InvariantBroken
+from leasehold.node.boot import Boot
+from leasehold.node.boot import Listener as Inherited
+from leasehold.node.guardian.forwarder import HELLO
+from leasehold.node.service.functions import warm
+from leasehold.node.service.gate import NodeGate
+from leasehold.node.worker.handoff import WorkerHolds
+from leasehold.runtime.accepting import Acceptor
+from leasehold.runtime.tasks import TaskSet
+from leasehold.wire.server import Handler, Listener, Server
+from leasehold.wire.settings import WireSettings
+from leasehold.wire.tables import NEWEST, Release, find_release
+
+PREFACE_TIMEOUT_S: Final = 2.0
+DOOR_WAITING_MAX: Final = 4096
+MakeHandlers = Callable[[Release], Mapping[int, Handler]]
+
+
+class Entrance:
+    """The worker's ports. `open` when it has become primary, `shut` before anything else when it no longer is."""
+
+    def __init__(
+        self,
+        boot: Boot,
+        gate: NodeGate,
+        make_handlers: MakeHandlers,
+        settings: WireSettings,
+        on_broken: Callable[[InvariantBroken], None],
+    ) -> None:
+        self._gate = gate
+        self._make_handlers = make_handlers
+        self.server = Server(gate, settings, on_broken=on_broken)
+        self._by_table: dict[str, Listener] = {}
+        holds = WorkerHolds(boot.holds) if boot.holds is not None else None
+        for port, inherited in enumerate(boot.rpc):
+            release = find_release(inherited.table) if inherited.table else NEWEST
+            listener = self.server.serve(_socket(inherited), {}, release)
+            self.server.pause(listener)
+            if holds is not None:
+                listener.hold = partial(holds.hold, port)
+            warm(release)
+            self._by_table[inherited.table] = listener
+        self._door = _socket(boot.door)
+        self._tasks = TaskSet()
+        self._loop = asyncio.get_running_loop()
+        self._at_door = Acceptor(self._door, self._accepted_at_door)
+        self._at_door.set_on(True)
+        self.is_open = False
+
+    def prepare(self) -> None:
+        """Have the handlers ready. They are over the index of now: a rebuilt one needs new ones."""
+        for listener in self._by_table.values():
+            assert listener.release is not None
+            listener.handlers = self._make_handlers(listener.release)
+
+    def open(self) -> None:
+        """Accept clients."""
+        self.prepare()
+        self.is_open = True
+        for listener in self._by_table.values():
+            self.server.resume(listener)
+
+    def shut(self, reason: str, *, leave: bool = False) -> None:
+        """Accept no more and reset every connection: no answer that was held back may leave afterwards.
+
+        `leave`: the guardian goes on with those on which nothing is open.
+        """
+        self.is_open = False
+        for listener in self._by_table.values():
+            self.server.pause(listener)
+        self.server.drop_all(reason, leave=leave)
+
+    def close(self) -> None:
+        self.shut("the worker ends")
+        self._at_door.set_on(False)
+        self._door.close()
+        self.server.close()
+
+    def other_releases(self) -> dict[str, int]:
+        """Requests of another release than the port's, by host and release, for status and metrics."""
+        seen: dict[str, int] = {}
+        for listener in self._by_table.values():
+            for (host, names), count in listener.mismatches.items():
+                name = f"{host} speaks {names}"
+                seen[name] = seen.get(name, 0) + count
+        return seen
+
+    def refusals(self) -> dict[str, int]:
+        seen: dict[str, int] = {}
+        for listener in self._by_table.values():
+            for reason, count in listener.refusals.items():
+                seen[reason] = seen.get(reason, 0) + count
+        return seen
+
+    def _accepted_at_door(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        if not self.is_open or len(self._tasks) >= DOOR_WAITING_MAX:
+            sock.close()
+        else:
+            self._tasks.start(self._greet(sock, f"{address[0]}:{address[1]}"))
+
+    async def _greet(self, sock: socket.socket, peer: str) -> None:
+        """Read which release is spoken, say HELLO if we are the primary, and serve it like any other connection."""
+        try:
+            async with asyncio.timeout(PREFACE_TIMEOUT_S):
+                length = await self._loop.sock_recv(sock, 1)
+                table = (await self._exactly(sock, length[0])).decode(errors="replace") if length else ""
+                listener = self._by_table.get(table)
+                if length and listener is not None and self.is_open and self._gate.may_serve():
+                    await self._loop.sock_sendall(sock, HELLO)
+                    if self.is_open:
+                        greeting_bytes = len(length) + length[0] + len(HELLO)
+                        self.server.adopt(listener, sock, f"{peer} (forwarded)", greeting_bytes)
+                        return
+        except (OSError, TimeoutError):
+            pass
+        with contextlib.suppress(OSError):
+            sock.close()
+
+    async def _exactly(self, sock: socket.socket, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            piece = await self._loop.sock_recv(sock, count - len(got))
+            if not piece:
+                raise ConnectionResetError
+            got += piece
+        return got
+
+
+def _socket(inherited: Inherited) -> socket.socket:
+    sock = socket.socket(fileno=inherited.fd)
+    sock.setblocking(False)
+    return sock

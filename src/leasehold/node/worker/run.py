@@ -1,0 +1,202 @@
+"""One running node: the machine, the store, the wire and the admin port put together on one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from leasehold.coord.api import Coord
+from leasehold.ha.effects import ChangeRole, Role
+from leasehold.ha.events import NodeEvent, Started, SwitchoverAsked
+from leasehold.ha.machine import Identity, NodeMachine
+from leasehold.index.index import Index
+from leasehold.node.boot import Boot
+from leasehold.node.service.functions import MasterService
+from leasehold.node.service.gate import NodeGate
+from leasehold.node.settings import NodeConfig, as_told
+from leasehold.node.worker.driver import Driver
+from leasehold.node.worker.guardian_link import Lifeline
+from leasehold.node.worker.listeners import Entrance
+from leasehold.node.worker.persistence import Keeping
+from leasehold.runtime.clock import BootClock
+from leasehold.wire.server import Handler
+from leasehold.wire.tables import Release
+
+log = structlog.get_logger("leasehold.node")
+
+WORK_BUDGET_OBJECTS: Final = 256
+WORK_PAUSE_S: Final = 0.02
+OVERDUE_CHECK_S: Final = 1.0
+# Nobody is served yet, and large states take long steps. A promotion that hangs ends with its lease.
+_PATIENT: Final = (Role.FOLLOWER, Role.CATCHING_UP, Role.PROMOTING)
+
+
+class RunningNode:
+    """`start`, then `stopped` is set when it has ended: by `stop`, or fatally (`failed` holds why)."""
+
+    def __init__(
+        self,
+        boot: Boot,
+        config: NodeConfig,
+        coord: Coord,
+        lifeline: Lifeline,
+    ) -> None:
+        self.lifeline = lifeline
+        self.boot = boot
+        self.config = config
+        self.coord = coord
+        self.clock = BootClock()
+        self.started_ms = self.clock.now_ms()
+        self.stopped = asyncio.Event()
+        self.failed: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._stopping = False
+        self._prepared: dict[str, tuple[Index, Mapping[int, Handler]]] = {}
+        self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
+        self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
+        self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
+        self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
+        self.keeping = Keeping(config, coord, self._tell, self._admin_of)
+        self.driver = Driver(
+            self.machine,
+            coord,
+            self.clock,
+            keeper=self.keeping,
+            on_role=self._on_role,
+            on_progress=self._on_progress,
+            on_fatal=self._on_fatal,
+        )
+        self.entrance = Entrance(boot, self.gate, self._make_handlers, config.wire, self._on_fatal)
+
+    def start(self) -> None:
+        """Begin: from here on the machine decides."""
+        self.lifeline.say_serving(False)  # the door is ours from here on
+        self.driver.tell(Started())
+        self._every_second()
+
+    def stop(self) -> None:
+        """Hand over if this node leads, then end."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self.machine.role is Role.PRIMARY:
+            self.driver.tell(SwitchoverAsked())
+        if self.machine.role is not Role.STEPPING_DOWN:
+            # A standby, or a primary without anybody to hand over to: the guardian gives the key up.
+            self.stopped.set()
+
+    async def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self.entrance.close()
+        await self.driver.close()
+        await self.keeping.close()
+
+    # --- what the machine and the wire call ---
+
+    def _make_index(self) -> Index:
+        return Index(self.config.index, random.Random().randrange)
+
+    def _admin_of(self, name: str) -> str:
+        """Where a peer's admin port is, by what it has registered; "" if it is not there."""
+        node = self.machine.ctx.view.nodes.get(name)
+        return node.admin if node is not None else ""
+
+    def _make_handlers(self, release: Release) -> Mapping[int, Handler]:
+        """What is served on a port, over the index as it is now."""
+        index = self.machine.index
+        made = self._prepared.get(release.name)
+        if made is None or made[0] is not index:
+            decided, epoch = self.driver.decided, lambda: self.machine.epoch
+            service = MasterService(index, self.gate, release, decided=decided, view_version=epoch)
+            made = self._prepared[release.name] = (index, service.handlers())
+        return made[1]
+
+    def _prepare(self) -> None:
+        """As a standby: do beforehand what takes a tenth of a second, so that a promotion does not wait for it."""
+        self.lifeline.be_patient(True)  # with millions of objects the collection takes its time
+        self.entrance.prepare()
+        # What was loaded or replayed lives long: it need not be looked at by every later collection.
+        gc.collect()
+        gc.freeze()
+        self.lifeline.be_patient(self.machine.role in _PATIENT)
+
+    def _tell(self, event: NodeEvent) -> None:
+        self.driver.tell(event)
+
+    def _on_role(self, change: ChangeRole) -> None:
+        """Law: when the new role is not primary, connections are closed before anything else is done."""
+        self.lifeline.be_patient(change.role in _PATIENT)
+        if change.role is Role.PRIMARY:
+            self.entrance.open()
+            self.lifeline.say_serving(True)
+            self._timers["work"] = self._loop.call_soon(self._work)
+            return
+        self.entrance.shut(change.sentence, leave=True)
+        self.lifeline.say_serving(False)
+        if change.role is Role.STANDBY:
+            self._timers["prepare"] = self._loop.call_soon(self._prepare)
+        self.gate.drop_all()
+        if (timer := self._timers.pop("work", None)) is not None:
+            timer.cancel()
+        if self._stopping and change.role is not Role.STEPPING_DOWN:
+            self._loop.call_soon(self.stopped.set)
+
+    def _on_progress(self) -> None:
+        if self.gate.held:
+            self.entrance.server.send_together(self.gate.progress)
+
+    def _on_fatal(self, error: BaseException) -> None:
+        """An invariant is broken or a machine raised: this process must not go on with its state."""
+        log.critical("this worker cannot go on: it ends, and its guardian starts another", exc_info=error)
+        self.failed = error
+        self.entrance.shut("the worker cannot go on")
+        self.stopped.set()
+
+    # --- time ---
+
+    def _work(self) -> None:
+        """Eviction, time-outs and limbo: a bounded piece between requests, then again when it is due."""
+        now_ms = self.clock.now_ms()
+        if not self.machine.may_serve(now_ms):
+            self._timers["work"] = self._loop.call_later(0.05, self._work)
+            return
+        index, leader_ms = self.machine.index, self.machine.leader_ms(now_ms)
+        last_n = index.last_n
+        more = index.work(leader_ms, WORK_BUDGET_OBJECTS)
+        if index.last_n != last_n:
+            self.driver.decided()
+        if more:
+            self._timers["work"] = self._loop.call_soon(self._work)
+        else:
+            self._timers["work"] = self._loop.call_later(WORK_PAUSE_S, self._work)
+
+    def _every_second(self) -> None:
+        self.gate.overdue()
+        if self.machine.ready:
+            self.keeping.settle(self.machine.epoch, leads=self.machine.role is Role.PRIMARY)
+        self._timers["second"] = self._loop.call_later(OVERDUE_CHECK_S, self._every_second)
+
+
+def _identity(boot: Boot, config: NodeConfig) -> Identity:
+    node = config.node
+    advertised = node.advertise or boot.rpc[0].address
+    return Identity(
+        name=node.name or socket.gethostname(),
+        run=boot.run,
+        cluster=node.cluster,
+        prefix=node.prefix,
+        rpc=advertised,
+        door=as_told(boot.door.address, node.advertise),
+        admin=as_told(boot.admin.address, node.advertise),
+        views=tuple(
+            (listener.cluster, as_told(listener.address, node.advertise) if listener.table else advertised)
+            for listener in boot.rpc
+        ),
+    )

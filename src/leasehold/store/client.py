@@ -1,0 +1,199 @@
+"""A client of a store in this process: `memory://` and `embedded:///dir`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
+from leasehold.coord.client import CoordFace
+from leasehold.coord.errors import ClientClosed
+from leasehold.coord.url import ConnectOptions, CoordUrl
+from leasehold.mvcc.errors import StoreError
+from leasehold.mvcc.model import (
+    CompactResult,
+    DeleteRange,
+    DeleteResult,
+    LeaseGrantResult,
+    LeaseKeepAliveResult,
+    LeaseListResult,
+    LeaseRevokeResult,
+    LeaseTimeToLiveResult,
+    Op,
+    OpResult,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Status,
+    Txn,
+    TxnResult,
+    Watch,
+    WatchFilter,
+)
+from leasehold.mvcc.store import Store
+from leasehold.store import opening
+from leasehold.store.engine import Engine
+from leasehold.store.keepalive import LocalKeepAlive
+from leasehold.store.status import status_of
+from leasehold.store.watch import LocalWatch
+
+T = TypeVar("T")
+
+
+class LocalClient(CoordFace):
+    """`Coord` on an engine. Answers wait until what they saw is on the disk; in memory nothing waits."""
+
+    def __init__(self, engine: Engine, *, timeout_s: float = 5.0, on_close: Callable[[], None] | None = None) -> None:
+        self.engine = engine
+        self._timeout_s = timeout_s
+        self._on_close = on_close
+        self._watches: list[LocalWatch] = []
+        self._kept: list[LocalKeepAlive] = []
+        self._closed = False
+
+    def _run(self, call: Callable[[Store, int], T]) -> T:
+        if self._closed:
+            raise ClientClosed
+        engine = self.engine
+        with engine.lock:
+            result = call(engine.store, engine.enter())
+            engine.leave()
+        return result
+
+    def at_once(self, op: Op) -> OpResult | None:
+        """Do `op` in this very moment, if nothing has to be waited for: the store is in memory only.
+
+        None: nothing was done, ask the usual way.
+        """
+        if not self.engine.in_memory:
+            return None
+        if self._closed:
+            raise ClientClosed
+        return self.engine.execute(op)
+
+    async def _write(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
+        try:
+            result = self._run(call)
+        except StoreError:
+            await self._settle_read(timeout_s)  # a refusal, too, tells what must not be undone any more
+            raise
+        if self.engine.unsettled:
+            await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+        return result
+
+    async def _read(self, call: Callable[[Store, int], T], timeout_s: float | None) -> T:
+        try:
+            result = self._run(call)
+        except StoreError:
+            await self._settle_read(timeout_s)
+            raise
+        if self.engine.unsettled:
+            await self._settle_read(timeout_s)
+        return result
+
+    async def _settle_read(self, timeout_s: float | None) -> None:
+        """A read is never in doubt: nothing was changed by it."""
+        try:
+            await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+        except UnknownOutcome as error:
+            raise Unavailable(f"the disk does not answer, so that this cannot be read now ({error})") from None
+
+    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
+        return await self._read(lambda store, _now: store.range(request), timeout_s)
+
+    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
+        return await self._write(lambda store, _now: store.put(request), timeout_s)
+
+    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
+        return await self._write(lambda store, _now: store.delete(request), timeout_s)
+
+    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
+        return await self._write(lambda store, _now: store.txn(request), timeout_s)
+
+    async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
+        return await self._write(lambda store, _now: store.compact(revision), timeout_s)
+
+    async def lease_grant(self, ttl_s: int, lease_id: int = 0, *, timeout_s: float | None = None) -> LeaseGrantResult:
+        return await self._write(lambda store, now_ms: store.lease_grant(now_ms, ttl_s, lease_id), timeout_s)
+
+    async def lease_revoke(self, lease_id: int, *, timeout_s: float | None = None) -> LeaseRevokeResult:
+        return await self._write(lambda store, _now: store.lease_revoke(lease_id), timeout_s)
+
+    async def lease_keep_alive_once(self, lease_id: int, *, timeout_s: float | None = None) -> LeaseKeepAliveResult:
+        return await self._write(lambda store, now_ms: store.lease_keep_alive(now_ms, lease_id), timeout_s)
+
+    async def lease_time_to_live(
+        self, lease_id: int, *, keys: bool = False, timeout_s: float | None = None
+    ) -> LeaseTimeToLiveResult:
+        return await self._read(lambda store, now_ms: store.lease_time_to_live(now_ms, lease_id, keys=keys), timeout_s)
+
+    async def leases(self, *, timeout_s: float | None = None) -> LeaseListResult:
+        return await self._read(lambda store, _now: store.leases(), timeout_s)
+
+    def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> LocalKeepAlive:
+        """Renew `lease_id` until closed; the client ends it at the latest when it is closed itself."""
+        if self._closed:
+            raise ClientClosed
+        kept = LocalKeepAlive(self.engine, lease_id, ttl_s, granted_sent_ms)
+        self._kept = [other for other in self._kept if not other.ended] + [kept]
+        return kept
+
+    def watch(
+        self,
+        key: bytes,
+        range_end: bytes = b"",
+        *,
+        start_revision: int = 0,
+        prev_kv: bool = False,
+        progress_notify: bool = False,
+        fragment: bool = False,
+        filters: Sequence[WatchFilter] = (),
+    ) -> LocalWatch:
+        if self._closed:
+            raise ClientClosed
+        spec = Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters))
+        watch = LocalWatch(self.engine, spec)
+        self._watches = [other for other in self._watches if not other.ended] + [watch]
+        return watch
+
+    async def status(self, *, timeout_s: float | None = None) -> Status:
+        with self.engine.lock:
+            self.engine.enter()
+            return status_of(self.engine)
+
+    def now_ms(self) -> int:
+        return self.engine.clock.now_ms()
+
+    async def close(self) -> None:
+        """End this client's watches and renewals; the last client of a store on disk closes the store."""
+        if self._closed:
+            return
+        self._closed = True
+        for kept in self._kept:
+            kept.close()
+        for watch in self._watches:
+            await watch.close()
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)
+
+
+async def open_memory(url: CoordUrl, options: ConnectOptions) -> LocalClient:
+    """`memory://` is a store of its own; `memory://name` is one store for all of this process, until it ends."""
+    if not url.name:
+        engine = opening.open_memory()
+        return LocalClient(engine, timeout_s=options.timeout_s, on_close=engine.close)
+    name = f"memory://{url.name}"
+    engine = opening.acquire(name, opening.open_memory)
+    return LocalClient(engine, timeout_s=options.timeout_s, on_close=lambda: opening.release(name, keep=True))
+
+
+async def open_embedded(url: CoordUrl, options: ConnectOptions) -> LocalClient:
+    """The store in a directory: opened once in this process, whatever the number of clients."""
+    if url.path is None:
+        raise InvalidArgument("embedded:// needs a directory: embedded:///var/lib/leasehold")
+    path = url.path.resolve()
+    name = f"embedded://{path}"
+    engine = await asyncio.to_thread(opening.acquire, name, lambda: opening.open_folder(path))
+    return LocalClient(engine, timeout_s=options.timeout_s, on_close=lambda: opening.release(name))

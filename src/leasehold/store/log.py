@@ -1,0 +1,75 @@
+"""The durable log of one store: segments, and the snapshots that keep them few."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import structlog
+
+from leasehold.mvcc.records import Record
+from leasehold.store.disk import AHEAD_BYTES, Folder, Identity, Segment, write_snapshot
+from leasehold.store.engine import Engine
+
+_log = structlog.get_logger("leasehold.store")
+
+
+class SegmentedLog:
+    """Appends to the newest segment; when that is full begins another, and writes a snapshot beside it.
+
+    A segment may grow to twice the last snapshot, so that of all that is written at most half is snapshots.
+    """
+
+    def __init__(self, folder: Folder, identity: Identity, generation: int, number: int, segment_bytes: int) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._generation = generation
+        self._ahead_bytes = min(AHEAD_BYTES, segment_bytes)
+        self._segment = Segment(folder.segment_path(generation), identity, number, self._ahead_bytes)
+        self._segment_bytes = segment_bytes
+        self._snapshot_bytes = 0
+        self._next_state: Iterator[Record] | None = None
+        self._writer: threading.Thread | None = None
+
+    def prepare(self, engine: Engine) -> None:
+        full = self._segment.size_bytes >= max(self._segment_bytes, 2 * self._snapshot_bytes)
+        if full and (self._writer is None or not self._writer.is_alive()):
+            self._next_state = engine.store.dump(engine.now_ms())
+
+    def append(self, records: list[Record]) -> None:
+        self._segment.append(records)
+        if self._next_state is not None:
+            self._rotate(self._next_state)
+            self._next_state = None
+
+    def _rotate(self, state: Iterator[Record]) -> None:
+        self._segment.finish()  # before there is a newer one: only the end of the newest may be torn
+        self._generation += 1
+        path = self._folder.segment_path(self._generation)
+        self._segment = Segment(path, self._identity, self._segment.number, self._ahead_bytes)
+        self._writer = threading.Thread(
+            target=self._write_snapshot, args=(self._generation, state), name="leasehold-store-snapshot", daemon=True
+        )
+        self._writer.start()
+
+    def _write_snapshot(self, generation: int, state: Iterator[Record]) -> None:
+        path = self._folder.snapshot_path(generation)
+        try:
+            self._snapshot_bytes = write_snapshot(path, self._identity, state)
+            self._folder.forget_before(generation)
+        except OSError as error:
+            # The segments before are all still there, so nothing is lost; the next rotation tries again.
+            _log.warning("a snapshot could not be written; the log goes on", path=str(path), error=str(error))
+
+    def forsake(self) -> None:
+        """In a forked child: let go of files that are the parent's. Its lock stays the parent's alone."""
+        self._segment.close()
+        self._folder.close()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+        with suppress(OSError):  # everything in it is on the disk; after a failed write it may not even be open
+            self._segment.finish()
+        self._folder.close()

@@ -1,0 +1,356 @@
+"""One client's connection: frames in, calls out; answers in, frames out, within the windows that the client grants."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from typing import cast
+
+from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, End
+from leasehold.http2.frame_reader import FrameReader
+from leasehold.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    HEADERS,
+    NO_ERROR,
+    PING,
+    PREFACE,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    check,
+    frame,
+    unpadded,
+)
+from leasehold.http2.header_codec import (
+    OK_TRAILERS,
+    RESPONSE,
+    ProtocolBroken,
+    trailers,
+)
+from leasehold.http2.rate_limit import Allowance
+from leasehold.mvcc.errors import Code
+from leasehold.store.server.http2.streams import WINDOW_BYTES, Call, Handler
+
+STREAMS_MAX = 10_000  # calls of one connection at a time
+LINGER_S = 5.0
+# Of one connection, whose client does not keep up or means it ill:
+HELD_BYTES_MAX = 32 << 20  # of answers that are not taken, before further calls are put off
+REQUESTS_BYTES_MAX = 64 << 20  # of requests that are not whole, before the next ones are refused
+# Answers to a burst of calls leave in bursts of so many: the client is at work on the first while we are on the next.
+SENT_TOGETHER_MAX = 32
+OUT_BYTES_MAX = 256 << 10  # written in one turn, before it is looked whether the client reads
+# Calls that were begun and reset: so many at once, and so many a second from then on.
+RESETS_MAX, RESETS_PER_S = 10_000, 500
+# Frames of settings, likewise. A client sends one.
+SETTINGS_MAX, SETTINGS_PER_S = 100, 10
+# Whoever has not said what it speaks by then is not a client.
+PREFACE_S = 20.0
+
+_SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
+_HTTP1_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port speaks gRPC, as an etcd server does.\n"
+)
+
+
+class Connection(End[Call], asyncio.Protocol):
+    """The HTTP/2 half of the server. `handlers` are by path; `connections` knows all that are open."""
+
+    def __init__(self, handlers: Mapping[bytes, Handler], connections: set[Connection]) -> None:
+        super().__init__(WINDOW_BYTES)
+        self._handlers = handlers
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._preface = b""  # what has come of it
+        self._reader = FrameReader(self.take)
+        self._begun = False
+        self._last_stream = 0
+        self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
+        self.held_bytes = 0
+        self.buffered_bytes = 0
+        self._resets = Allowance(RESETS_MAX, RESETS_PER_S)
+        self._settings = Allowance(SETTINGS_MAX, SETTINGS_PER_S)
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._flushing = False
+        self.paused = False
+        self._leaving = False
+
+    # --- the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._connections.add(self)
+        self._hello = self._loop.call_later(PREFACE_S, self._abort)
+        self.send(frame(SETTINGS, 0, 0, _SETTINGS))
+        self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - WINDOW_BYTES_FIRST)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._transport = None
+        self._hello.cancel()
+        for call in list(self.calls.values()):
+            call.cancel()
+        self.calls.clear()
+
+    def pause_writing(self) -> None:
+        """A client that does not read is not read either: else what it is owed would grow without bound."""
+        self.paused = self._reader.held = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        for call in self.calls.values():
+            call.told_of_room()
+        self._take_rest()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._begun:
+                self._reader.feed(data)
+            else:
+                self._take_preface(data)
+        except ProtocolBroken as error:
+            self._go_away(error.code)
+            self._close()
+            self._loop.call_later(LINGER_S, self._abort)  # it may never read what it is told
+
+    def eof_received(self) -> bool:
+        return False
+
+    def send(self, data: bytes) -> None:
+        """Write at the end of this turn, together with what else comes in it, or when that has become much."""
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > OUT_BYTES_MAX:
+            self._reader.held = True
+        if len(self._out) >= SENT_TOGETHER_MAX:
+            self._flush_now()
+        elif not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._flush_now()
+
+    def _flush_now(self) -> None:
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if self._transport is not None and out:
+            self._transport.write(b"".join(out))
+        if self._reader.held:
+            self._loop.call_soon(self._take_rest)
+
+    def _close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def go_away(self) -> None:
+        """Take no new calls."""
+        self._leaving = True
+        self._go_away(NO_ERROR)
+
+    def _go_away(self, code: int) -> None:
+        self.send(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
+
+    def abandon(self) -> None:
+        """End at once."""
+        self._close()
+
+    # --- frames ---
+
+    def _take_preface(self, data: bytes) -> None:
+        begin = self._preface = self._preface + data
+        if not PREFACE.startswith(begin[: len(PREFACE)]):
+            if self._transport is not None and begin[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
+                self._out.clear()
+                self._transport.write(_HTTP1_ANSWER)
+            raise ProtocolBroken("not HTTP/2")
+        if len(begin) >= len(PREFACE):
+            self._begun, self._preface = True, b""
+            self._hello.cancel()
+            self._reader.feed(begin[len(PREFACE) :])
+
+    def _take_rest(self) -> None:
+        """What was held because too much was to be written for one turn, or the client did not read."""
+        if not self.paused and self._transport is not None and not self._transport.is_closing():
+            self._reader.held = False
+            self.data_received(b"")
+
+    def _take_ping(self, payload: bytes) -> None:
+        self.send(frame(PING, ACK, 0, payload))
+
+    def _take_other(self, kind: int, payload: bytes) -> None:
+        """GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us."""
+
+    def _take_reset(self, stream: int, code: int) -> None:
+        call = self._forget(stream)
+        if call is None:
+            return
+        call.cancel()
+        if not self._resets.take(self._loop.time()):
+            raise ProtocolBroken("calls are begun and reset without end", ENHANCE_YOUR_CALM)
+        self._go_on()
+
+    def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        block = self._blocks.take(kind, flags, stream, payload)
+        if block is None:
+            return
+        flags, headers = block
+        known = self.calls.get(stream)
+        if known is not None:  # trailers of a request: gRPC has none, but they may end it
+            if flags & END_STREAM:
+                known.request_ended()
+            return
+        check(stream & 1, "a stream with a number that cannot be")
+        if stream <= self._last_stream:
+            return  # trailers of a call that has ended on our side
+        self._last_stream = stream
+        if self._leaving or len(self.calls) >= STREAMS_MAX:
+            self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
+            return
+        handler = self._handlers.get(headers.get(b":path", b""))
+        call = Call(self, stream, self._stream_window, handler)
+        self.calls[stream] = call
+        if handler is None:
+            path = headers.get(b":path", b"?").decode(errors="replace")
+            call.end(Code.UNIMPLEMENTED, f"unknown method {path}")
+        elif headers.get(b"grpc-encoding", b"identity") != b"identity":
+            call.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
+        else:
+            call.begin(headers.get(b"grpc-timeout"))
+            if flags & END_STREAM:
+                call.request_ended()
+
+    def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
+        self._received(len(payload))
+        call = self.calls.get(stream)
+        if call is None:
+            return  # it has ended on our side
+        call.request_done = bool(flags & END_STREAM)
+        call.received(len(payload), unpadded(flags, payload))
+        if call.request_done:
+            call.request_ended()
+
+    def _settled(self, streams_max: int | None) -> None:
+        """How many calls we may begin is of no interest: we begin none. But every change is work for all calls."""
+        if not self._settings.take(self._loop.time()):
+            raise ProtocolBroken("settings are changed without end", ENHANCE_YOUR_CALM)
+
+    # --- answers ---
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """One message, and the end of a call that went well: in one piece if the windows let it."""
+        size = len(message) + 5
+        fits = size <= call.window and size <= self._window and size <= self._frame_bytes_max
+        if call.headers_sent or call.held or not fits:
+            self.write(call, message)
+            self.end(call, OK_TRAILERS)
+            return
+        self._window -= size
+        stream = call.stream
+        self.send(
+            frame(HEADERS, END_HEADERS, stream, RESPONSE)
+            + struct.pack(">IBI", size << 8, 0, stream)
+            + struct.pack(">BI", 0, len(message))
+            + message
+            + frame(HEADERS, END_HEADERS | END_STREAM, stream, OK_TRAILERS)
+        )
+        self._forget(stream)
+
+    def write(self, call: Call, message: bytes) -> None:
+        """Queue one message of a call."""
+        if not call.headers_sent:
+            call.headers_sent = True
+            self.send(frame(HEADERS, END_HEADERS, call.stream, RESPONSE))
+        call.held += struct.pack(">BI", 0, len(message)) + message
+        self.held_bytes += 5 + len(message)
+        self._write_held(call)
+
+    def end(self, call: Call, block: bytes) -> None:
+        """End a call, after what it still holds."""
+        call.ending = block if call.headers_sent else RESPONSE + block
+        self._write_held(call)
+
+    def refuse(self, call: Call, code: int, message: str) -> None:
+        self.end(call, trailers(code, message))
+
+    def _write_held(self, call: Call) -> None:
+        while call.held:
+            room = min(call.window, self._window, self._frame_bytes_max)
+            if room <= 0:
+                if call.window > 0:
+                    self._blocked[call] = None
+                return
+            part = bytes(call.held[:room])
+            del call.held[:room]
+            self.held_bytes -= len(part)
+            call.window -= len(part)
+            self._window -= len(part)
+            self.send(frame(DATA, 0, call.stream, part))
+        if call.ending is not None and self._forget(call.stream) is not None:
+            self.send(frame(HEADERS, END_HEADERS | END_STREAM, call.stream, call.ending))
+            if not call.request_done:
+                # The answer is complete and the rest of the request is of no interest.
+                self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
+
+    def _unblock(self) -> None:
+        while self._blocked and self._window > 0:
+            call, _ = self._blocked.popitem(last=False)
+            self._write_held(call)
+            call.told_of_room()
+        self._go_on()
+
+    def _unblock_one(self, call: Call) -> None:
+        self._write_held(call)
+        call.told_of_room()
+        self._go_on()
+
+    def _forget(self, stream: int) -> Call | None:
+        """A call has ended, and whatever was kept of it."""
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            self.held_bytes -= len(call.held)
+            self.buffered_bytes -= call.buffered_bytes
+            self._blocked.pop(call, None)
+            self._deferred.pop(call, None)
+        return call
+
+    # --- bounds ---
+
+    @property
+    def burdened(self) -> bool:
+        """Whether so many answers wait for the client to take them that no more are made."""
+        return self.held_bytes > HELD_BYTES_MAX
+
+    @property
+    def overfull(self) -> bool:
+        """Whether requests that are not whole hold all the space that they may."""
+        return self.buffered_bytes > REQUESTS_BYTES_MAX
+
+    def defer(self, call: Call) -> None:
+        """Answer `call` when the client has taken enough of what it asked for before."""
+        self._deferred[call] = None
+
+    def _go_on(self) -> None:
+        while self._deferred and not self.burdened:
+            call = next(iter(self._deferred))
+            del self._deferred[call]
+            call.answer_directly()

@@ -1,0 +1,356 @@
+"""One call: the messages of a request, whatever handles them, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
+from leasehold.base.limits import KIB, store_request_bytes_max
+from leasehold.http2.header_codec import ProtocolBroken, timeout_s
+from leasehold.mvcc.errors import Code, StoreError
+from leasehold.store.group_commit import Tell
+
+if TYPE_CHECKING:
+    from leasehold.store.server.http2.connection import Connection
+
+Message = Any
+
+# What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
+MESSAGE_BYTES_MAX = store_request_bytes_max + 512 * KIB
+MESSAGE_BYTES = 64  # that a message takes of our memory, however short it is
+HELD_BYTES_MAX = 256 * KIB  # of answers that a client does not take, before their call has to wait
+# Of one stream's requests, before its sender has to wait.
+REQUESTS_HELD_MAX = 1_000
+REQUESTS_HELD_BYTES_MAX = 1024 * KIB
+WINDOW_BYTES = 4096 * KIB  # that we grant, to a call and to all of a connection
+
+_log = structlog.get_logger("leasehold.store")
+
+
+class CallEnded(Exception):
+    """Raised inside a handler to end its call with a status."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def refusal(error: BaseException, *, plain: bool = False) -> tuple[Code, str]:
+    """The status that etcd gives for an error. Its lock and election services lose the codes: `plain`."""
+    if isinstance(error, CallEnded):
+        return error.code, error.message
+    if isinstance(error, StoreError) and not plain:
+        return error.code, error.message
+    if isinstance(error, (Unavailable, UnknownOutcome)):
+        return Code.UNAVAILABLE, str(error)
+    if isinstance(error, InvalidArgument):
+        return Code.INVALID_ARGUMENT, str(error)
+    return Code.UNKNOWN, str(error)
+
+
+class Handler:
+    """What answers a method.
+
+    `direct` is for the many small calls: the request is answered by a plain function at once, and the answer leaves
+    as soon as `when_settled` tells; no task is made. `stream` is a coroutine that reads and writes by itself.
+    """
+
+    __slots__ = ("direct", "kind", "stream", "when_settled")
+
+    def __init__(
+        self,
+        kind: Any = None,
+        direct: Callable[[Message], Message] | None = None,
+        when_settled: Callable[[Tell], bool] = lambda _tell: False,
+        stream: Callable[[Call], Awaitable[None]] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.direct = direct
+        self.when_settled = when_settled
+        self.stream = stream
+
+
+def unary(kind: Any, behaviour: Callable[[Message], Awaitable[Message]], *, plain: bool = False) -> Handler:
+    """One request, one answer, and some waiting in between."""
+
+    async def serve(call: Call) -> None:
+        data = await call.read()
+        if data is None:
+            raise CallEnded(Code.INTERNAL, "grpc: no request was sent")
+        try:
+            answer = await behaviour(parse(kind, data))
+        except LeaseholdError as error:
+            raise CallEnded(*refusal(error, plain=plain)) from error
+        call.answer(answer.SerializeToString())
+
+    return Handler(stream=serve)
+
+
+def parse(kind: Any, data: bytes) -> Message:
+    """A request's message."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise CallEnded(Code.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
+
+
+class Call:
+    """One stream of a connection."""
+
+    __slots__ = (
+        "_connection",
+        "_handler",
+        "_messages",
+        "_messages_bytes",
+        "_reading",
+        "_received",
+        "_rest",
+        "_room",
+        "_taken",
+        "_task",
+        "_timer",
+        "_wanted",
+        "buffered_bytes",
+        "ending",
+        "headers_sent",
+        "held",
+        "request_done",
+        "stream",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, stream: int, window: int, handler: Handler | None) -> None:
+        self._connection = connection
+        self._handler = handler
+        self.stream = stream
+        self.window = window  # what the client still takes
+        self.headers_sent = False
+        self.held = bytearray()  # answers that did not fit
+        self.ending: bytes | None = None
+        self.request_done = False
+        self.buffered_bytes = 0  # of requests that are not whole, or not taken yet
+        self._rest: bytearray | None = None  # of a message that is not whole; not the pieces, which may be tiny
+        self._wanted = 0  # so many make it worth looking again
+        self._messages: deque[bytes] = deque()
+        self._messages_bytes = 0
+        self._taken = False  # the one request of a direct call
+        self._received = 0  # bytes for which the client's window was not opened again
+        self._reading: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, timeout: bytes | None = None) -> None:
+        """`timeout` as the client wrote it."""
+        if self._handler is not None and self._handler.stream is not None:
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._serve(self._handler.stream))
+            limit_s = None if timeout is None else timeout_s(timeout)
+            if limit_s is not None:
+                # The client ends its call by itself, if it can: one that has gone without a word cannot.
+                self._timer = loop.call_later(limit_s, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self.cancel()
+        self.end(Code.DEADLINE_EXCEEDED, "context deadline exceeded")
+
+    # --- the request ---
+
+    def received(self, count: int, data: bytes) -> None:
+        """Bytes of the request have come; `count` with their padding."""
+        self._received += count
+        if self._received > WINDOW_BYTES:
+            raise ProtocolBroken("a client sends more than its window")
+        if self._rest is not None:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                self._count_buffered()
+                return
+            data = bytes(self._rest)
+        if not self._take_messages(data):
+            return
+        if self._messages:
+            self._open_window()
+            _wake(self._reading)
+            if self._handler is not None and self._handler.direct is not None and not self._taken:
+                self._taken = True
+                if self._connection.burdened:
+                    self._connection.defer(self)
+                else:
+                    self.answer_directly()
+        self._count_buffered()
+
+    def _take_messages(self, data: bytes) -> bool:
+        """Take the whole messages out of `data`, and keep the rest; False if one is refused, and the call with it."""
+        self._rest = None
+        place, end, wanted = 0, len(data), 5
+        while end - place >= 5:
+            length = int.from_bytes(data[place + 1 : place + 5], "big")
+            if data[place] or length > MESSAGE_BYTES_MAX:
+                self._refuse_message(data[place], length)
+                return False
+            wanted = 5 + length
+            if end - place < wanted:
+                break
+            self._messages.append(data[place + 5 : place + wanted])
+            self._messages_bytes += length
+            place += wanted
+            wanted = 5
+        if place < end:
+            self._rest = bytearray(data[place:])
+            self._wanted = wanted
+        return True
+
+    def _count_buffered(self) -> None:
+        now_bytes = self._messages_bytes + len(self._messages) * MESSAGE_BYTES
+        if self._rest is not None:
+            now_bytes += len(self._rest)
+        if now_bytes != self.buffered_bytes and self._open:
+            self._connection.buffered_bytes += now_bytes - self.buffered_bytes
+            self.buffered_bytes = now_bytes
+            if self._connection.overfull:
+                self.cancel()
+                self.end(Code.RESOURCE_EXHAUSTED, "too many unfinished requests on one connection")
+
+    def _next_message(self) -> bytes:
+        message = self._messages.popleft()
+        self._messages_bytes -= len(message)
+        return message
+
+    def _refuse_message(self, compressed: int, length: int) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if compressed:
+            self.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
+            return
+        told = f"grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"
+        self.end(Code.RESOURCE_EXHAUSTED, told)
+
+    def _open_window(self) -> None:
+        """Only while requests are taken as fast as they come: else the client has to wait."""
+        held = len(self._messages) >= REQUESTS_HELD_MAX or self._messages_bytes >= REQUESTS_HELD_BYTES_MAX
+        if self._received > 64 * KIB and not held:
+            self._connection.open_window(self, self._received)
+            self._received = 0
+
+    def request_ended(self) -> None:
+        """No more will come; `request_done` may have said so before."""
+        self.request_done = True
+        if self._rest is not None:
+            self.cancel()
+            self.end(Code.INTERNAL, "grpc: the request ends in the middle of a message")
+        elif self._handler is not None and self._handler.direct is not None and not self._taken:
+            self.end(Code.INTERNAL, "grpc: no request was sent")
+        _wake(self._reading)
+
+    async def read(self) -> bytes | None:
+        """The next message of the request; None when there are no more."""
+        while not self._messages:
+            if self.request_done:
+                return None
+            self._reading = asyncio.get_running_loop().create_future()
+            await self._reading
+        message = self._next_message()
+        self._open_window()
+        self._count_buffered()
+        return message
+
+    # --- the answer ---
+
+    def answer_directly(self) -> None:
+        """Do what a call asks for that needs no task."""
+        handler, data = self._handler, self._next_message()
+        assert handler is not None
+        try:
+            assert handler.direct is not None
+            answer: bytes = handler.direct(parse(handler.kind, data)).SerializeToString()
+            waits = handler.when_settled(lambda failed: self._settled(failed, answer))
+        except LeaseholdError as error:
+            self._refuse_settled(handler, error)
+            return
+        except CallEnded as error:
+            self.end(error.code, error.message)
+            return
+        except Exception:
+            self._broken()
+            return
+        if not waits:
+            self.answer(answer)
+
+    def _refuse_settled(self, handler: Handler, error: LeaseholdError) -> None:
+        """A refusal tells of the store's state too, and that must not be undone after it was told."""
+        try:
+            waits = handler.when_settled(lambda failed: self.end(*refusal(failed or error)))
+        except LeaseholdError as failed:  # the store has, meanwhile or before
+            self.end(*refusal(failed))
+            return
+        if not waits:
+            self.end(*refusal(error))
+
+    def _settled(self, failed: BaseException | None, answer: bytes) -> None:
+        if failed is None:
+            self.answer(answer)
+        else:
+            self.end(*refusal(failed))
+
+    def answer(self, message: bytes) -> None:
+        """The one answer of a call, which ends it."""
+        if self._open:
+            self._connection.answer(self, message)
+
+    async def write(self, message: bytes) -> None:
+        """One answer of several; waits while the client does not take them."""
+        if self._open:
+            self._connection.write(self, message)
+        while self._open and (len(self.held) > HELD_BYTES_MAX or self._connection.paused):
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    def end(self, code: Code, message: str = "") -> None:
+        if self._open:
+            self._connection.refuse(self, int(code), message)
+
+    @property
+    def _open(self) -> bool:
+        return self._connection.calls.get(self.stream) is self
+
+    def told_of_room(self) -> None:
+        _wake(self._room)
+
+    def cancel(self) -> None:
+        """The client has gone, or wants no answer any more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _serve(self, behaviour: Callable[[Call], Awaitable[None]]) -> None:
+        try:
+            await behaviour(self)
+        except asyncio.CancelledError:
+            return
+        except (LeaseholdError, CallEnded) as error:
+            self.end(*refusal(error))
+        except Exception:
+            self._broken()
+        else:
+            self.end(Code.OK)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _broken(self) -> None:
+        _log.exception("a call could not be handled: this is a bug")
+        self.end(Code.INTERNAL, "leasehold: internal error; see the store's log")
+
+
+def _wake(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

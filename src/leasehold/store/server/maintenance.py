@@ -1,0 +1,93 @@
+"""The Maintenance service."""
+
+from __future__ import annotations
+
+import asyncio
+
+from leasehold.etcd.pb import rpc_pb2
+from leasehold.mvcc.errors import Code, StoreError
+from leasehold.mvcc.hashing import hash_of, hashed_versions
+from leasehold.store.disk import Identity, export_chunks
+from leasehold.store.engine import Engine
+from leasehold.store.server import convert
+from leasehold.store.server.dispatch import Methods, direct, run
+from leasehold.store.server.http2.streams import Call, Handler, Message, unary
+from leasehold.store.status import ETCD_VERSION, status_of
+
+
+def maintenance_service(engine: Engine) -> Methods:
+    """Method -> handler."""
+    answers = _Answers(engine)
+    return {
+        "Alarm": direct(engine, rpc_pb2.AlarmRequest, answers.alarm),
+        "Status": direct(engine, rpc_pb2.StatusRequest, answers.status),
+        "Defragment": direct(engine, rpc_pb2.DefragmentRequest, answers.defragment),
+        "Hash": unary(rpc_pb2.HashRequest, answers.hash),
+        "HashKV": unary(rpc_pb2.HashKVRequest, answers.hash_kv),
+        "Snapshot": Handler(stream=answers.snapshot),
+        "MoveLeader": direct(engine, rpc_pb2.MoveLeaderRequest, answers.move_leader),
+        "Downgrade": direct(engine, rpc_pb2.DowngradeRequest, answers.downgrade),
+    }
+
+
+class _Answers:
+    """One method a call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def alarm(self, m: Message) -> Message:
+        # The alarm is not a switch here: it is on while the store is full, and off as soon as it is not.
+        full, header = run(self._engine, lambda store, _now: (store.over_quota, store.header()))
+        alarms = [rpc_pb2.AlarmMember(memberID=header.member_id, alarm=rpc_pb2.NOSPACE)] if full else []
+        return rpc_pb2.AlarmResponse(header=convert.header(header), alarms=alarms)
+
+    def status(self, _m: Message) -> Message:
+        told = run(self._engine, lambda _store, _now: status_of(self._engine))
+        return rpc_pb2.StatusResponse(
+            header=convert.header(told.header),
+            version=told.version,
+            dbSize=told.db_size,
+            leader=told.leader,
+            raftIndex=told.raft_index,
+            raftTerm=told.raft_term,
+            raftAppliedIndex=told.raft_index,
+            errors=[f"memberID:{told.leader} alarm:{name} " for name in told.errors],
+            dbSizeInUse=told.db_size_in_use,
+        )
+
+    def defragment(self, _m: Message) -> Message:
+        # Nothing to do: rotation rewrites the files by itself.
+        return rpc_pb2.DefragmentResponse()
+
+    async def hash(self, _m: Message) -> Message:
+        header, _, versions = run(self._engine, lambda store, _now: (store.header(), 0, hashed_versions(store.keys, 0)))
+        value = await asyncio.to_thread(hash_of, versions)
+        await self._engine.settled()
+        return rpc_pb2.HashResponse(header=convert.header(header), hash=value)
+
+    async def hash_kv(self, m: Message) -> Message:
+        header, compacted, versions = run(
+            self._engine,
+            lambda store, _now: (store.header(), store.compact_revision, hashed_versions(store.keys, m.revision)),
+        )
+        value = await asyncio.to_thread(hash_of, versions)
+        await self._engine.settled()
+        return rpc_pb2.HashKVResponse(header=convert.header(header), hash=value, compact_revision=compacted)
+
+    async def snapshot(self, call: Call) -> None:
+        engine = self._engine
+        store = engine.store
+        with engine.lock:
+            records = store.dump(engine.enter())
+            header = convert.header(store.header())
+        await engine.settled()  # after it was taken: no copy shows what a crash could still undo
+        for chunk in export_chunks(Identity(store.cluster_id, store.member_id), records):
+            part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
+            await call.write(part.SerializeToString())
+
+    def move_leader(self, _m: Message) -> Message:
+        raise StoreError("etcdserver: bad leader transferee", Code.FAILED_PRECONDITION)
+
+    def downgrade(self, _m: Message) -> Message:
+        raise StoreError("leasehold: a store of one member has no cluster version to lower", Code.FAILED_PRECONDITION)

@@ -1,0 +1,134 @@
+"""The server: all services of one store on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from leasehold.base.errors import CannotBeHad, InvalidArgument
+from leasehold.store.client import LocalClient
+from leasehold.store.engine import Engine
+from leasehold.store.server.auth import auth_service
+from leasehold.store.server.cluster import cluster_service
+from leasehold.store.server.election import election_service
+from leasehold.store.server.http2.connection import Connection
+from leasehold.store.server.http2.streams import Handler
+from leasehold.store.server.kv import kv_service
+from leasehold.store.server.lease import lease_service
+from leasehold.store.server.lock import lock_service
+from leasehold.store.server.maintenance import maintenance_service
+from leasehold.store.server.watch import watch_service
+
+
+@dataclass(frozen=True)
+class Tls:
+    """PEM files. With `client_ca` only callers with a certificate of that authority are served."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class StoreServer:
+    """Serves an engine at `listen` (`host:port`; port 0 takes a free one) until stopped."""
+
+    def __init__(self, engine: Engine, listen: str, tls: Tls | None = None) -> None:
+        self._engine = engine
+        self._tls = tls
+        self._host, self._port = split_address(listen)
+        self._client = LocalClient(engine, timeout_s=3600)  # of the lock and election services: callers set deadlines
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """For `leasehold.connect`."""
+        return f"{'etcds' if self._tls else 'etcd'}://{self.address}"
+
+    async def start(self) -> None:
+        """Listen and serve; an address that cannot be had is told as such."""
+        loop = asyncio.get_running_loop()
+        handlers: dict[bytes, Handler] = {}
+        context = _context(self._tls) if self._tls else None
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(handlers, self._connections),
+                self._host.strip("[]"),
+                self._port,
+                ssl=context,
+                backlog=1024,
+            )
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise CannotBeHad(f"cannot listen on {self.address}: {why}; name another address") from None
+        self._port = self._server.sockets[0].getsockname()[1]
+        handlers.update(self._handlers())
+
+    def _handlers(self) -> dict[bytes, Handler]:
+        scheme = "https" if self._tls else "http"
+        services = {
+            "etcdserverpb.KV": kv_service(self._engine),
+            "etcdserverpb.Watch": watch_service(self._engine),
+            "etcdserverpb.Lease": lease_service(self._engine),
+            "etcdserverpb.Maintenance": maintenance_service(self._engine),
+            "etcdserverpb.Cluster": cluster_service(self._engine, f"{scheme}://{self.address}"),
+            "etcdserverpb.Auth": auth_service(self._engine),
+            "v3lockpb.Lock": lock_service(self._client),
+            "v3electionpb.Election": election_service(self._client),
+        }
+        return {
+            f"/{service}/{method}".encode(): handler
+            for service, methods in services.items()
+            for method, handler in methods.items()
+        }
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Take no new calls, give running ones `grace_s`, then end. The engine stays open."""
+        if self._server is not None:
+            self._server.close()
+            for connection in self._connections:
+                connection.go_away()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._quiet()
+            for connection in list(self._connections):
+                connection.abandon()
+            self._server = None
+        await self._client.close()
+
+    async def _quiet(self) -> None:
+        """Until no call is under way."""
+        # Asked for once in a server's life: not worth an event that every call would have to set.
+        while any(connection.calls for connection in self._connections):  # noqa: ASYNC110 -- see the line above
+            await asyncio.sleep(0.01)
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """`"127.0.0.1:2379"` -> its host and port."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise InvalidArgument(f"{listen!r} is no address to listen on; it looks like 127.0.0.1:2379")
+    return host, int(port)
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca is not None:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLError as error:
+        files = ", ".join(str(path) for path in (tls.certificate, tls.key, tls.client_ca) if path is not None)
+        raise InvalidArgument(f"TLS: no certificate with its key can be read from {files} ({error.reason})") from None
+    return context
