@@ -10,8 +10,15 @@ from leasehold.index.index import Index
 from leasehold.index.model import PutConfig, SegmentSpec
 from leasehold.index.records import Record
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.batch import BulkBatch, Renewal, decode_bulk, decode_explicit, encode_bulk, encode_records
-from leasehold.journal.chain import Mark
+from leasehold.journal.batch import (
+    Renewal,
+    UnloggedBatch,
+    decode_explicit,
+    decode_unlogged,
+    encode_records,
+    encode_unlogged,
+)
+from leasehold.journal.chain import Position
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced_writer import FencedWriter
 from leasehold.mvcc.model import Put
@@ -47,7 +54,7 @@ def main() -> None:
     _timed("encode records", count, lambda: encode_records(records))
     store = Store()
     store.put(Put(LEADER, b"me"))
-    committer = Committer(EXPLICIT, FencedWriter(LEADER, store.revision), Mark(), 3_000, 2)
+    committer = Committer(EXPLICIT, FencedWriter(LEADER, store.revision), Position(), 3_000, 2)
     batches: list[bytes] = []
 
     def commit() -> None:
@@ -77,10 +84,10 @@ def main() -> None:
 
     _timed("standby: apply", count, apply)
     renewals = tuple(Renewal(b"default", b"prefix/object-%012d" % n, 3 + 2 * n, 10_000 + n, 0) for n in range(10_000))
-    raw = encode_bulk(BulkBatch(5, 1, 1, 1, True, 3_000, 0, renewals))
+    raw = encode_unlogged(UnloggedBatch(5, 1, 1, 1, True, 3_000, 0, renewals))
 
     def renew() -> None:
-        for one in decode_bulk(raw).renewals:
+        for one in decode_unlogged(raw).renewals:
             standby.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
 
     _timed("standby: decode and apply renewals", len(renewals), renew)

@@ -15,7 +15,7 @@ from random import Random
 from bench.bench_index import filled, key_of
 from leasehold.ha.effects import CloseWatch, GrantLease, NodeEffect, OpenWatch, ReadSnapshot, Role, StoreRequest
 from leasehold.ha.events import NodeEvent, SnapshotRead, Started, StoreAnswered, Ticked, WatchDelivered
-from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, pack
+from leasehold.ha.keys import EndMarker, Keys, LeaderValue, end_epoch, pack
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.ha.settings import HaSettings
 from leasehold.index import Code, Index, IndexSettings, PutConfig
@@ -78,8 +78,8 @@ class Node:
 
     def promote(self) -> Steps:
         """The old leader's key is gone, with a note: up to the primary."""
-        self.store.execute(end_epoch(self.keys, self.epoch, EndNote("old", "old-1", "reaped")))
-        self.store.execute(Put(self.keys.note(OLD_EPOCH), pack(EndNote("old", "old-1", "reaped"))))
+        self.store.execute(end_epoch(self.keys, self.epoch, EndMarker("old", "old-1", "reaped")))
+        self.store.execute(Put(self.keys.note(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
         return self._run(Role.PRIMARY)
 
     def _run(self, role: Role) -> Steps:
@@ -187,8 +187,8 @@ def measure(count: int) -> dict[str, Steps]:
     node = Node()
     node.follow(snapshot_of(leader))
     _settle()
-    resting = node.machine.index.resting()[0]
-    found[f"promotion with {resting:,} extents that rest"] = node.promote()
+    quarantined = node.machine.index.quarantined()[0]
+    found[f"promotion with {quarantined:,} extents that rest"] = node.promote()
     return found
 
 

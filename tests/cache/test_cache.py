@@ -34,7 +34,7 @@ from leasehold.cache import (
     SyncClient,
     Value,
     Version,
-    run_in_office,
+    run_for_term,
 )
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.cache import CacheProcess
@@ -283,7 +283,7 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
         servers = [CacheServer(), CacheServer()]
         offices = [
             asyncio.ensure_future(
-                run_in_office(
+                run_for_term(
                     coord,
                     lambda: CoordStore(coord, prefix),
                     settings,

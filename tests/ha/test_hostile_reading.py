@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.ha.applied_state import Replica, Took
+from leasehold.ha.applied_state import AppliedState, Took
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
 from leasehold.ha.snapshot_schedule import Snapshots
-from leasehold.ha.steps import at_once
+from leasehold.ha.steps import immediately
 from leasehold.index.index import Index
 from leasehold.index.records import (
     NEVER_MS,
@@ -22,16 +22,16 @@ from leasehold.index.records import (
 )
 from leasehold.index.settings import IndexSettings
 from leasehold.journal.batch import (
-    BulkBatch,
     ExplicitBatch,
     Hint,
     Renewal,
-    encode_bulk,
+    UnloggedBatch,
     encode_explicit,
     encode_records,
+    encode_unlogged,
 )
-from leasehold.journal.chain import Fit, Mark, fit
-from leasehold.journal.unlogged_reader import BulkReader
+from leasehold.journal.chain import Fit, Position, fit
+from leasehold.journal.unlogged_reader import UnloggedReader
 from leasehold.testing.sim.script import Script
 
 
@@ -104,68 +104,68 @@ def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
     assert snapshots._number > before + 1, "it is tried again"
 
 
-def _bulk(number: int, leader_ms: int, *, as_of_n: int = 1, renewals: tuple[Renewal, ...] = ()) -> BulkBatch:
-    return BulkBatch(7, number, as_of_n, leader_ms, True, 3_000, 0, renewals, ())
+def _unlogged(number: int, leader_ms: int, *, as_of_n: int = 1, renewals: tuple[Renewal, ...] = ()) -> UnloggedBatch:
+    return UnloggedBatch(7, number, as_of_n, leader_ms, True, 3_000, 0, renewals, ())
 
 
 def test_h3_of_two_gaps_each_is_closed_at_its_own_batch() -> None:
-    reader = BulkReader()
+    reader = UnloggedReader()
     reader.begin(7, known_from_start=True)
     for number, leader_ms in ((3, 100), (4, 200), (9, 900)):
-        reader.offer(_bulk(number, leader_ms))
-    closed = [(batch.number, reader.gap_closed_ms) for batch in reader.due(Mark(7, 1))]
+        reader.offer(_unlogged(number, leader_ms))
+    closed = [(batch.number, reader.gap_closed_ms) for batch in reader.due(Position(7, 1))]
     assert closed == [(3, 100), (4, 100), (9, 900)]
 
 
 def test_a_later_epoch_before_our_mark_is_a_fork_not_old_news() -> None:
     """We hold records that were cut off: what a later epoch wrote in their place must not pass for applied."""
     later = ExplicitBatch(9, 105, 7, 104, 3_000, 0, (Begin(0, 9, 10_000, 10_000),))
-    assert fit(Mark(7, 110), later) is Fit.FORK
+    assert fit(Position(7, 110), later) is Fit.FORK
     older = ExplicitBatch(7, 100, 7, 99, 3_000, 0, (Begin(0, 9, 10_000, 10_000),))
-    assert fit(Mark(9, 110), older) is Fit.OLD
+    assert fit(Position(9, 110), older) is Fit.OLD
 
 
-def _replica() -> Replica:
-    replica = Replica(lambda: Index(IndexSettings(), lambda count: 0))
+def _replica() -> AppliedState:
+    state = AppliedState(lambda: Index(IndexSettings(), lambda count: 0))
     begin = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
-    assert at_once(replica.take_explicit(0, 1, begin, leads=7)) is Took.APPLIED
-    return replica
+    assert immediately(state.take_explicit(0, 1, begin, leads=7)) is Took.APPLIED
+    return state
 
 
 def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() -> None:
-    replica = _replica()
+    state = _replica()
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    at_once(replica.take_bulk(1, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
+    immediately(state.take_unlogged(1, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    at_once(replica.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
-    assert replica.mark == Mark(7, 5)
-    assert "ghost" in replica.diverged
+    immediately(state.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
+    assert state.applied == Position(7, 5)
+    assert "ghost" in state.diverged
 
 
 def test_a_renewal_that_cannot_be_judged_costs_the_hand_over_its_shortcut() -> None:
-    replica = _replica()
+    state = _replica()
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    at_once(replica.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
+    immediately(state.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    at_once(replica.take_bulk(2, encode_bulk(_bulk(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
-    assert not replica.diverged
-    assert replica.unexplained
+    immediately(state.take_unlogged(2, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
+    assert not state.diverged
+    assert state.unexplained
 
 
 def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
     """ "As of 108, complete, without K" lands; record 108 never does. It must not count, nor in the epoch after."""
-    replica = _replica()
+    state = _replica()
     hint = Hint(b"t", b"k", 3)
-    ahead = BulkBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
-    at_once(replica.take_bulk(1, encode_bulk(ahead), leads=7))
-    assert replica.bulk.applied == 0
+    ahead = UnloggedBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
+    immediately(state.take_unlogged(1, encode_unlogged(ahead), leads=7))
+    assert state.unlogged.applied == 0
     record = Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)
     begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_records([record])])
-    assert at_once(replica.take_explicit(2, 2, begin, leads=7)) is Took.APPLIED
+    assert immediately(state.take_explicit(2, 2, begin, leads=7)) is Took.APPLIED
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
-    at_once(replica.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
-    assert replica.bulk.applied == 0
-    assert not replica.bulk.waits
+    immediately(state.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
+    assert state.unlogged.applied == 0
+    assert not state.unlogged.waits
 
 
 def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None:
@@ -173,25 +173,25 @@ def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None
     leader = _replica()
     raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
     leader.last_write = type(leader.last_write)()  # as after loading: it knows the records, not their writer
-    assert at_once(leader.take_explicit(50, 1, raw, leads=0)) is Took.OLD
+    assert immediately(leader.take_explicit(50, 1, raw, leads=0)) is Took.OLD
     assert (leader.last_write.epoch, leader.last_write.seen_ms) == (7, 50)
 
 
 def test_h3_leases_that_were_handed_over_unheard_get_the_drift_too() -> None:
     """A hand-over maps ends later by the drift: whoever missed renewals must not take any of them for over before."""
-    replica = _replica()
+    state = _replica()
     handover = encode_explicit(7, 2, (7, 1), 3_000, 0, [encode_records([Handover(5_000, 7, 3)])])
-    assert at_once(replica.take_explicit(1, 2, handover, leads=7)) is Took.APPLIED
+    assert immediately(state.take_explicit(1, 2, handover, leads=7)) is Took.APPLIED
     record = Begin(0, 9, 10_000, 0, 5_000, 300)
     begin = encode_explicit(9, 3, (7, 2), 3_000, 0, [encode_records([record])])
-    assert at_once(replica.take_explicit(2, 3, begin, leads=9)) is Took.APPLIED
-    assert replica.index.floor - replica.index.offset == 10_300
+    assert immediately(state.take_explicit(2, 3, begin, leads=9)) is Took.APPLIED
+    assert state.index.floor - state.index.offset == 10_300
 
 
 @pytest.mark.parametrize("expires", [True, False])
 def test_5_a_standby_expires_by_its_leaders_policy_not_by_its_own(expires: bool) -> None:
     """Policies are changed one node after the other. Under `pressure` what has ended may be read again, and leased."""
-    replica = Replica(lambda: Index(IndexSettings(eviction_policy="expiry"), lambda count: 0))
+    state = AppliedState(lambda: Index(IndexSettings(eviction_policy="expiry"), lambda count: 0))
     records: list[Record] = [
         Begin(0, 7, 10_000, 10_000),
         MountSegment(1, b"owner", b"segment", "seg", 0, 1 << 20, "host:1", "tcp", "host"),
@@ -199,10 +199,10 @@ def test_5_a_standby_expires_by_its_leaders_policy_not_by_its_own(expires: bool)
         PutEnd(3, b"t", b"k", 3, 10_000),
     ]
     raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records(records)])
-    assert at_once(replica.take_explicit(0, 1, raw, leads=7)) is Took.APPLIED
-    batch = BulkBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
-    at_once(replica.take_bulk(1, encode_bulk(batch), leads=7))
-    assert (replica.index.lookup(b"t", b"k") is None) is expires
+    assert immediately(state.take_explicit(0, 1, raw, leads=7)) is Took.APPLIED
+    batch = UnloggedBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
+    immediately(state.take_unlogged(1, encode_unlogged(batch), leads=7))
+    assert (state.index.lookup(b"t", b"k") is None) is expires
 
 
 def test_8d_a_begin_that_takes_long_costs_no_owner() -> None:
@@ -234,5 +234,5 @@ def test_p6_a_leader_that_begins_from_a_snapshot_knows_at_once_how_long_the_jour
     )  # fmt: skip
     run = script.world.nodes[0].run
     assert run is not None
-    assert run.machine.ctx.replica.ledger.batches > 50
+    assert run.machine.ctx.state.ledger.batches > 50
     assert run.machine.index.journal_full

@@ -31,7 +31,7 @@ class World:
     """What the kernel has counted, what the worker has marked, and the truth that neither may contradict."""
 
     def __init__(self) -> None:
-        self.mark = self.passed = 0
+        self.applied = self.passed = 0
         self.open = 0  # requests read and not wholly answered
         self.half = False  # a piece of a request was read
         self.unsent = 0
@@ -48,19 +48,19 @@ def life(world: World, steps: list[tuple[str, int]]) -> Iterator[None]:
             case "answer" if world.open and not world.unsent:
                 leaves_none = world.open == 1 and not world.half
                 if leaves_none:
-                    world.mark = world.passed + size
+                    world.applied = world.passed + size
                     yield
                 sent = size if size < SENT_WHOLE else size // 2
                 world.passed, world.unsent = world.passed + sent, size - sent
                 world.open -= not world.unsent
                 yield
                 if world.unsent:
-                    world.mark = NEVER
+                    world.applied = NEVER
             case "take the rest" if world.unsent:
                 world.passed, world.unsent, world.open = world.passed + world.unsent, 0, world.open - 1
                 yield
                 if not world.open and not world.half:
-                    world.mark = world.passed
+                    world.applied = world.passed
         yield
 
 
@@ -78,7 +78,7 @@ def test_wherever_it_is_killed_nothing_open_is_ever_forwarded(steps: list[tuple[
     """Schedule 20a: what was read and not answered may have been done."""
     world = World()
     for _ in life(world, steps):
-        if judge(world.mark, world.passed, gone=False) is Fate.FORWARD:
+        if judge(world.applied, world.passed, gone=False) is Fate.FORWARD:
             assert (world.open, world.half, world.unsent) == (0, False, 0)
 
 
@@ -89,4 +89,4 @@ def test_whatever_is_at_rest_is_forwarded(steps: list[tuple[str, int]]) -> None:
     for _ in life(world, [*steps, ("read", 3), *[("take the rest", 1), ("answer", 2)] * 15, ("take the rest", 1)]):
         pass
     assert not world.open
-    assert judge(world.mark, world.passed, gone=False) is Fate.FORWARD
+    assert judge(world.applied, world.passed, gone=False) is Fate.FORWARD

@@ -10,11 +10,11 @@ from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 
 from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
-from leasehold.ha.events import ForceAsked, LeaseLost, Ticked
+from leasehold.ha.events import ForceRequested, LeaseLost, Ticked
 from leasehold.ha.snapshot_schedule import Snapshots
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
-from leasehold.journal.chain import Mark
+from leasehold.journal.chain import Position
 from leasehold.journal.snapshot_file import load_snapshot
 
 COUNT = 3_000
@@ -38,12 +38,12 @@ def test_no_step_of_a_promotion_applies_more_than_a_piece_however_long_the_tail(
     records = [record for _, record in leader.outbox]
     ranges = sum(type(record) is RemoveRange for record in records)
     assert ranges > 1
-    told, applied = write_tail(node, leader), [node.machine.ctx.replica.records_applied]
+    told, applied = write_tail(node, leader), [node.machine.ctx.state.records_applied]
     handle = node.machine.handle
 
     def watched(now_ms: int, event: object) -> object:
         effects = handle(now_ms, event)  # type: ignore[arg-type] # whatever the node hears
-        applied.append(node.machine.ctx.replica.records_applied)
+        applied.append(node.machine.ctx.state.records_applied)
         return effects
 
     node.machine.handle = watched  # type: ignore[method-assign,assignment] # only looked at
@@ -67,8 +67,8 @@ def test_events_that_come_between_two_pieces_wait_for_their_turn(leader: Index) 
     while not machine.busy:
         machine.handle(node.now_ms, node._inbox.popleft())
     assert machine.wake_at_ms <= node.now_ms
-    assert machine.ctx.replica.records_applied == replay_piece_objects
-    machine.handle(node.now_ms, ForceAsked())
+    assert machine.ctx.state.records_applied == replay_piece_objects
+    machine.handle(node.now_ms, ForceRequested())
     machine.handle(node.now_ms, LeaseLost(12345))
     assert not machine.forced, "it came after the delivery, and is heard after it"
     while machine.busy:
@@ -82,24 +82,24 @@ def rested(leader: Index) -> Index:
     for number in range(COUNT):
         leader.get(LATER_MS, TENANT, key_of(number))
     leader.remove_all(LATER_MS, TENANT, True)
-    assert leader.resting() == (COUNT, COUNT * 4096)
+    assert leader.quarantined() == (COUNT, COUNT * 4096)
     return leader
 
 
 def test_an_epoch_begins_without_going_through_what_rests_and_gives_it_its_grace(leader: Index) -> None:
     index = rested(leader)
-    heap = index.limbo.copy()
+    heap = index.quarantine.copy()
     index.begin(0, 2)
-    assert index.limbo == heap
-    assert index.resting()[0] == COUNT
+    assert index.quarantine == heap
+    assert index.quarantined()[0] == COUNT
     index.ping(9_999, STORAGE)
     while index.work(9_999):
         pass
-    assert index.resting()[0] == COUNT, "the maximum term, from `begin` on"
+    assert index.quarantined()[0] == COUNT, "the maximum term, from `begin` on"
     index.check()
     while index.work(10_000):
         pass
-    assert index.resting() == (0, 0)
+    assert index.quarantined() == (0, 0)
     assert index.used_bytes == 0
     assert len(index.segments) == 4
     index.check()
@@ -108,7 +108,7 @@ def test_an_epoch_begins_without_going_through_what_rests_and_gives_it_its_grace
 def test_a_snapshot_tells_the_grace_of_what_rests(leader: Index) -> None:
     index = rested(leader)
     index.begin(0, 2)
-    ends_ms = {saved.end_ms for saved in index.export_keyless().limbo}
+    ends_ms = {saved.end_ms for saved in index.export_keyless().quarantine}
     assert ends_ms == {10_000}
 
 
@@ -118,11 +118,11 @@ def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
     index.ping(LATER_MS + 10_000, STORAGE)
     freed, before = [], COUNT
     while index.work(LATER_MS + 10_000):
-        freed.append(before - index.resting()[0])
-        before = index.resting()[0]
+        freed.append(before - index.quarantined()[0])
+        before = index.quarantined()[0]
     assert len(freed) >= COUNT // limbo_step_extents - 1
     assert max(freed) <= limbo_step_extents
-    assert index.resting() == (0, 0)
+    assert index.quarantined() == (0, 0)
     index.check()
 
 
@@ -131,8 +131,8 @@ def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
     node = Node()
     node.follow(snapshot_of(rested(leader)))
     ctx = node.machine.ctx
-    assert ctx.replica.index.resting()[0] == COUNT > 2 * snapshot_step_extents
-    ctx.replica.mark = Mark(ctx.replica.mark.epoch, ctx.settings.snapshot_records)  # one is due
+    assert ctx.state.index.quarantined()[0] == COUNT > 2 * snapshot_step_extents
+    ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)  # one is due
     snapshots, now_ms = Snapshots(ctx), 0
     parts: list[WriteSnapshot] = []
     snapshots.consider(0)
@@ -141,22 +141,22 @@ def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
         snapshots.tick(now_ms, COUNT * 10)
         parts += [one for one in ctx.desk.take() if isinstance(one, WriteSnapshot)]
     loaded = load_snapshot(b"".join(part.part for part in parts), ctx.identity.cluster)
-    told = [*(len(one.limbo) for one in loaded.resting), len(loaded.keyless.limbo)]
+    told = [*(len(one.quarantine) for one in loaded.quarantined), len(loaded.keyless.quarantine)]
     assert sum(told) == COUNT
     assert max(told) <= snapshot_step_extents
     assert now_ms < 1_000
-    assert ctx.replica.index.rest_begun is None
+    assert ctx.state.index.rest_begun is None
 
 
 def test_a_snapshot_that_is_given_up_is_not_told_of_what_comes_to_rest(leader: Index) -> None:
     node = Node()
     node.follow(snapshot_of(rested(leader)))
     ctx = node.machine.ctx
-    ctx.replica.mark = Mark(ctx.replica.mark.epoch, ctx.settings.snapshot_records)
+    ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)
     snapshots, now_ms = Snapshots(ctx), 0
     snapshots.consider(0)
-    while ctx.replica.index.rest_begun is None:
+    while ctx.state.index.rest_begun is None:
         now_ms = max(now_ms + 1, snapshots.wake_at_ms)
         snapshots.tick(now_ms, COUNT * 10)
     snapshots.abandon()
-    assert ctx.replica.index.rest_begun is None
+    assert ctx.state.index.rest_begun is None

@@ -14,8 +14,8 @@ from leasehold.mvcc.model import Header, LeaseGrantResult, Put, PutResult
 OK = PutResult(Header(1))
 
 
-def value(role: str, mark_n: int) -> NodeValue:
-    return NodeValue(name="a", run="r", role=role, ready=role == "standby", mark_n=mark_n)
+def value(role: str, applied_n: int) -> NodeValue:
+    return NodeValue(name="a", run="r", role=role, ready=role == "standby", applied_n=applied_n)
 
 
 class Desk:

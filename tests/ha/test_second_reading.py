@@ -56,7 +56,7 @@ def test_a_stray_key_under_our_prefix_ends_nobody() -> None:
     store, keys = script.world.store.store, script.world.keys
     strays = [
         keys.explicit + b"README", keys.explicit + b"7", keys.explicit + b"-7", keys.explicit + b"%020dx" % 1,
-        keys.bulk + b"README", keys.notes + b"README", keys.nodes + b"\xff", keys.root + b"README",
+        keys.unlogged + b"README", keys.notes + b"README", keys.nodes + b"\xff", keys.root + b"README",
     ]  # fmt: skip
     for stray in strays:
         store.execute(Put(stray, b"what is this?"))
@@ -108,7 +108,7 @@ def test_7_a_standby_under_which_the_store_is_put_back_does_not_say_ready_with_w
     _put_back(script, backup)
     script.world.store.start()
     said = [line for _ in range(20) for line in script.run("wait 500")]
-    assert not [line for line in said if "BROKEN" in line and "holds Mark" not in line]
+    assert not [line for line in said if "BROKEN" in line and "holds Position" not in line]
     assert any("went back" in line for line in said)
     script.run("until n2 serves")
     assert script.run("mark")[-1] == f"tail {script.world.oracle.truth.tail_n}; n2 {script.world.oracle.truth.tail_n}"

@@ -16,13 +16,13 @@ from tests.index.ledger import Claim, Ledger
 from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.model import CopyJob, Object
 from leasehold.index.records import Record
-from leasehold.index.snapshot import Resting, Slice
+from leasehold.index.snapshot import QuarantineSlice, Slice
 from leasehold.index.state import TABLES
-from leasehold.index.walk import RestingWalk
+from leasehold.index.walk import QuarantineWalk
 
 KEYS = [b"key-%d" % number for number in range(30)]
 WRITERS = [b"writer-client--%d" % number for number in range(3)]
-Bulk = tuple[int, int, list[tuple[bytes, bytes, int, int, int]], list[tuple[bytes, bytes, int]]]
+UnloggedWriter = tuple[int, int, list[tuple[bytes, bytes, int, int, int]], list[tuple[bytes, bytes, int]]]
 
 
 class Cluster:
@@ -36,14 +36,14 @@ class Cluster:
         self.epoch_began_ms = self.true_ms
         self.log: list[tuple[int, Record]] = []  # durable
         self.waiting: list[tuple[int, Callable[[], None]]] = []  # answers, by what must be durable first
-        self.bulk: list[Bulk] = []
+        self.unlogged: list[UnloggedWriter] = []
         self.bulk_lost = False
         self.removed: dict[bytes, int] = {}  # acknowledged removals, by number
         self.acknowledged: dict[bytes, int] = {}  # complete, acknowledged, not seen gone: put number
         self.writing: dict[bytes, tuple[bytes, int, list[Claim]]] = {}
         self.slices: list[Slice] = []
-        self.walk: RestingWalk | None = None  # after the slices, also in steps: what rests
-        self.resting: list[Resting] = []
+        self.walk: QuarantineWalk | None = None  # after the slices, also in steps: what rests
+        self.quarantined: list[QuarantineSlice] = []
         self.most_resting = 0  # in a snapshot that was loaded
         self.crowd, self.crowds = crowd, 0
         self.failovers = self.loads = self.handovers = 0
@@ -97,8 +97,8 @@ class Cluster:
         tail = len(self.log) if everything else self.random.randrange(len(self.log) + 1)
         for n, record in self.log[self.standby.last_n : tail]:
             self.standby.apply(n, record)
-        while self.bulk and self.bulk[0][0] <= self.standby.last_n and self.standby.epoch == self.epoch:
-            as_of, leader_ms, renewals, hints = self.bulk.pop(0)
+        while self.unlogged and self.unlogged[0][0] <= self.standby.last_n and self.standby.epoch == self.epoch:
+            as_of, leader_ms, renewals, hints = self.unlogged.pop(0)
             if self.bulk_lost:
                 self.standby.gap_closed(leader_ms)
                 self.bulk_lost = False
@@ -114,11 +114,11 @@ class Cluster:
         renewals, complete = self.leader.take_renewals(1_000_000)
         assert complete
         hints = self.leader.take_hints(self.random.choice((0, 3, 1_000)))
-        self.bulk.append((self.leader.last_n, self.now, renewals, hints))
+        self.unlogged.append((self.leader.last_n, self.now, renewals, hints))
 
     def lose_bulk(self) -> None:
-        if self.bulk:
-            self.bulk.pop(0)
+        if self.unlogged:
+            self.unlogged.pop(0)
             self.bulk_lost = True
 
     # --- commands ---
@@ -266,12 +266,12 @@ class Cluster:
                 tables_max = self.random.choice((1, 1_000, 4_000))
                 self.slices.append(self.leader.export_slice(self.sliced, tables_max, 24 + self.crowd))
             else:
-                self.walk = self.walk or RestingWalk(self.leader)
+                self.walk = self.walk or QuarantineWalk(self.leader)
                 extents_max = self.random.choice((1, 4, 4 + self.crowd // 4))
-                self.resting.append(self.leader.export_resting(self.walk, extents_max))
+                self.quarantined.append(self.leader.export_quarantine(self.walk, extents_max))
 
     def _forget_slices(self) -> None:
-        self.slices, self.resting, self.walk = [], [], None
+        self.slices, self.quarantined, self.walk = [], [], None
 
     @property
     def sliced(self) -> int:
@@ -285,12 +285,12 @@ class Cluster:
         if whole:
             keyless = self.leader.export_keyless(self.walk)
             self.commit()  # a snapshot is valid once the number at its end is durable
-            fresh.load(keyless, self.slices, self.resting)
-            self.most_resting = max(self.most_resting, sum(len(one.limbo) for one in self.resting))
+            fresh.load(keyless, self.slices, self.quarantined)
+            self.most_resting = max(self.most_resting, sum(len(one.quarantine) for one in self.quarantined))
             self._forget_slices()
             self.loads += 1
         self.standby = fresh
-        self.bulk.clear()
+        self.unlogged.clear()
         self.bulk_lost = True
         self.deliver(everything=True)
         self.standby.check()
@@ -337,7 +337,7 @@ class Cluster:
         self.leader.check()
         self.leader.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=5)
         self.waiting.clear()
-        self.bulk.clear()
+        self.unlogged.clear()
         self.bulk_lost = True  # the new standby has the log, but no bulk of any older epoch
         self._forget_slices()
         self.commit()

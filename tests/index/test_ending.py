@@ -56,17 +56,17 @@ def every_answer(index: Index) -> list[object]:
 
 
 def test_every_caller_is_answered_as_if_all_objects_had_been_told() -> None:
-    spread, at_once = pool(0), pool(COUNT)
+    spread, immediately = pool(0), pool(COUNT)
     assert spread.ending
-    assert not at_once.ending
-    assert every_answer(spread) == every_answer(at_once)
+    assert not immediately.ending
+    assert every_answer(spread) == every_answer(immediately)
     assert spread.ending, "the rest is still to come"
     while spread.work(5):
         spread.check()
     assert not spread.ending
-    assert spread.digest() == at_once.digest()
-    assert spread.object_count == at_once.object_count
-    assert spread.used_bytes == at_once.used_bytes
+    assert spread.digest() == immediately.digest()
+    assert spread.object_count == immediately.object_count
+    assert spread.used_bytes == immediately.used_bytes
 
 
 def test_what_was_met_before_and_lives_on_elsewhere_is_not_taken_with_the_rest() -> None:

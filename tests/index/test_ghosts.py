@@ -51,7 +51,7 @@ def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() ->
     follow(first, second)
     while first.observe(20_000):
         pass
-    assert first.resting() == (0, 0)
+    assert first.quarantined() == (0, 0)
     assert second.get(20_000, T, b"k") is not None  # until 30,000, not flushed
     first.begin(0, 5)  # the second has died again
     assert first.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
@@ -67,7 +67,7 @@ def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
     first.begin(0, 3)
     while first.work(0):
         first.check()
-    assert first.resting()[1] == 8 * KIB
+    assert first.quarantined()[1] == 8 * KIB
     first.check()
 
 
@@ -89,13 +89,13 @@ def _fragmented() -> tuple[Index, int]:
 def test_doubts_are_settled_between_requests_a_few_at_a_time() -> None:
     first, doubtful_bytes = _fragmented()
     first.begin(0, 3)
-    assert first.resting() == (0, 0), "an epoch begins without going through them"
+    assert first.quarantined() == (0, 0), "an epoch begins without going through them"
     steps = 1
     while first.work(1, budget=7):
         steps += 1
         first.check()
     assert steps >= 50 // 7
-    assert first.resting() == (50, doubtful_bytes)
+    assert first.quarantined() == (50, doubtful_bytes)
     assert first.put_start(9_999, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
     assert first.put_start(10_000, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.OK
     first.check()
@@ -106,7 +106,7 @@ def test_doubts_that_are_not_settled_when_the_grace_is_over_were_for_nothing() -
     first.begin(0, 3)
     while first.work(10_000, budget=7):
         first.check()
-    assert first.resting() == (0, 0)
+    assert first.quarantined() == (0, 0)
     put(first, 10_000, b"new")
 
 
@@ -120,7 +120,7 @@ def test_a_snapshot_knows_which_doubts_its_leader_has_not_settled() -> None:
     while built.work(9_900):
         built.check()
     built.check()
-    assert built.resting()[0] == 50
+    assert built.quarantined()[0] == 50
     put(built, 10_000, b"new")
 
 

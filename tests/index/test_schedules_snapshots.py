@@ -9,9 +9,9 @@ from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, fuzzy, places, 
 
 from leasehold.base.errors import InvariantBroken
 from leasehold.index import Code, Index, PutConfig
-from leasehold.index.snapshot import Resting
+from leasehold.index.snapshot import QuarantineSlice
 from leasehold.index.state import TABLES
-from leasehold.index.walk import RestingWalk
+from leasehold.index.walk import QuarantineWalk
 
 
 def test_h7_limbo_is_in_the_last_slice() -> None:
@@ -28,24 +28,24 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
 EXTENTS = 40
 
 
-def _resting(count: int = EXTENTS) -> tuple[Index, list[Resting], RestingWalk]:
+def _resting(count: int = EXTENTS) -> tuple[Index, list[QuarantineSlice], QuarantineWalk]:
     """A full pool, all of it at rest until 10,001; half of that has been walked over, for a snapshot."""
     leader = primary((count * KIB,))
     for number in range(count):
         put(leader, 1, b"key-%d" % number, KIB)
         leader.get(1, T, b"key-%d" % number)
     assert leader.remove_all(2, T, True)[1] == count
-    walk = RestingWalk(leader)
-    told = [leader.export_resting(walk, 5) for _ in range(count // 10)]
-    assert sum(len(one.limbo) for one in told) == count // 2
+    walk = QuarantineWalk(leader)
+    told = [leader.export_quarantine(walk, 5) for _ in range(count // 10)]
+    assert sum(len(one.quarantine) for one in told) == count // 2
     return leader, told, walk
 
 
-def _rest_of(leader: Index, walk: RestingWalk) -> list[Resting]:
+def _rest_of(leader: Index, walk: QuarantineWalk) -> list[QuarantineSlice]:
     told = []
     while not walk.is_short(5):
-        told.append(leader.export_resting(walk, 5))
-        assert len(told[-1].limbo) <= 5
+        told.append(leader.export_quarantine(walk, 5))
+        assert len(told[-1].quarantine) <= 5
     return told
 
 
@@ -61,9 +61,9 @@ def test_h7_what_rests_throughout_or_came_to_rest_meanwhile_is_told_once() -> No
     told += _rest_of(leader, walk)
     keyless = leader.export_keyless(walk)
     assert leader.rest_begun is None
-    everything = [*keyless.limbo, *(one for part in told for one in part.limbo)]
+    everything = [*keyless.quarantine, *(one for part in told for one in part.quarantine)]
     late = [one for one in everything if one.end_ms > 10_002]
-    assert len(late) == len({one.offset for one in late}) == 7 == leader.resting()[0]
+    assert len(late) == len({one.offset for one in late}) == 7 == leader.quarantined()[0]
 
 
 def test_h7_what_has_rested_and_was_given_away_during_the_walk_is_its_new_owners() -> None:
@@ -80,10 +80,10 @@ def test_h7_what_has_rested_and_was_given_away_during_the_walk_is_its_new_owners
     fresh.load(leader.export_keyless(walk), all_slices(leader), told)
     fresh.check()
     assert fresh.digest() == leader.digest()
-    assert fresh.resting()[0] > 0, "of what is free there, this node does not know yet that its rest is over"
+    assert fresh.quarantined()[0] > 0, "of what is free there, this node does not know yet that its rest is over"
     while fresh.observe(10_004):
         pass
-    assert fresh.resting() == leader.resting() == (0, 0)
+    assert fresh.quarantined() == leader.quarantined() == (0, 0)
     fresh.check()
 
 
@@ -95,7 +95,7 @@ def test_h7_what_was_told_of_a_segment_that_ends_during_the_walk_is_in_its_grave
     fresh = standby()
     fresh.load(leader.export_keyless(walk), all_slices(leader), told)
     fresh.check()
-    assert fresh.resting() == leader.resting()
+    assert fresh.quarantined() == leader.quarantined()
     fresh.begin(0, 2)
     assert fresh.put_start(9_900, WRITER, T, b"new", KIB, PutConfig())[0] == Code.NO_SPACE
     assert fresh.put_start(10_500, WRITER, T, b"new", KIB, PutConfig())[0] == Code.OK
@@ -103,9 +103,9 @@ def test_h7_what_was_told_of_a_segment_that_ends_during_the_walk_is_in_its_grave
 
 def test_h7_a_second_walk_ends_the_first() -> None:
     leader, _, walk = _resting()
-    RestingWalk(leader)
+    QuarantineWalk(leader)
     with pytest.raises(InvariantBroken, match="told of all"):
-        leader.export_resting(walk)
+        leader.export_quarantine(walk)
 
 
 @pytest.mark.parametrize("after_ms", [1, 2_000])

@@ -50,7 +50,7 @@ def test_a_client_whose_put_was_cut_by_a_failover_begins_again_at_once(start: st
     code, second, _ = getattr(index, start)(100, WRITER, T, b"k", 4 * KIB, PutConfig())
     assert code == Code.OK
     assert second.replicas[0].offset != first_at, "bytes of the first attempt may still arrive"
-    assert index.resting()[0] >= 1
+    assert index.quarantined()[0] >= 1
     assert index.put_end(200, WRITER, T, b"k")[0] == Code.OK
     assert index.get(300, T, b"k") is second
 

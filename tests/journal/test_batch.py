@@ -7,15 +7,15 @@ import pytest
 from leasehold.base import limits
 from leasehold.index.records import Begin, Cause, Extent, PutEnd, PutStart, Record, Remove
 from leasehold.journal.batch import (
-    BulkBatch,
     Hint,
     Renewal,
+    UnloggedBatch,
     UnreadableBatch,
-    decode_bulk,
     decode_explicit,
-    encode_bulk,
+    decode_unlogged,
     encode_explicit,
     encode_records,
+    encode_unlogged,
 )
 
 RECORDS: list[Record] = [
@@ -69,9 +69,9 @@ def test_a_newer_version_says_what_to_do() -> None:
 
 def test_bulk_comes_back_as_it_went() -> None:
     renewals = tuple(Renewal(b"t", b"key-%d" % n, n, 1_000 + n, 0) for n in range(1_000))
-    batch = BulkBatch(7, 3, 200, 4_000, True, 3_000, 5, renewals, (Hint(b"t", b"old", 9),))
-    raw = encode_bulk(batch)
-    assert decode_bulk(raw) == batch
+    batch = UnloggedBatch(7, 3, 200, 4_000, True, 3_000, 5, renewals, (Hint(b"t", b"old", 9),))
+    raw = encode_unlogged(batch)
+    assert decode_unlogged(raw) == batch
     with pytest.raises(UnreadableBatch):
         decode_explicit(raw)
 

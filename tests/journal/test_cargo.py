@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.base import limits
 from leasehold.index import Index, IndexSettings, PutConfig, SegmentSpec
-from leasehold.journal.batch import BulkBatch, encode_bulk
+from leasehold.journal.batch import UnloggedBatch, encode_unlogged
 from leasehold.journal.unlogged_batch import Cargo
 
 KEYS = 40
@@ -24,7 +24,7 @@ def test_long_keys_are_spread_over_batches_and_only_the_last_is_complete() -> No
     flags: list[bool] = []
     while not flags or not flags[-1]:
         renewals, hints, complete = cargo.load(index)
-        raw = encode_bulk(BulkBatch(5, 1, 1, 1, complete, 3_000, 0, renewals, hints), version=1)
+        raw = encode_unlogged(UnloggedBatch(5, 1, 1, 1, complete, 3_000, 0, renewals, hints), version=1)
         assert len(raw) <= limits.journal_batch_bytes_max
         told += [one.key for one in renewals]
         flags.append(complete)

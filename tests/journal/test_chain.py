@@ -6,7 +6,7 @@ import pytest
 
 from leasehold.index.records import Begin
 from leasehold.journal.batch import ExplicitBatch
-from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.journal.chain import Fit, Position, fit
 
 
 def batch(epoch: int, first_n: int, count: int, prev: tuple[int, int]) -> ExplicitBatch:
@@ -14,22 +14,22 @@ def batch(epoch: int, first_n: int, count: int, prev: tuple[int, int]) -> Explic
 
 
 @pytest.mark.parametrize(
-    ("mark", "offered", "expected"),
+    ("applied", "offered", "expected"),
     [
-        (Mark(0, 0), batch(7, 1, 3, (0, 0)), Fit.NEXT),
-        (Mark(7, 3), batch(7, 4, 1, (7, 3)), Fit.NEXT),
-        (Mark(7, 3), batch(9, 4, 1, (7, 3)), Fit.NEXT),  # a new epoch goes on from the tail
-        (Mark(7, 3), batch(7, 5, 1, (7, 4)), Fit.GAP),
-        (Mark(7, 3), batch(7, 1, 3, (0, 0)), Fit.OLD),
-        (Mark(7, 3), batch(7, 1, 2, (0, 0)), Fit.OLD),
-        (Mark(7, 2), batch(7, 1, 3, (0, 0)), Fit.PART),  # a snapshot ended inside it
-        (Mark(7, 5), batch(9, 6, 1, (8, 5)), Fit.FORK),  # record 5 that we hold is not the one in the journal
-        (Mark(7, 5), batch(9, 4, 2, (7, 3)), Fit.FORK),  # records 4 and 5 were written by another leader
+        (Position(0, 0), batch(7, 1, 3, (0, 0)), Fit.NEXT),
+        (Position(7, 3), batch(7, 4, 1, (7, 3)), Fit.NEXT),
+        (Position(7, 3), batch(9, 4, 1, (7, 3)), Fit.NEXT),  # a new epoch goes on from the tail
+        (Position(7, 3), batch(7, 5, 1, (7, 4)), Fit.GAP),
+        (Position(7, 3), batch(7, 1, 3, (0, 0)), Fit.OLD),
+        (Position(7, 3), batch(7, 1, 2, (0, 0)), Fit.OLD),
+        (Position(7, 2), batch(7, 1, 3, (0, 0)), Fit.PART),  # a snapshot ended inside it
+        (Position(7, 5), batch(9, 6, 1, (8, 5)), Fit.FORK),  # record 5 that we hold is not the one in the journal
+        (Position(7, 5), batch(9, 4, 2, (7, 3)), Fit.FORK),  # records 4 and 5 were written by another leader
     ],
 )
-def test_fit(mark: Mark, offered: ExplicitBatch, expected: Fit) -> None:
-    assert fit(mark, offered) is expected
+def test_fit(applied: Position, offered: ExplicitBatch, expected: Fit) -> None:
+    assert fit(applied, offered) is expected
 
 
 def test_marks_compare_by_epoch_first() -> None:
-    assert Mark(8, 1) > Mark(7, 100)
+    assert Position(8, 1) > Position(7, 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.index.records import PutEnd, Record
 from leasehold.journal.batch import decode_explicit
-from leasehold.journal.chain import Mark
+from leasehold.journal.chain import Position
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced_writer import Fate, FencedWriter
 from leasehold.mvcc.model import DeleteRange, Put, Range, Txn, TxnResult, prefix_end
@@ -24,7 +24,7 @@ class Bench:
         self.store = Store()
         self.store.put(Put(LEADER, b"me"))
         self.epoch = self.store.revision
-        self.committer = Committer(EXPLICIT, FencedWriter(LEADER, self.epoch), Mark(), 3_000, 2)
+        self.committer = Committer(EXPLICIT, FencedWriter(LEADER, self.epoch), Position(), 3_000, 2)
 
     def send(self, now_ms: int = 0) -> Txn:
         self.committer.finish(0)
@@ -45,7 +45,7 @@ def test_what_comes_while_one_batch_is_in_flight_goes_into_the_next() -> None:
     bench.committer.offer(records(5))
     assert bench.committer.send(1) is txn  # nothing later is sent before it is decided
     assert bench.committer.answered(bench.execute(txn)) is Fate.WRITTEN
-    assert bench.committer.durable == Mark(bench.epoch, 3)
+    assert bench.committer.durable == Position(bench.epoch, 3)
     assert bench.committer.answered(bench.execute(bench.send())) is Fate.WRITTEN
     assert bench.stored() == [3, 8]
     assert bench.committer.idle
@@ -81,7 +81,7 @@ def test_a_deposed_leader_finds_out() -> None:
     bench.store.put(Put(LEADER, b"another"))
     assert bench.committer.answered(bench.execute(txn)) is Fate.DEPOSED
     assert bench.stored() == []
-    assert bench.committer.durable == Mark()
+    assert bench.committer.durable == Position()
 
 
 def test_foreign_bytes_in_a_slot_are_never_taken_for_ours() -> None:

@@ -90,7 +90,7 @@ async def test_what_is_set_aside_in_redis_stays_counts_and_can_be_read(redis_ser
     ((epoch, frames),) = await buffer.left(before_epoch=8)
     assert (epoch, frames) == (5, [(1, b"one"), (4, b"two")])
     for _ in range(2):  # a settling that was cut short does it again
-        await buffer.set_aside(5, frames[1:])
+        await buffer.quarantined_records(5, frames[1:])
     await buffer.drop(5)
     assert await buffer.left(before_epoch=8) == []
     assert await buffer.aside() == Aside(batches=1, bytes=3)
@@ -102,7 +102,7 @@ def test_what_is_set_aside_on_the_disk_counts_as_held(tmp_path: Path) -> None:
     """P6: with too much of it acknowledgements wait for the store, and nothing is deleted to make room."""
     buffer = DiskBuffer(tmp_path, bytes_max=100)
     buffer.push(7, 1, b"x" * 60)
-    path = buffer.set_aside(7, list(buffer.read(7)))
+    path = buffer.quarantined_records(7, list(buffer.read(7)))
     buffer.drop(7)
     assert buffer.epochs() == []
     assert buffer.aside() == Aside(batches=1, bytes=path.stat().st_size)

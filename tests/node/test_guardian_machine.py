@@ -18,7 +18,7 @@ from leasehold.ha.guardian import (
     Spawned,
     SpawnFailed,
     Start,
-    StopAsked,
+    StopRequested,
     Tick,
     WorkerServes,
 )
@@ -129,13 +129,13 @@ def test_a_guardian_without_a_worker_can_be_stopped() -> None:
     machine = GuardianMachine(SETTINGS)
     machine.handle(0, Start())
     machine.handle(0, SpawnFailed("Cannot allocate memory"))
-    assert machine.handle(10, StopAsked()) == [Exit()]
+    assert machine.handle(10, StopRequested()) == [Exit()]
 
 
 def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:
     machine = started()
     machine.handle(5, Tick(1))
-    assert acts(machine.handle(10, StopAsked())) == [AskToStop("r1")]
+    assert acts(machine.handle(10, StopRequested())) == [AskToStop("r1")]
     released = Release("r1", "exit status 0", hurry=True)
     assert acts(machine.handle(20, Reaped("r1", "exit status 0"))) == [Door(open=True), released]
     assert acts(machine.handle(30, Released("r1", was_leader=False))) == [Exit()]
@@ -145,14 +145,14 @@ def test_a_worker_that_has_not_begun_is_not_waited_for() -> None:
     """It still loads, for a second or two: nothing is to be handed over, and a person waits."""
     machine = started()
     machine.handle(5, Tick(0))
-    assert acts(machine.handle(10, StopAsked())) == [Kill("r1")]
+    assert acts(machine.handle(10, StopRequested())) == [Kill("r1")]
     assert tick_through(machine, 100, 20_000, beats=0) == []
 
 
 def test_a_worker_that_does_not_stop_is_killed_in_the_end() -> None:
     machine = started()
     machine.handle(0, Tick(1))
-    machine.handle(0, StopAsked())
+    machine.handle(0, StopRequested())
     beats, killed_ms = 1, -1
     for now_ms in range(100, 20_000, 100):
         beats += 1

@@ -52,7 +52,7 @@ async def test_what_the_worker_has_accepted_is_judged_by_what_has_passed() -> No
     held = both.worker.hold(1, both.connect()[1], 0)
     assert held is not None
     assert both.worker.hold(0, both.connect()[1], 0) is None, "there are four slots"
-    held.marks[2] = 5 + 3
+    held.checkpoints[2] = 5 + 3
     answered[1].sendall(b"yes")
     await until(lambda: len(both.holding) == 4, "all are taken")
     assert sorted(fate.value for fate in both.fates()) == ["drop", "forward", "forward", "reset"]

@@ -94,8 +94,8 @@ def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup
 
 async def next_bulk(url: str, cluster: str) -> None:
     """Wait until the primary tells its standbys of renewals and evictions."""
-    bulk = Keys(cluster).bulk
-    async with await connect(url) as coord, coord.watch(bulk, prefix_end(bulk)) as stream:
+    unlogged = Keys(cluster).unlogged
+    async with await connect(url) as coord, coord.watch(unlogged, prefix_end(unlogged)) as stream:
         async for batch in stream:
             if batch.events:
                 return

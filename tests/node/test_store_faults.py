@@ -152,7 +152,7 @@ async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdC
         await coord.put(last, b"damaged" + original.value[7:])
         await putter.put_batch(5)
         standby.spawn()
-        wait_until(lambda: standby.answers() and standby.status().set_aside > 0, "it has set a record aside")
+        wait_until(lambda: standby.answers() and standby.status().quarantined_records > 0, "it has set a record aside")
         assert not standby.is_ready()
         await coord.put(last, original.value)  # the damage is undone by hand: the next listing finds it whole
         standby.stop()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from leasehold.ha.connection_verdict import Fate, judge
-from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_is_gone
+from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_has_closed
 from leasehold.testing.waiting import until
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import request, response
@@ -39,7 +39,7 @@ class Holder:
     """Holds connections by descriptors of its own, as another process would."""
 
     def __init__(self) -> None:
-        self.marks = memoryview(bytearray(8 * 4)).cast("Q")
+        self.checkpoints = memoryview(bytearray(8 * 4)).cast("Q")
         self.slot = 0
         self.free = self.handed_over = 0
         self.sock: socket.socket | None = None
@@ -57,8 +57,8 @@ class Holder:
 
     def fate(self) -> Fate:
         assert self.sock is not None
-        gone = peer_is_gone(self.sock)
-        return judge(self.marks[self.slot], None if gone else passed_bytes(self.sock), gone=gone)
+        gone = peer_has_closed(self.sock)
+        return judge(self.checkpoints[self.slot], None if gone else passed_bytes(self.sock), gone=gone)
 
 
 class Scene:
@@ -68,7 +68,7 @@ class Scene:
         self.gate = Later()
         self.server = Server(self.gate)
         self.holder = Holder()
-        handlers = {AT_ONCE: _at_once, LATER: _later, LARGE: _large}
+        handlers = {AT_ONCE: _immediately, LATER: _later, LARGE: _large}
         self.listener = self.server.serve(listen("127.0.0.1", 0), handlers)
         self.listener.hold = self.holder.hold
         self.client = socket.create_connection(self.listener.address)
@@ -94,7 +94,7 @@ class Scene:
         await until(lambda: self.connection._passed_bytes >= count, "it is read")
 
 
-def _at_once(_: Connection, seq: int, __: bytes) -> bytes:
+def _immediately(_: Connection, seq: int, __: bytes) -> bytes:
     return response(seq, b"ok")
 
 
@@ -258,7 +258,7 @@ async def test_a_peer_that_waits_for_its_last_answers_only_is_not_left_to_anybod
     """It would be taken for one that has gone, and reset, while its answers are on their way."""
     await scene.send(request(1, LATER, b"?"))
     scene.client.shutdown(socket.SHUT_WR)
-    await until(lambda: bool(scene.gate.waiting) and scene.holder.marks[0] == NEVER, "its end is seen")
+    await until(lambda: bool(scene.gate.waiting) and scene.holder.checkpoints[0] == NEVER, "its end is seen")
     let_go = scene.gate.waiting.pop()
     scene.server.send_together(let_go)
     await scene.answered()

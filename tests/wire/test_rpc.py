@@ -142,7 +142,7 @@ async def test_answers_leave_when_they_are_ready() -> None:
 async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
     async with serving() as (_, channel):
         news: list[bytes] = []
-        channel.on_said(NEWS, news.append)
+        channel.on_push(NEWS, news.append)
         with pytest.raises(RpcRefused, match="InvalidArgument: never"):
             await channel.call(FAIL, Ask("told"), timeout_ms=HANG_MS)
         async with asyncio.timeout(HANG_MS / 1000):

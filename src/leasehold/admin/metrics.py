@@ -84,7 +84,7 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
         ("journal_batches", "explicit batches in the journal, as this node knows it", status.journal_batches),
         ("journal_bytes", "size of the explicit batches in the journal", status.journal_bytes),
         ("journal_full", "1 while puts are refused because the journal is at its bound (P6)", status.journal_full),
-        ("set_aside_records", "records that could not be applied", status.set_aside),
+        ("set_aside_records", "records that could not be applied", status.quarantined_records),
         ("buffer_waiting_bytes", "acknowledged by earlier runs, not yet in the journal", status.buffer_waiting_bytes),
         ("buffer_aside_batches", "acknowledged batches that were set aside", status.buffer_aside_batches),
         ("paused", "1 while nobody may campaign", status.paused),

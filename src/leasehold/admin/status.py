@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class IndexCounts(Struct, frozen=True):
@@ -46,7 +46,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     durable_n: int = 0
     lag_records: int = -1
     behind_ms: int = -1  # how long ago a standby saw the primary write (it writes at least once a second)
-    set_aside: int = 0
+    quarantined_records: int = field(default=0, name="set_aside")
     paused: bool = False
     rpc: str = ""
     admin: str = ""
@@ -75,7 +75,7 @@ class Peer(Struct, frozen=True):
     applied_n: int
     rpc: str
     admin: str
-    set_aside: int = 0
+    quarantined_records: int = field(default=0, name="set_aside")
     leads: bool = False
 
 
@@ -86,7 +86,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     leader: str = ""
     epoch: int = 0
     paused: str = ""  # why, and by whom; "" when it is not
-    floor_n: int = 0
+    truncated_n: int = field(default=0, name="floor_n")
     durable_copies: int = 0  # on how many nodes' disks that is which has left the journal; 0: not told
     nodes: tuple[Peer, ...] = ()
     journal_batches: int = 0

@@ -30,7 +30,7 @@ class SettingError(CallerError):
     """A setting is unknown, malformed or out of bounds; the message names it and where it came from."""
 
 
-class CannotBeHad(SettingError):
+class ResourceUnavailable(SettingError):
     """What a setting names cannot be had at this moment: a port or a directory that another process has, a full disk.
 
     The setting may be right, so starting again later may help: a supervisor is told so by the exit code.

@@ -6,7 +6,7 @@
 from leasehold.cache.authority import Authority
 from leasehold.cache.client import Client, Statistics, Value
 from leasehold.cache.errors import Busy, Conflict, Expired, NotServing, TokenRefused
-from leasehold.cache.failover import run_in_office
+from leasehold.cache.failover import run_for_term
 from leasehold.cache.model import ABSENT, MODES, Version
 from leasehold.cache.settings import AuthoritySettings, ClientSettings
 from leasehold.cache.stores.api import BackingStore, Kept, Opened
@@ -46,5 +46,5 @@ __all__ = [
     "TokenRefused",
     "Value",
     "Version",
-    "run_in_office",
+    "run_for_term",
 ]

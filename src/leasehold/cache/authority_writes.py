@@ -81,7 +81,7 @@ class AuthorityWrites(AuthorityReads):
 
     def _exempt_writer(self, key: bytes, request: Request) -> None:
         """The writer has dropped its copy, and keeps nothing that it asked for before its write was answered."""
-        self.table.release_asked_before(key, request.client, request.write.seq)
+        self.table.release_requested_before(key, request.client, request.write.seq)
 
     def _proceed(self, now_ms: int, cell: Cell) -> None:
         """Store, once nobody can hold a valid lease on the old value."""

@@ -24,7 +24,7 @@ log = structlog.get_logger("leasehold.cache")
 _PAUSE_S = 0.2
 
 
-async def run_in_office(
+async def run_for_term(
     coord: Coord,
     store: Callable[[], BackingStore],
     settings: AuthoritySettings,

@@ -11,7 +11,7 @@ from leasehold.cache.authority import Authority
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
 from leasehold.cache.wire_functions import SAY, TELL, Parcel, decode_from_authority, packed
 from leasehold.wire.channel import Channel, open_channel
-from leasehold.wire.errors import NobodyListens
+from leasehold.wire.errors import NoListener
 from leasehold.wire.finder import parse_address
 
 OnMessages = Callable[[list[FromAuthority]], None]
@@ -56,7 +56,7 @@ class WireLink:
         self._on_messages = on_messages
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        channel.on_said(SAY, self._pushed)
+        channel.on_push(SAY, self._pushed)
         channel.on_close.append(lambda: self._settle(answered=False))
         channel.on_close.append(on_lost)
 
@@ -124,7 +124,7 @@ class WireDialer:
         refusals, self._refusals = self._refusals, 0
         try:
             channel = await open_channel(host, port, timeout_ms=self._timeout_ms)
-        except NobodyListens:
+        except NoListener:
             self._refusals = refusals + 1
             raise
         link = WireLink(channel, on_messages, on_lost)

@@ -17,7 +17,7 @@ from leasehold.base.errors import SettingError
 from leasehold.base.settings import duration, text
 from leasehold.cache.authority import Authority, plan_for
 from leasehold.cache.client import Client
-from leasehold.cache.failover import run_in_office
+from leasehold.cache.failover import run_for_term
 from leasehold.cache.model import ABSENT, MODES, Version
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore
@@ -109,7 +109,7 @@ async def _serve_until_cancelled(settings: CacheSettings, server: CacheServer) -
         if settings.elect:
             coord = await stack.enter_async_context(reach(settings.elect, "--elect URL"))
             click.echo(f"serving on {server.address}")
-            await run_in_office(
+            await run_for_term(
                 coord,
                 opener,
                 settings,

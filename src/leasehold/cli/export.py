@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from leasehold.admin.status import ClusterStatus, Peer
-from leasehold.base.errors import CannotBeHad, PeerError, Refused, Unavailable
+from leasehold.base.errors import PeerError, Refused, ResourceUnavailable, Unavailable
 from leasehold.cli.child import run_once
 from leasehold.cli.help import Explained
 from leasehold.cli.journal import cluster_option, coord_option, prefix_option
@@ -69,7 +69,7 @@ def _complete_or_absent(file: Path) -> Iterator[BinaryIO]:
             os.fsync(output.fileno())
         part.rename(file)
     except OSError as error:
-        raise CannotBeHad(f"{file}: cannot be written ({error.strerror}): make room, or name another") from None
+        raise ResourceUnavailable(f"{file}: cannot be written ({error.strerror}): make room, or name another") from None
     finally:
         part.unlink(missing_ok=True)
 

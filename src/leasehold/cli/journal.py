@@ -15,7 +15,7 @@ from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import PREFIX_DEFAULT, Keys
-from leasehold.journal.batch import BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
+from leasehold.journal.batch import ExplicitBatch, UnloggedBatch, UnreadableBatch, decode_explicit, decode_unlogged
 from leasehold.journal.fenced_writer import slot_key
 from leasehold.journal.render import describe, plain
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
@@ -48,20 +48,22 @@ def journal() -> None:
 @prefix_option
 @click.option("--from", "first_n", default=0, type=click.IntRange(0), help="the first record's number")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="batches at most")
-@click.option("--bulk", is_flag=True, help="lease renewals and eviction hints instead of decisions")
+@click.option(
+    "--unlogged", "--bulk", "unlogged", is_flag=True, help="lease renewals and eviction hints instead of decisions"
+)
 @click.option("--json", "as_json", is_flag=True, help="one JSON document a batch")
-def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
+def show(coord: str, cluster: str, prefix: str, first_n: int, limit: int, unlogged: bool, as_json: bool) -> None:
     """Print the journal, a line for every record: number, time, what was decided."""
-    run_once(_show(shared(coord, "--coord"), Keys(cluster, prefix), first_n, limit, bulk, as_json))
+    run_once(_show(shared(coord, "--coord"), Keys(cluster, prefix), first_n, limit, unlogged, as_json))
 
 
-async def _show(url: str, keys: Keys, first_n: int, limit: int, bulk: bool, as_json: bool) -> None:
+async def _show(url: str, keys: Keys, first_n: int, limit: int, unlogged: bool, as_json: bool) -> None:
     async with reach(url) as coord:
-        root = keys.bulk if bulk else keys.explicit
-        start = root if bulk else await _batch_with(coord, keys, first_n)
+        root = keys.unlogged if unlogged else keys.explicit
+        start = root if unlogged else await _batch_with(coord, keys, first_n)
         shown = 0
         async for kv in _pages(coord, start, prefix_end(root)):
-            _print(kv.key.decode(), kv.value, first_n, bulk=bulk, as_json=as_json)
+            _print(kv.key.decode(), kv.value, first_n, unlogged=unlogged, as_json=as_json)
             shown += 1
             if shown == limit:
                 break
@@ -89,10 +91,10 @@ def aside(cluster: str, data_dir: str, buffer: str, as_json: bool) -> None:
         for path in sorted((Path(data_dir) / "buffer").glob(f"*{ASIDE}")):
             click.echo(f"{path}:", err=True)
             for _, raw in read_frames(path):
-                _print(path.name, raw, 0, bulk=False, as_json=as_json)
+                _print(path.name, raw, 0, unlogged=False, as_json=as_json)
     else:
         for _, raw in run_once(_read_redis(buffer, cluster)):
-            _print("Redis", raw, 0, bulk=False, as_json=as_json)
+            _print("Redis", raw, 0, unlogged=False, as_json=as_json)
 
 
 async def _read_redis(url: str, cluster: str) -> list[tuple[int, bytes]]:
@@ -122,9 +124,9 @@ async def _pages(coord: Coord, start: bytes, end: bytes) -> AsyncIterator[KeyVal
         start = found.kvs[-1].key + b"\0"
 
 
-def _print(where: str, raw: bytes, first_n: int, *, bulk: bool, as_json: bool) -> None:
+def _print(where: str, raw: bytes, first_n: int, *, unlogged: bool, as_json: bool) -> None:
     try:
-        batch: ExplicitBatch | BulkBatch = decode_bulk(raw) if bulk else decode_explicit(raw)
+        batch: ExplicitBatch | UnloggedBatch = decode_unlogged(raw) if unlogged else decode_explicit(raw)
     except UnreadableBatch as error:
         click.echo(f"{where}: cannot be read: {error}")
         return
@@ -132,7 +134,7 @@ def _print(where: str, raw: bytes, first_n: int, *, bulk: bool, as_json: bool) -
         click.echo(msgspec.json.encode({"key": where, "batch": _jsonable(batch)}))
         return
     when = datetime.fromtimestamp(batch.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-    if isinstance(batch, BulkBatch):
+    if isinstance(batch, UnloggedBatch):
         state = "complete" if batch.complete else "to be continued"
         at = f"as of {batch.as_of_n}, leader time {batch.leader_ms} ms, {state}"
         click.echo(f"{when} epoch {batch.epoch} bulk {batch.number} {at}")
@@ -144,7 +146,7 @@ def _print(where: str, raw: bytes, first_n: int, *, bulk: bool, as_json: bool) -
             click.echo(f"{n:>10} {when} epoch {batch.epoch} {describe(record)}")
 
 
-def _jsonable(batch: ExplicitBatch | BulkBatch) -> dict[str, object]:
+def _jsonable(batch: ExplicitBatch | UnloggedBatch) -> dict[str, object]:
     """Names instead of places: what is packed as an array is for machines."""
     fields = {name: getattr(batch, name) for name in batch.__struct_fields__}
     for name in ("records", "renewals", "hints"):

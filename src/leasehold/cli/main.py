@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 import leasehold as package
-from leasehold.base.errors import CannotBeHad, InvalidArgument, LeaseholdError, SettingError
+from leasehold.base.errors import InvalidArgument, LeaseholdError, ResourceUnavailable, SettingError
 from leasehold.cli.help import Chapters
 
 # name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
@@ -92,7 +92,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except LeaseholdError as error:
-        asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, CannotBeHad)
+        asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
         _fail(str(error), 2 if asked_wrongly else 1)
     except OSError as error:  # a file, a directory or a port that cannot be had
         where = f"{error.filename}: " if error.filename else ""

@@ -49,7 +49,7 @@ def _without_store(admin: str, problem: PeerError) -> Everything:
     if not found:
         raise problem
     peers = tuple(
-        Peer(one.name, one.role, one.ready, one.applied_n, one.rpc, one.admin, one.set_aside, one.may_serve)
+        Peer(one.name, one.role, one.ready, one.applied_n, one.rpc, one.admin, one.quarantined_records, one.may_serve)
         for one in found.values()
     )
     leader = next((one for one in found.values() if one.may_serve), None)
@@ -83,7 +83,7 @@ def show(everything: Everything, console: Console) -> None:
     """The table for people, and under it every reason to worry, one sentence each."""
     cluster = everything.cluster
     leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]nobody leads[/]"
-    journal = f"; journal: {cluster.journal_batches} batches above {cluster.floor_n}"
+    journal = f"; journal: {cluster.journal_batches} batches above {cluster.truncated_n}"
     told = "" if everything.store_problem else journal
     console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{told}")
     table = Table(box=None, pad_edge=False)
@@ -125,9 +125,9 @@ def worries(everything: Everything) -> list[str]:
             found.append(f"{status.name} is not ready ({status.role}): {status.reason}")
         if status.journal_full:
             found.append(f"{status.name} refuses puts, the journal is full: bring back a node that takes snapshots")
-        if status.set_aside:
+        if status.quarantined_records:
             found.append(
-                f"{status.name} has set {status.set_aside} records aside and does not campaign: "
+                f"{status.name} has set {status.quarantined_records} records aside and does not campaign: "
                 "a peer's snapshot cures it"
             )
         if status.buffer_waiting_bytes:

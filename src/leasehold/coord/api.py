@@ -95,10 +95,10 @@ class KeepAlive(Protocol):
 
 
 @runtime_checkable
-class AtOnce(Protocol):
+class Immediate(Protocol):
     """A store that can answer some requests without waiting: one in this process's memory."""
 
-    def at_once(self, op: Op) -> OpResult | None:
+    def immediately(self, op: Op) -> OpResult | None:
         """Do `op` now. None: nothing was done, it has to be asked the usual way."""
         ...
 

@@ -19,11 +19,18 @@ from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
 from leasehold.index.state import NotHere
-from leasehold.journal.batch import NOT_TOLD, BulkBatch, ExplicitBatch, UnreadableBatch, decode_bulk, decode_explicit
-from leasehold.journal.chain import Fit, Mark, fit
+from leasehold.journal.batch import (
+    NOT_TOLD,
+    ExplicitBatch,
+    UnloggedBatch,
+    UnreadableBatch,
+    decode_explicit,
+    decode_unlogged,
+)
+from leasehold.journal.chain import Fit, Position, fit
 from leasehold.journal.length import Ledger
 from leasehold.journal.snapshot_file import Loaded, stepping
-from leasehold.journal.unlogged_reader import BulkReader
+from leasehold.journal.unlogged_reader import UnloggedReader
 
 
 class Took(Enum):
@@ -67,7 +74,7 @@ class SignOfLife(Struct, frozen=True):
     after_ms: int = NEVER_MS
 
 
-class Replica:
+class AppliedState:
     """The standby's half of the state; the primary goes on with the same `index`."""
 
     __slots__ = (
@@ -77,19 +84,19 @@ class Replica:
         "_lacked_n",
         "_make",
         "_unheard_told_n",
-        "bulk",
+        "applied",
         "diverged",
         "handover",
         "heard",
         "index",
         "last_write",
         "ledger",
-        "mark",
         "piece_objects",
+        "quarantined_records",
         "records_applied",
-        "set_aside",
         "torn",
         "unexplained",
+        "unlogged",
     )
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
@@ -101,11 +108,11 @@ class Replica:
     def reset(self) -> None:
         """Forget everything: what follows is a rebuild."""
         self.index = self._make()
-        self.mark = Mark()
-        self.bulk = BulkReader()
+        self.applied = Position()
+        self.unlogged = UnloggedReader()
         self.ledger = Ledger()
         self.handover: Handover | None = None  # if it is the last record of the chain
-        self.set_aside: list[SetAside] = []
+        self.quarantined_records: list[SetAside] = []
         self.torn: ExplicitBatch | None = None  # the batch in whose middle the first record set aside stands
         self.diverged = ""
         self.unexplained = False  # a renewal of this epoch named what is not here
@@ -120,17 +127,17 @@ class Replica:
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Begin from a snapshot: replay goes on after its lowest slice."""
         self.reset()
-        self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.resting, step))
-        self.mark = loaded.low
-        self.bulk.begin(self.mark.epoch, known_from_start=False)
+        self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.quarantined, step))
+        self.applied = loaded.low
+        self.unlogged.begin(self.applied.epoch, known_from_start=False)
 
-    def follow(self, bulk_written: int, handover: Handover | None) -> None:
+    def follow(self, unlogged_written: int, handover: Handover | None) -> None:
         """Go on with the state of an epoch that this node has led and cleanly handed over: that is its last record."""
         self.handover = handover
-        self.bulk = BulkReader()
-        self.bulk.begin(self.mark.epoch, known_from_start=True)
-        self.bulk.skip_to(bulk_written)
-        self.set_aside = []
+        self.unlogged = UnloggedReader()
+        self.unlogged.begin(self.applied.epoch, known_from_start=True)
+        self.unlogged.skip_to(unlogged_written)
+        self.quarantined_records = []
         index = self.index
         self._cleared_before = (index.displaced_count, index.evicted_count, index.evicted_bytes)
 
@@ -147,10 +154,10 @@ class Replica:
         try:
             batch = decode_explicit(raw)
         except UnreadableBatch as error:
-            return self._put_aside(n, str(error)) if n > self.mark.n else Took.OLD
+            return self._put_aside(n, str(error)) if n > self.applied.n else Took.OLD
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
-        if batch.last_n > self.mark.n or batch.epoch > self.last_write.epoch:
+        if batch.last_n > self.applied.n or batch.epoch > self.last_write.epoch:
             self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         took = yield from self.take_batch(batch)
         if took is Took.APPLIED:
@@ -159,7 +166,7 @@ class Replica:
 
     def take_batch(self, batch: ExplicitBatch) -> Pieces[Took]:
         """A decoded batch; see `Took`. Between its pieces this node is where it would be had the batch ended there."""
-        verdict = fit(self.mark, batch)
+        verdict = fit(self.applied, batch)
         if verdict is Fit.OLD:
             return Took.OLD
         if verdict is Fit.GAP:
@@ -168,7 +175,7 @@ class Replica:
             return Took.FORK
         touched = 0
         for at, record in enumerate(batch.records, start=batch.first_n):
-            if at <= self.mark.n:
+            if at <= self.applied.n:
                 continue
             if touched >= self.piece_objects:
                 touched = 0
@@ -183,17 +190,17 @@ class Replica:
                     self._lacked_n = at
                     self.diverged = str(error)
                 return self._put_aside(at, f"record {at} cannot be applied: {error}")
-            if self.bulk.waits:
+            if self.unlogged.waits:
                 yield from self._count_bulk()  # at its very place in the order: only there can divergence be told
             touched += 1 if type(record) is not RemoveRange else self.piece_objects  # which is a piece of its own
-        if self.set_aside:
+        if self.quarantined_records:
             # A slot that could not be applied was given up by an operator's word, and the chain goes on in its place.
-            self.set_aside = [one for one in self.set_aside if one.n > self.mark.n]
+            self.quarantined_records = [one for one in self.quarantined_records if one.n > self.applied.n]
         return Took.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:
         self.index.apply(n, record)
-        self.mark = Mark(epoch, n)
+        self.applied = Position(epoch, n)
         self.records_applied += 1
         if isinstance(record, Begin):
             self._begin(epoch, record)
@@ -202,17 +209,17 @@ class Replica:
     def _begin(self, epoch: int, record: Begin) -> None:
         """A new epoch. After a hand-over lease ends go on as they were, also those that this node never heard of."""
         handed_over, before = record.handover_ms != NO_HANDOVER_MS, self.handover
-        unknown = handed_over and (before is None or not self.bulk.has_all_to(before.last_bulk))
-        self.bulk.begin(epoch, known_from_start=True)
+        unknown = handed_over and (before is None or not self.unlogged.has_all_to(before.last_unlogged))
+        self.unlogged.begin(epoch, known_from_start=True)
         self.unexplained = False
         if unknown:
-            self.bulk.gap_closed_ms = 0
+            self.unlogged.gap_closed_ms = 0
             self.index.gap_closed(record.drift_ms)  # ends that were handed over are mapped later by so much
 
-    def take_bulk(self, now_ms: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[None]:
+    def take_unlogged(self, now_ms: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[None]:
         """One value of `journal/bulk/`; `leads` as above. A damaged one is as good as lost: its number leaves a gap."""
         try:
-            batch = decode_bulk(raw)
+            batch = decode_unlogged(raw)
         except UnreadableBatch:
             return
         if (batch.epoch, batch.number) > self._bulk_seen:
@@ -220,14 +227,14 @@ class Replica:
             self._unheard_told_n = batch.unheard_n
             self._saw(now_ms, batch.epoch, batch.right_ms, leads)
             self._hear(now_ms, SignOfLife(batch.epoch == leads, after_ms))
-        self.bulk.offer(batch)
+        self.unlogged.offer(batch)
         yield from self._count_bulk()
 
     def _count_bulk(self) -> Pieces[None]:
-        for batch in self.bulk.due(self.mark):
+        for batch in self.unlogged.due(self.applied):
             yield from self._apply_bulk(batch)
 
-    def _apply_bulk(self, batch: BulkBatch) -> Pieces[None]:
+    def _apply_bulk(self, batch: UnloggedBatch) -> Pieces[None]:
         index, every = self.index, self.piece_objects
         for place, one in enumerate(batch.renewals, start=1):
             if place % every == 0:
@@ -235,7 +242,7 @@ class Replica:
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
             if known:
                 continue
-            if batch.as_of_n == self.mark.n and index.covered_n is None:
+            if batch.as_of_n == self.applied.n and index.covered_n is None:
                 # The primary has, as of this very record, an object that this node lacks: nothing explains that.
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
             else:
@@ -248,12 +255,12 @@ class Replica:
             yield
         if batch.unheard_n != NOT_TOLD:
             index.unheard_n = batch.unheard_n
-        if self.bulk.gap_closed_ms == batch.leader_ms:
+        if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
         if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
             yield from index.expiring(batch.leader_ms, every)
 
-    def _hear(self, now_ms: int, bulk: SignOfLife) -> None:
+    def _hear(self, now_ms: int, unlogged: SignOfLife) -> None:
         """A leader is alive, and hears the owners of memory; unless it was silent for longer than they are believed in.
 
         It may not have noticed that when it wrote this one; the next one tells (H9).
@@ -262,7 +269,7 @@ class Replica:
             self._bulks_to_hear = 1
         elif self._bulks_to_hear:
             self._bulks_to_hear -= 1
-        self.heard = bulk
+        self.heard = unlogged
 
     def owners_heard(self, now_ms: int) -> bool:
         """Whether a leader is known to have heard the owners of memory lately, or has told of those that it has not."""
@@ -271,12 +278,12 @@ class Replica:
 
     def unheard_n(self) -> int:
         """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
-        told_n = self._unheard_told_n if self._bulk_seen[0] == self.mark.epoch else NOT_TOLD
+        told_n = self._unheard_told_n if self._bulk_seen[0] == self.applied.epoch else NOT_TOLD
         return max(self.index.unheard_n, told_n)
 
     def _put_aside(self, n: int, reason: str) -> Took:
-        if all(one.n != n for one in self.set_aside):
-            self.set_aside.append(SetAside(n, reason))
+        if all(one.n != n for one in self.quarantined_records):
+            self.quarantined_records.append(SetAside(n, reason))
         return Took.SET_ASIDE
 
     def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int) -> None:

@@ -31,8 +31,8 @@ class Fate(Enum):
     DROP = "drop"  # it is over already, by the peer or by the worker
 
 
-def judge(mark: int, passed_bytes: int | None, *, gone: bool) -> Fate:
+def judge(applied: int, passed_bytes: int | None, *, gone: bool) -> Fate:
     """`mark` is what the worker had set, `passed_bytes` what the kernel has counted (None: it cannot say)."""
     if gone:
         return Fate.DROP
-    return Fate.FORWARD if passed_bytes == mark else Fate.RESET
+    return Fate.FORWARD if passed_bytes == applied else Fate.RESET

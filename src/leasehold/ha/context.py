@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from leasehold.ha.applied_state import Replica
+from leasehold.ha.applied_state import AppliedState
 from leasehold.ha.effect_queue import Desk
 from leasehold.ha.keys import Keys
 from leasehold.ha.settings import HaSettings
@@ -33,7 +33,7 @@ class Identity(Struct, frozen=True):
 class Context:
     """One node's identity, settings, picture of the cluster and state."""
 
-    __slots__ = ("desk", "identity", "keys", "replica", "settings", "step", "view", "wall_us")
+    __slots__ = ("desk", "identity", "keys", "settings", "state", "step", "view", "wall_us")
 
     def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
         settings.check()
@@ -42,7 +42,7 @@ class Context:
         self.keys = Keys(identity.cluster, identity.prefix)
         self.desk = Desk(settings.store_timeout_ms)
         self.view = View(self.keys)
-        self.replica = Replica(make_index)
+        self.state = AppliedState(make_index)
         self.wall_us = 0  # for people; the shell sets it now and then
         self.step: Callable[[], None] = lambda: None  # called between the steps of long work; the shell may set it
 

@@ -45,8 +45,8 @@ class Desk:
     def do(self, effect: NodeEffect) -> None:
         self.out.append(effect)
 
-    def say(self, sentence: str, *, grave: bool = False) -> None:
-        self.out.append(Say(sentence, grave))
+    def say(self, sentence: str, *, serious: bool = False) -> None:
+        self.out.append(Say(sentence, serious))
 
     def ask(self, owner: Activity, op: Range | Put | DeleteRange | Txn, then: Handler) -> int:
         """Put `op` to the store; `then` hears the answer unless `owner` was closed meanwhile. The request's number."""

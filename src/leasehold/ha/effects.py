@@ -78,7 +78,7 @@ class Say(Struct, frozen=True):
     """One readable sentence for the log. `grave` asks for a person's attention."""
 
     sentence: str
-    grave: bool = False
+    serious: bool = False
 
 
 class ChangeRole(Struct, frozen=True):

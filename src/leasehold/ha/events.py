@@ -68,13 +68,13 @@ class Decided(Struct, frozen=True):
     """Commands were put to `machine.index`: there may be records to commit."""
 
 
-class SwitchoverAsked(Struct, frozen=True):
+class SwitchoverRequested(Struct, frozen=True):
     """An operator wants another node to lead; `target` may name it."""
 
     target: str = ""
 
 
-class ForceAsked(Struct, frozen=True):
+class ForceRequested(Struct, frozen=True):
     """An operator's word: lead in spite of records set aside, or of a buffer that cannot be reached."""
 
 
@@ -123,8 +123,8 @@ NodeEvent: TypeAlias = (
     | WatchBroken
     | LeaseLost
     | Decided
-    | SwitchoverAsked
-    | ForceAsked
+    | SwitchoverRequested
+    | ForceRequested
     | BufferPushed
     | BufferDrained
     | BufferFailed

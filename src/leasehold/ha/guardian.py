@@ -95,11 +95,11 @@ class WorkerServes:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     """An operator wants this node to end (SIGTERM, Ctrl-C)."""
 
 
-Event: TypeAlias = Start | Tick | Spawned | SpawnFailed | Reaped | Released | WorkerServes | StopAsked
+Event: TypeAlias = Start | Tick | Spawned | SpawnFailed | Reaped | Released | WorkerServes | StopRequested
 
 # --- what is to be done -----------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class GuardianMachine:
                 return self._on_released(now_ms, run, was_leader)
             case WorkerServes(run, serving):
                 return self._on_serves(run, serving)
-            case StopAsked():
+            case StopRequested():
                 return self._stop(now_ms)
 
     def _fresh_beats(self) -> Beats:

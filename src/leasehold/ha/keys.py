@@ -21,7 +21,6 @@ class Keys:
     """Every key of one cluster, under `{prefix}/{cluster}/`."""
 
     __slots__ = (
-        "bulk",
         "explicit",
         "explicit_end",
         "floor",
@@ -32,6 +31,7 @@ class Keys:
         "notes",
         "pause",
         "root",
+        "unlogged",
     )
 
     def __init__(self, cluster: str, prefix: str = PREFIX_DEFAULT) -> None:
@@ -43,7 +43,7 @@ class Keys:
         self.journal = self.root + b"journal/"
         self.explicit = self.journal + b"explicit/"
         self.explicit_end = self.explicit + b":"  # after every digit: a stray key with another name is in no range
-        self.bulk = self.journal + b"bulk/"
+        self.unlogged = self.journal + b"bulk/"
         self.floor = self.root + b"floor"
         self.nodes = self.root + b"nodes/"
         self.history = self.root + b"history/"
@@ -67,7 +67,7 @@ class LeaderValue(Struct, frozen=True, omit_defaults=True):
     admin: str = ""
 
 
-class EndNote(Struct, frozen=True, omit_defaults=True):
+class EndMarker(Struct, frozen=True, omit_defaults=True):
     """Why an epoch ended, written in the transaction that deletes its key: its leader will not answer again."""
 
     name: str
@@ -91,7 +91,7 @@ def unpack(kind: type[T], raw: bytes, key: bytes) -> T:
         raise PeerError(f"{key.decode(errors='replace')} does not hold a {kind.__name__}: {error}") from None
 
 
-def end_epoch(keys: Keys, epoch: int, note: EndNote) -> Txn:
+def end_epoch(keys: Keys, epoch: int, note: EndMarker) -> Txn:
     """Delete the leader key of exactly this epoch and note why: both or neither.
 
     The create revision is compared, so a late request can never take a successor's key.

@@ -10,9 +10,9 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
-from leasehold.ha.keys import EndNote, end_epoch
+from leasehold.ha.keys import EndMarker, end_epoch
 from leasehold.ha.leader_lease import Right
-from leasehold.ha.unlogged import RETRY_MS, Bulk
+from leasehold.ha.unlogged import RETRY_MS, UnloggedWriter
 from leasehold.index.records import Handover
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced_writer import Fate, FencedWriter
@@ -40,7 +40,6 @@ class Leading(Activity):
         "_began",
         "_buffered",
         "_buffered_n",
-        "_bulk",
         "_ctx",
         "_over",
         "_pushed",
@@ -52,6 +51,7 @@ class Leading(Activity):
         "_stop_at_ms",
         "_tell_from",
         "_unbuffered_n",
+        "_unlogged",
         "base_ms",
         "commit_request",
         "committer",
@@ -81,7 +81,7 @@ class Leading(Activity):
         self.base_ms = now_ms  # leader time counts from here
         self.right = Right(settings.leader_ttl_ms, settings.margin_ms)
         writer = FencedWriter(ctx.keys.leader, epoch)
-        self.committer = Committer(ctx.keys.explicit, writer, ctx.replica.mark, settings.leader_ttl_ms, ctx.writes())
+        self.committer = Committer(ctx.keys.explicit, writer, ctx.state.applied, settings.leader_ttl_ms, ctx.writes())
         self.phase = Phase.BEGINNING
         self.successor = ""
         self.sync = settings.durability == "sync"  # an answer waits for its record, always
@@ -91,8 +91,8 @@ class Leading(Activity):
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._pushed = 0
-        self._buffered_n = self._unbuffered_n = ctx.replica.mark.n
-        self._bulk = Bulk(ctx, epoch, now_ms, written=self._heartbeat, refused=self._heartbeat_refused)
+        self._buffered_n = self._unbuffered_n = ctx.state.applied.n
+        self._unlogged = UnloggedWriter(ctx, epoch, now_ms, written=self._heartbeat, refused=self._heartbeat_refused)
         self._spoke_ms = now_ms  # when the last write was sent that was committed; at first, the epoch before's
         self._tell_from = 0  # nothing is answered before this bulk batch stands in the store
         self._stop_at_ms = FAR_MS
@@ -125,12 +125,12 @@ class Leading(Activity):
 
     @property
     def wake_at_ms(self) -> int:
-        return min(self._retry_at_ms, self._bulk.wake_at_ms, self._stop_at_ms)
+        return min(self._retry_at_ms, self._unlogged.wake_at_ms, self._stop_at_ms)
 
     @property
-    def bulk_written(self) -> int:
+    def unlogged_written(self) -> int:
         """The last bulk batch of this epoch that stands in the store."""
-        return self._bulk.written_number
+        return self._unlogged.written_number
 
     def leader_ms(self, now_ms: int) -> int:
         return now_ms - self.base_ms
@@ -141,18 +141,18 @@ class Leading(Activity):
         """Write the epoch's first record. `spoke_ms`: a moment that the last write before it was not before."""
         self._spoke_ms = spoke_ms
         drift_ms = self._drift_ms() if handover_ms is not None else 0
-        self._ctx.replica.index.begin(
+        self._ctx.state.index.begin(
             0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unheard=owners_unheard
         )
         self.decided(now_ms)
 
     def _drift_ms(self) -> int:
-        index = self._ctx.replica.index
+        index = self._ctx.state.index
         return int(index.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.margin_ms
 
     def decided(self, now_ms: int) -> None:
         """Take what the index has decided and get it on its way."""
-        outbox = self._ctx.replica.index.take_outbox()
+        outbox = self._ctx.state.index.take_outbox()
         if outbox:
             self.committer.offer([record for _, record in outbox])
         self._send(now_ms)
@@ -194,17 +194,17 @@ class Leading(Activity):
     def _durable(self, now_ms: int) -> None:
         self._refused = False
         durable = self.committer.durable
-        replica = self._ctx.replica
-        replica.mark = durable
+        state = self._ctx.state
+        state.applied = durable
         first_n, _, value = self.committer.written
-        replica.ledger.saw(first_n, len(value))
-        replica.index.durable(durable.n)
+        state.ledger.saw(first_n, len(value))
+        state.index.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._buffered:
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
-            self._bulk.due_ms = now_ms
+            self._unlogged.due_ms = now_ms
             self._began(now_ms)
         self._send(now_ms)
         if self.phase is not Phase.SERVING:
@@ -212,15 +212,15 @@ class Leading(Activity):
 
     def _extend(self, now_ms: int, sent_ms: int) -> None:
         """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""
-        index = self._ctx.replica.index
+        index = self._ctx.state.index
         lapsed = not self.right.holds(now_ms)
         silent_ms, self._spoke_ms = now_ms - self._spoke_ms, max(self._spoke_ms, sent_ms)
         if lapsed and silent_ms > index.settings.client_ttl_ms:
             # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,
             # and are told before anything is answered (H9).
-            index.doubt_owners()
-            self._tell_from, self._bulk.due_ms = self._bulk.number + 1, now_ms
-        if self.bulk_written < self._tell_from:
+            index.suspect_owners()
+            self._tell_from, self._unlogged.due_ms = self._unlogged.number + 1, now_ms
+        if self.unlogged_written < self._tell_from:
             return
         self.right.committed(sent_ms)
         if lapsed and self.right.holds(now_ms):
@@ -263,7 +263,7 @@ class Leading(Activity):
                 self._resign()
             else:
                 self._send(now_ms)
-        self._bulk.tick(now_ms)
+        self._unlogged.tick(now_ms)
 
     # --- the end ---
 
@@ -273,22 +273,22 @@ class Leading(Activity):
         self.successor = successor
         self.phase = Phase.STOPPING
         self._stop_at_ms = now_ms + HAND_OVER_MS_MAX
-        self._bulk.complete, self._bulk.due_ms = False, now_ms
+        self._unlogged.complete, self._unlogged.due_ms = False, now_ms
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """The next step of a hand-over, if the one before is done."""
         if self.phase is Phase.STOPPING:
-            if not self.committer.idle or self._bulk.under_way:
+            if not self.committer.idle or self._unlogged.under_way:
                 return
-            if not self._bulk.complete or self._bulk.number == 0:
-                self._bulk.flush(now_ms)
+            if not self._unlogged.complete or self._unlogged.number == 0:
+                self._unlogged.flush(now_ms)
                 return
             self.phase = Phase.HANDING_OVER
             at_ms = self.leader_ms(now_ms)
-            self._ctx.replica.index.handover(at_ms, self.bulk_written)
-            self.handover = Handover(at_ms, self.epoch, self.bulk_written)
-            self._bulk.due_ms = FAR_MS
+            self._ctx.state.index.handover(at_ms, self.unlogged_written)
+            self.handover = Handover(at_ms, self.epoch, self.unlogged_written)
+            self._unlogged.due_ms = FAR_MS
             self.decided(now_ms)
         elif self.phase is Phase.HANDING_OVER and self.committer.idle:
             self.phase = Phase.RESIGNING
@@ -296,7 +296,7 @@ class Leading(Activity):
 
     def _resign(self) -> None:
         who = self._ctx.identity
-        note = EndNote(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
+        note = EndMarker(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
         self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, note), self._resigned)
 
     def _resigned(self, now_ms: int, event: StoreAnswered) -> None:
@@ -311,5 +311,5 @@ class Leading(Activity):
             return
         self.right.give_up()
         self.close()
-        self._bulk.close()
+        self._unlogged.close()
         self._over(now_ms, sentence, clean and self.committer.idle)

@@ -1,11 +1,11 @@
-"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and replica. Pure."""
+"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and state. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from leasehold.base import limits
-from leasehold.ha.applied_state import Replica, Took
+from leasehold.ha.applied_state import AppliedState, Took
 from leasehold.ha.effect_queue import Activity, Desk
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import Keys
@@ -24,21 +24,21 @@ class Lister(Activity):
     known, and only the view is read.
     """
 
-    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_replica", "_revision", "_start_n", "_view")
+    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_revision", "_start_n", "_state", "_view")
 
     def __init__(
         self,
         desk: Desk,
         keys: Keys,
         view: View,
-        replica: Replica,
+        state: AppliedState,
         *,
         journal: bool,
         done: Callable[[int, int], None],
         failed: Callable[[int, str], None],
     ) -> None:
         super().__init__()
-        self._desk, self._keys, self._view, self._replica = desk, keys, view, replica
+        self._desk, self._keys, self._view, self._state = desk, keys, view, state
         self._journal = journal
         self._done, self._failed = done, failed
         self._revision = 0
@@ -54,11 +54,11 @@ class Lister(Activity):
             Range(keys.nodes, prefix_end(keys.nodes)),
         ]
         if self._journal:
-            self._start_n = self._replica.mark.n
+            self._start_n = self._state.applied.n
             # The batch that holds the next record may have begun before it (a snapshot ends anywhere).
-            here = slot_key(keys.explicit, self._replica.mark.n + 1)
+            here = slot_key(keys.explicit, self._state.applied.n + 1)
             # How far back is bounded, because etcd reads and sorts the whole of a range that is asked for backwards.
-            back = slot_key(keys.explicit, max(0, self._replica.mark.n + 1 - limits.journal_batch_records_max))
+            back = slot_key(keys.explicit, max(0, self._state.applied.n + 1 - limits.journal_batch_records_max))
             reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
             reads.append(Range(here, keys.explicit_end, limit=page))
             reads.append(Range(keys.explicit, keys.explicit_end, limit=1, keys_only=True))
@@ -75,7 +75,7 @@ class Lister(Activity):
         if not self._journal:
             self._finish(now_ms)
             return
-        if self._replica.mark.n < self._view.floor_n and not parts[5].kvs and self._lacks(parts[6]):
+        if self._state.applied.n < self._view.truncated_n and not parts[5].kvs and self._lacks(parts[6]):
             self.close()
             self._failed(now_ms, "below the floor")
             return
@@ -94,7 +94,7 @@ class Lister(Activity):
         all of the journal is gone, and contradicts nothing.
         """
         view = self._view
-        if self._start_n <= view.floor_n:
+        if self._start_n <= view.truncated_n:
             return False
         try:
             tail_n = decode_explicit(behind[0].value).last_n if behind else 0
@@ -102,16 +102,16 @@ class Lister(Activity):
             return False  # that is told in another way
         if tail_n >= self._start_n:
             return False
-        bases = (s.end_n for node in view.nodes.values() if node.mark_n <= tail_n for s in node.snapshots)
-        return view.floor_n == 0 or any(end_n <= tail_n for end_n in bases)
+        bases = (s.end_n for node in view.nodes.values() if node.applied_n <= tail_n for s in node.snapshots)
+        return view.truncated_n == 0 or any(end_n <= tail_n for end_n in bases)
 
     def _lacks(self, ahead: RangeResult) -> bool:
         """Whether the record after the mark is gone from the journal."""
-        return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._replica.mark.n + 1
+        return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._state.applied.n + 1
 
     def _page_explicit(self, page: RangeResult) -> None:
         # After a record that is set aside nothing fits: the pages behind it would only look like a gap.
-        if page.more and page.kvs and not self._replica.set_aside:
+        if page.more and page.kvs and not self._state.quarantined_records:
             op = Range(
                 page.kvs[-1].key + b"\0",
                 self._keys.explicit_end,
@@ -120,7 +120,7 @@ class Lister(Activity):
             )
             self._desk.ask(self, op, self._explicit_page)
             return
-        self._ask_bulk(self._keys.bulk)
+        self._ask_bulk(self._keys.unlogged)
 
     def _explicit_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
         if not isinstance(event.result, RangeResult):
@@ -132,17 +132,17 @@ class Lister(Activity):
         for kv in kvs:
             if not (n := slot_number(kv.key)):
                 continue  # somebody's hand: it is no slot
-            took = yield from self._replica.take_explicit(now_ms, n, kv.value, leads=0)
+            took = yield from self._state.take_explicit(now_ms, n, kv.value, leads=0)
             if took in (Took.GAP, Took.FORK):
                 self.close()
                 self._failed(self._desk.now_ms, took.value)
                 return False
             if took is Took.SET_ASIDE:
-                break  # nothing after it fits; the caller sees `replica.set_aside`
+                break  # nothing after it fits; the caller sees `state.quarantined_records`
         return True
 
     def _ask_bulk(self, start: bytes) -> None:
-        op = Range(start, prefix_end(self._keys.bulk), limit=limits.journal_list_page_keys, revision=self._revision)
+        op = Range(start, prefix_end(self._keys.unlogged), limit=limits.journal_list_page_keys, revision=self._revision)
         self._desk.ask(self, op, self._bulk_page)
 
     def _bulk_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
@@ -150,7 +150,7 @@ class Lister(Activity):
             self._fail(now_ms, event)
             return
         for kv in event.result.kvs:
-            yield from self._replica.take_bulk(now_ms, kv.value, leads=0)
+            yield from self._state.take_unlogged(now_ms, kv.value, leads=0)
         if event.result.more and event.result.kvs:
             self._ask_bulk(event.result.kvs[-1].key + b"\0")
         else:

@@ -27,7 +27,7 @@ from leasehold.ha.events import (
     BufferFailed,
     BufferPushed,
     Decided,
-    ForceAsked,
+    ForceRequested,
     LeaseLost,
     NodeEvent,
     SnapshotFailed,
@@ -35,7 +35,7 @@ from leasehold.ha.events import (
     SnapshotStored,
     Started,
     StoreAnswered,
-    SwitchoverAsked,
+    SwitchoverRequested,
     Ticked,
     WatchBroken,
     WatchDelivered,
@@ -61,7 +61,7 @@ class NodeMachine:
         self._work: Pieces[None] | None = None  # what is left to do about an event
         self._waiting: deque[NodeEvent] = deque()  # events that came meanwhile
         self.wake_at_ms = 0
-        self.index = ctx.replica.index
+        self.index = ctx.state.index
         self.durable_n = 0  # the last record known durable
         self.acked_n = 0  # answers that hand out no space may leave up to this record (see `durability`)
         self.right_until_ms = NEVER_MS  # until when an answer may leave
@@ -71,10 +71,10 @@ class NodeMachine:
 
     def _refresh(self) -> None:
         """What the hot path reads is plain attributes, set here, after every event."""
-        leading, replica = self._roles.leading, self.ctx.replica
-        self.index = replica.index
+        leading, state = self._roles.leading, self.ctx.state
+        self.index = state.index
         if leading is None:
-            self.durable_n = self.acked_n = replica.mark.n
+            self.durable_n = self.acked_n = state.applied.n
             self.right_until_ms = NEVER_MS
         else:
             self.durable_n = leading.committer.durable.n
@@ -96,12 +96,12 @@ class NodeMachine:
     def epoch(self) -> int:
         """The epoch that this node leads, or the last one that it has applied."""
         leading = self._roles.leading
-        return leading.epoch if leading is not None else self.ctx.replica.mark.epoch
+        return leading.epoch if leading is not None else self.ctx.state.applied.epoch
 
     @property
     def lag(self) -> int:
         """Records between what was applied and the tail that a linearizable read has shown, at least."""
-        return max(0, self._roles.watcher.tail_n - self.ctx.replica.mark.n)
+        return max(0, self._roles.watcher.tail_n - self.ctx.state.applied.n)
 
     @property
     def durable_copies(self) -> int:
@@ -109,7 +109,7 @@ class NodeMachine:
         floor = self._roles.floor
         if floor is not None:
             return floor.copies
-        return self.ctx.view.floor_copies or self.settings.copies
+        return self.ctx.view.truncation_copies or self.settings.copies
 
     @property
     def ready(self) -> bool:
@@ -190,9 +190,9 @@ class NodeMachine:
                 roles.snapshots.stored(snapshot)
             case SnapshotFailed(snapshot):
                 roles.snapshots.failed(now_ms, snapshot)
-            case SwitchoverAsked(target):
+            case SwitchoverRequested(target):
                 roles.switchover(now_ms, target)
-            case ForceAsked():
+            case ForceRequested():
                 roles.forced = True
             case BufferPushed(n):
                 if roles.leading is not None:

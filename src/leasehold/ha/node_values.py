@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
-class SnapshotMark(Struct, frozen=True):
+class ConfirmedSnapshot(Struct, frozen=True):
     """A snapshot that its node has on disk and has read back: it replaces every record up to `low_n`."""
 
     low_n: int
@@ -20,19 +20,20 @@ class NodeValue(Struct, frozen=True, omit_defaults=True):
     run: str
     role: str
     ready: bool = False
-    mark_n: int = 0
-    mark_epoch: int = 0
+    # The names in the store are those of the first release: nodes of both versions read them.
+    applied_n: int = field(default=0, name="mark_n")
+    applied_epoch: int = field(default=0, name="mark_epoch")
     reads: tuple[int, int] = (1, 1)  # journal versions it can read, oldest and newest
     reads_snapshots: int = 1  # the newest version of a snapshot that it can read
-    snapshots: tuple[SnapshotMark, ...] = ()  # confirmed; withdrawn at start until they have been read back
+    snapshots: tuple[ConfirmedSnapshot, ...] = ()  # confirmed; withdrawn at start until they have been read back
     pin_n: int = -1  # while it streams a snapshot: nothing above this may leave the journal (-1: no pin)
-    set_aside: int = 0
+    quarantined_records: int = field(default=0, name="set_aside")
     rpc: str = ""
     door: str = ""
     admin: str = ""
 
 
-class FloorValue(Struct, frozen=True):
+class TruncationPoint(Struct, frozen=True):
     """`floor`: records up to `n` may be gone from the journal. Written before anything is deleted."""
 
     n: int

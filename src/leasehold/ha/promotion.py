@@ -60,7 +60,7 @@ class Promotion(Activity):
         self._ctx, self._ready, self._failed = ctx, ready, failed
         self.epoch, self.lease = epoch, lease
         self._forced = forced
-        self._applied_before = ctx.replica.records_applied
+        self._applied_before = ctx.state.records_applied
         self._lister: Lister | None = None
         self._retry_at_ms = FAR_MS
         self._wait_until_ms = FAR_MS
@@ -82,7 +82,7 @@ class Promotion(Activity):
     def start(self, now_ms: int) -> None:
         ctx = self._ctx
         self._lister = Lister(
-            ctx.desk, ctx.keys, ctx.view, ctx.replica, journal=True, done=self._read, failed=self._not_read
+            ctx.desk, ctx.keys, ctx.view, ctx.state, journal=True, done=self._read, failed=self._not_read
         )
         self._lister.start()
 
@@ -104,8 +104,8 @@ class Promotion(Activity):
             self._retry_at_ms = now_ms + RETRY_MS
 
     def _read(self, now_ms: int, revision: int) -> None:
-        replica = self._ctx.replica
-        if replica.set_aside or (replica.diverged and not self._forced):
+        state = self._ctx.state
+        if state.quarantined_records or (state.diverged and not self._forced):
             self._cannot_apply(now_ms)
         else:
             self._await_right(now_ms)
@@ -119,7 +119,7 @@ class Promotion(Activity):
     def _cut_off(self) -> None:
         """An operator's word: what cannot be applied, and all that follows it, leaves the journal."""
         ctx = self._ctx
-        n, torn = ctx.replica.mark.n, ctx.replica.torn
+        n, torn = ctx.state.applied.n, ctx.state.torn
         ops: list[DeleteRange | Put] = [DeleteRange(slot_key(ctx.keys.explicit, n + 1), prefix_end(ctx.keys.explicit))]
         if torn is not None:
             # What stands in the middle of a batch leaves with the rest of that batch: else the chain would go on at a
@@ -137,22 +137,22 @@ class Promotion(Activity):
         if not event.result.succeeded:
             self._fail(now_ms, "The leader key was lost while the journal was being cut off.")
             return
-        replica = self._ctx.replica
+        state = self._ctx.state
         self._ctx.desk.say(
-            f"By an operator's word everything after record {replica.mark.n} has left the journal "
-            f"({replica.set_aside[0].reason}).",
-            grave=True,
+            f"By an operator's word everything after record {state.applied.n} has left the journal "
+            f"({state.quarantined_records[0].reason}).",
+            serious=True,
         )
-        replica.set_aside = []
-        replica.torn = None
+        state.quarantined_records = []
+        state.torn = None
         self._await_right(now_ms)
 
     def _await_right(self, now_ms: int) -> None:
-        replica = self._ctx.replica
+        state = self._ctx.state
         wait_ms = max(0, self._old_right_ends_ms() - now_ms)
         if wait_ms:
             self._ctx.desk.say(
-                f"Elected for epoch {self.epoch}; epoch {replica.mark.epoch} left no note: "
+                f"Elected for epoch {self.epoch}; epoch {state.applied.epoch} left no note: "
                 f"waiting {wait_ms} ms until it cannot answer any more."
             )
         self._wait_until_ms = now_ms + wait_ms
@@ -164,7 +164,7 @@ class Promotion(Activity):
         An epoch without a committed write never had the right to serve, so the newest one that wrote is all that
         counts. Expired and revoked leases look the same; only a note in the deleting transaction proves an end.
         """
-        last, settings = self._ctx.replica.last_write, self._ctx.settings
+        last, settings = self._ctx.state.last_write, self._ctx.settings
         if last.epoch == 0 or last.epoch in self._ctx.view.notes:
             return -FAR_MS
         return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
@@ -200,10 +200,10 @@ class Promotion(Activity):
             try:
                 batch = decode_explicit(raw)
             except UnreadableBatch as error:
-                self._ctx.desk.say(f"Set aside from the buffer: {error}.", grave=True)
+                self._ctx.desk.say(f"Set aside from the buffer: {error}.", serious=True)
                 self._batches.pop(0)
                 continue
-            verdict = fit(self._ctx.replica.mark, batch)
+            verdict = fit(self._ctx.state.applied, batch)
             if verdict is Fit.NEXT:
                 txn = self._writer.write(now_ms, slot_key(self._ctx.keys.explicit, batch.first_n), raw)
                 self._ctx.desk.ask(self, txn, self._attached)
@@ -211,7 +211,7 @@ class Promotion(Activity):
             if verdict is not Fit.OLD:
                 self._ctx.desk.say(
                     f"Set aside from the buffer: batch {batch.first_n} of epoch {batch.epoch} does not fit the tail.",
-                    grave=True,
+                    serious=True,
                 )
             self._batches.pop(0)
         self._finish(now_ms)
@@ -225,12 +225,12 @@ class Promotion(Activity):
             return
         raw = self._batches.pop(0)
         batch = decode_explicit(raw)
-        took = yield from self._ctx.replica.take_batch(batch)
+        took = yield from self._ctx.state.take_batch(batch)
         if took not in (Took.APPLIED, Took.OLD):  # old: our own watch was faster
             # It stands in the journal now: to begin in its middle would contradict it, and nobody could follow.
             self._cannot_apply(self._ctx.desk.now_ms)
             return
-        self._ctx.replica.ledger.saw(batch.first_n, len(raw))
+        self._ctx.state.ledger.saw(batch.first_n, len(raw))
         self._drained += 1
         self._attach(self._ctx.desk.now_ms)
 
@@ -239,39 +239,39 @@ class Promotion(Activity):
     def overtaken(self) -> bool:
         """Whether another epoch is known to have followed this one: then nothing may be begun any more."""
         view = self._ctx.view
-        if self._ctx.replica.mark.epoch > self.epoch:
+        if self._ctx.state.applied.epoch > self.epoch:
             return True
         return view.revision >= self.epoch and (view.leader is None or view.leader.epoch != self.epoch)
 
     def _finish(self, now_ms: int) -> None:
-        replica = self._ctx.replica
+        state = self._ctx.state
         if self.overtaken():
             self._fail(now_ms, f"The leader key of epoch {self.epoch} is gone.")
             return
-        handover = replica.handover
-        holds = handover is not None and replica.bulk.has_all_to(handover.last_bulk) and not replica.unexplained
+        handover = state.handover
+        holds = handover is not None and state.unlogged.has_all_to(handover.last_unlogged) and not state.unexplained
         counts = self._counts(handed_over=holds)
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
-        sentence = _begins(self.epoch, replica.mark.n, counts, handed_over=holds)
-        replica.index.unheard_n = replica.unheard_n()
+        sentence = _begins(self.epoch, state.applied.n, counts, handed_over=holds)
+        state.index.unheard_n = state.unheard_n()
         unheard = self._owners_unheard(now_ms)
-        spoke_ms = now_ms if unheard or not replica.mark.n else replica.heard.after_ms
+        spoke_ms = now_ms if unheard or not state.applied.n else state.heard.after_ms
         self._ready(now_ms, Ready(handover_ms, unheard, spoke_ms, counts, sentence))
 
     def _owners_unheard(self, now_ms: int) -> bool:
         """Whether the owners of memory may have come and gone unseen: no leader is known to have heard them lately."""
-        replica = self._ctx.replica
-        return replica.mark.n > 0 and not replica.owners_heard(now_ms)
+        state = self._ctx.state
+        return state.applied.n > 0 and not state.owners_heard(now_ms)
 
     def _counts(self, *, handed_over: bool) -> dict[str, int]:
         """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""
-        replica = self._ctx.replica
-        index = replica.index
-        resting, resting_bytes = index.resting()
-        displaced, cleaned_up, bytes_cleaned_up = replica.cleared()
+        state = self._ctx.state
+        index = state.index
+        quarantined, resting_bytes = index.quarantined()
+        displaced, cleaned_up, bytes_cleaned_up = state.cleared()
         return {
-            "applied": replica.records_applied - self._applied_before,
+            "applied": state.records_applied - self._applied_before,
             "displaced": displaced,
             "cleaned_up": cleaned_up,
             "bytes_cleaned_up": bytes_cleaned_up,
@@ -279,7 +279,7 @@ class Promotion(Activity):
             "objects": index.object_count,
             "bytes_used": index.used_bytes,
             "in_grace": 0 if handed_over else index.readable_count,
-            "extents_resting": resting,
+            "extents_resting": quarantined,
             "bytes_resting": resting_bytes,
         }
 

@@ -99,6 +99,6 @@ class Registration(Activity):
 
 
 def _same_but_mark(one: NodeValue, other: NodeValue) -> bool:
-    return (one.role, one.ready, one.snapshots, one.pin_n, one.set_aside, one.mark_epoch) == (
-        other.role, other.ready, other.snapshots, other.pin_n, other.set_aside, other.mark_epoch,
+    return (one.role, one.ready, one.snapshots, one.pin_n, one.quarantined_records, one.applied_epoch) == (
+        other.role, other.ready, other.snapshots, other.pin_n, other.quarantined_records, other.applied_epoch,
     )  # fmt: skip

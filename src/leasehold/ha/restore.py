@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import ReadSnapshot
 from leasehold.ha.events import SnapshotRead
-from leasehold.ha.node_values import SnapshotMark
+from leasehold.ha.node_values import ConfirmedSnapshot
 from leasehold.index.saving import BadSnapshot
 from leasehold.journal.snapshot_file import UnreadableSnapshot, load_snapshot
 
@@ -14,7 +14,7 @@ SOON_MS = 10_000  # a rebuild so soon after another: what we have ourselves was 
 
 
 class Base:
-    """Asks for a snapshot, and begins the replica from it. The journal after it is the watcher's to read."""
+    """Asks for a snapshot, and begins the state from it. The journal after it is the watcher's to read."""
 
     __slots__ = ("_asked_ms", "_ctx", "pin_n", "reading", "wake_at_ms", "wants_leader", "wants_peer")
 
@@ -35,7 +35,7 @@ class Base:
     def again(self, now_ms: int) -> None:
         """The state was forgotten: read a base anew, soon."""
         if now_ms < self._asked_ms + SOON_MS:
-            if self._ctx.view.floor_n > 0:
+            if self._ctx.view.truncated_n > 0:
                 self.wants_peer = True
             else:
                 self.wants_leader = True  # then ours is left where it is: the journal has everything
@@ -54,7 +54,7 @@ class Base:
         peer = ""
         if self.wants_peer:
             peers = self._peer_snapshots()
-            self.pin_n = self._ctx.view.floor_n
+            self.pin_n = self._ctx.view.truncated_n
             peer = peers[-1][0] if peers else ""
             leader = self._ctx.view.leader
             if self.wants_leader and leader is not None and any(name == leader.value.name for name, _ in peers):
@@ -63,9 +63,9 @@ class Base:
 
     def peer_covers(self, n: int) -> bool:
         """Whether a peer's snapshot is past record `n`."""
-        return any(mark.low_n >= n for _, mark in self._peer_snapshots())
+        return any(applied.low_n >= n for _, applied in self._peer_snapshots())
 
-    def _peer_snapshots(self) -> list[tuple[str, SnapshotMark]]:
+    def _peer_snapshots(self) -> list[tuple[str, ConfirmedSnapshot]]:
         """Confirmed snapshots of other nodes, the newest last; at equal age the leader's."""
         view, me = self._ctx.view, self._ctx.identity.name
         leads = view.leader.value.name if view.leader is not None else ""
@@ -74,25 +74,25 @@ class Base:
         ]
         return [(name, s) for _, _, name, s in sorted(found, key=lambda one: one[:3])]
 
-    def answered(self, event: SnapshotRead) -> SnapshotMark | None:
+    def answered(self, event: SnapshotRead) -> ConfirmedSnapshot | None:
         """Begin from what came, or from nothing; the snapshot's mark if it was read back from this node's own disk."""
         ctx = self._ctx
         self.reading = False
         wanted_peer, self.wants_peer = self.wants_peer, False
         lacking, self.wants_leader = self.wants_leader, False
         self.pin_n = -1
-        if lacking and event.source == "disk" and ctx.view.floor_n == 0:
+        if lacking and event.source == "disk" and ctx.view.truncated_n == 0:
             return None  # ours lacks it, and the journal has everything from its beginning
         if event.raw is None:
-            if wanted_peer and ctx.view.floor_n > 0:
+            if wanted_peer and ctx.view.truncated_n > 0:
                 ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")
             return None
         try:
             loaded = load_snapshot(event.raw, ctx.identity.cluster, ctx.step)
-            ctx.replica.load(loaded, ctx.step)
+            ctx.state.load(loaded, ctx.step)
         except (UnreadableSnapshot, BadSnapshot) as error:
-            ctx.replica.reset()
-            ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", grave=True)
+            ctx.state.reset()
+            ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", serious=True)
             return None
         ctx.desk.say(f"Loaded a snapshot from {event.source}: replay goes on after record {loaded.low.n}.")
-        return SnapshotMark(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.source == "disk" else None
+        return ConfirmedSnapshot(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.source == "disk" else None

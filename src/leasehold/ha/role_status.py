@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.context import Context
 from leasehold.ha.effects import ChangeRole, Role
-from leasehold.ha.node_values import NodeValue, SnapshotMark
+from leasehold.ha.node_values import ConfirmedSnapshot, NodeValue
 from leasehold.ha.publisher import Publisher
 from leasehold.journal.batch import READS
 from leasehold.journal.snapshot_file import VERSION_NEWEST as SNAPSHOT_VERSION_NEWEST
@@ -26,12 +26,12 @@ class Standing:
         """Whether this node may be promoted, or serves."""
         return self.role in (Role.STANDBY, Role.PRIMARY)
 
-    def become(self, role: Role, sentence: str, *, grave: bool = False, counts: dict[str, int] | None = None) -> None:
+    def become(self, role: Role, sentence: str, *, serious: bool = False, counts: dict[str, int] | None = None) -> None:
         """Change the role. If it is that already, nothing is said, except a grave reason that is new."""
         if role is self.role:
-            if grave and sentence != self.sentence:
+            if serious and sentence != self.sentence:
                 self.sentence = sentence
-                self._ctx.desk.say(sentence, grave=True)
+                self._ctx.desk.say(sentence, serious=True)
             return
         self.role, self.sentence = role, sentence
         self._ctx.desk.do(ChangeRole(role, sentence))
@@ -39,28 +39,28 @@ class Standing:
 
     def warn(self, sentence: str) -> None:
         """The role stays, but people must see this, also later."""
-        self._ctx.desk.say(sentence, grave=True)
+        self._ctx.desk.say(sentence, serious=True)
         self._note(sentence, {})
 
     def _note(self, sentence: str, counts: dict[str, int]) -> None:
         if self.history is not None:
             self.history.note(self.role, sentence, counts)
 
-    def value(self, snapshots: tuple[SnapshotMark, ...], pin_n: int) -> NodeValue:
+    def value(self, snapshots: tuple[ConfirmedSnapshot, ...], pin_n: int) -> NodeValue:
         """What the other nodes are told: this standing, how far this node is, and where it can be reached."""
-        replica, who = self._ctx.replica, self._ctx.identity
+        state, who = self._ctx.state, self._ctx.identity
         return NodeValue(
             name=who.name,
             run=who.run,
             role=self.role.value,
             ready=self.ready,
-            mark_n=replica.mark.n,
-            mark_epoch=replica.mark.epoch,
+            applied_n=state.applied.n,
+            applied_epoch=state.applied.epoch,
             reads=READS,
             reads_snapshots=SNAPSHOT_VERSION_NEWEST,
             snapshots=snapshots,
             pin_n=pin_n,
-            set_aside=len(replica.set_aside),
+            quarantined_records=len(state.quarantined_records),
             rpc=who.rpc,
             door=who.door,
             admin=who.admin,

@@ -18,7 +18,7 @@ from leasehold.ha.registration import Registration
 from leasehold.ha.restore import Base
 from leasehold.ha.role_status import Standing
 from leasehold.ha.snapshot_schedule import Snapshots
-from leasehold.ha.truncation import Floor
+from leasehold.ha.truncation import Truncation
 from leasehold.ha.watcher import Watcher
 
 NOT_HEARD = "The store has not been heard of for a while: not ready."
@@ -38,7 +38,7 @@ class Roles:
         self.campaign: Campaign | None = None
         self.promotion: Promotion | None = None
         self.leading: Leading | None = None
-        self.floor: Floor | None = None
+        self.floor: Truncation | None = None
         self._turn = Turn(ctx)
         self._publisher: Publisher | None = None
         self._counts: dict[str, int] = {}  # of the last promotion
@@ -49,7 +49,7 @@ class Roles:
         """Everything that is due by the clock."""
         self.watcher.tick(now_ms)
         if self.leading is None:
-            self._ctx.replica.ledger.trimmed(self._ctx.view.floor_n)
+            self._ctx.state.ledger.trimmed(self._ctx.view.truncated_n)
         self.registration.tick(now_ms)
         if self.campaign is not None:
             self.campaign.tick(now_ms)
@@ -101,27 +101,27 @@ class Roles:
             self.standing.become(Role.CATCHING_UP, NOT_HEARD)
 
     def _decide_following(self, now_ms: int) -> None:
-        replica = self._ctx.replica
-        if replica.diverged:
+        state = self._ctx.state
+        if state.diverged:
             self.base.wants_peer = self.base.wants_leader = True
-            self._rebuild(now_ms, replica.diverged)
+            self._rebuild(now_ms, state.diverged)
             return
         if self.base.busy:
             return
         if not self.watcher.caught_up:
             if self.standing.role is not Role.FOLLOWER:
-                self.standing.become(Role.CATCHING_UP, f"Listing the journal after record {replica.mark.n}.")
-        elif replica.set_aside:
-            one = replica.set_aside[0]
+                self.standing.become(Role.CATCHING_UP, f"Listing the journal after record {state.applied.n}.")
+        elif state.quarantined_records:
+            one = state.quarantined_records[0]
             sentence = f"Not ready, record {one.n} is set aside: {one.reason}."
-            self.standing.become(Role.CATCHING_UP, sentence, grave=True)
+            self.standing.become(Role.CATCHING_UP, sentence, serious=True)
             if not self.forced:
                 self._cure(now_ms, one.n)
                 return
         elif not self.watcher.fresh(now_ms):
             self.standing.become(Role.CATCHING_UP, NOT_HEARD)
         else:
-            self.standing.become(Role.STANDBY, f"Applied the durable tail, record {replica.mark.n}.")
+            self.standing.become(Role.STANDBY, f"Applied the durable tail, record {state.applied.n}.")
         if self._may_campaign(now_ms):
             self.campaign = Campaign(self._ctx, self._won, self._lost)
             self.campaign.start(now_ms)
@@ -184,7 +184,7 @@ class Roles:
         leading = self.leading
         assert leading is not None
         self._publisher = self.standing.history = Publisher(self._ctx, leading.epoch, leading.lease)
-        self.floor = Floor(self._ctx, leading.epoch, now_ms, self.standing.warn)
+        self.floor = Truncation(self._ctx, leading.epoch, now_ms, self.standing.warn)
         self.standing.become(Role.PRIMARY, self.standing.sentence, counts=self._counts)
         self._publisher.publish()
         self._publisher.trim_history()
@@ -218,7 +218,7 @@ class Roles:
         self.watcher.journal = True
         self._turn.after_all_others(now_ms)
         if clean:
-            self._ctx.replica.follow(leading.bulk_written, leading.handover)
+            self._ctx.state.follow(leading.unlogged_written, leading.handover)
             self.standing.become(Role.CATCHING_UP, sentence)
             self.watcher.relist(now_ms)
         else:
@@ -240,7 +240,7 @@ class Roles:
         if self.promotion is not None:
             self.promotion.drain_failed(now_ms, reason)
         elif self.leading is not None:
-            self._ctx.desk.say(f"The buffer is away ({reason}): acknowledgements wait for the store.", grave=True)
+            self._ctx.desk.say(f"The buffer is away ({reason}): acknowledgements wait for the store.", serious=True)
             self.leading.push_failed(now_ms)
 
     # --- rebuilding ---
@@ -251,7 +251,7 @@ class Roles:
             self.promotion.close()
             self._not_promoted(now_ms, reason)
         self.snapshots.abandon()
-        self._ctx.replica.reset()
+        self._ctx.state.reset()
         self.standing.become(Role.FOLLOWER, f"Rebuilding: {reason.rstrip('.')}.")
         self.base.again(now_ms)
 
@@ -268,5 +268,5 @@ class Roles:
         own = self.base.answered(event)
         if own is not None:
             self.snapshots.known(now_ms, own)
-        self.standing.become(Role.CATCHING_UP, f"Listing the journal after record {self._ctx.replica.mark.n}.")
+        self.standing.become(Role.CATCHING_UP, f"Listing the journal after record {self._ctx.state.applied.n}.")
         self.watcher.relist(now_ms)

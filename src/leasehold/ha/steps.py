@@ -13,7 +13,7 @@ T = TypeVar("T")
 Pieces: TypeAlias = Generator[None, None, T]
 
 
-def at_once(pieces: Pieces[T]) -> T:
+def immediately(pieces: Pieces[T]) -> T:
     """All of it without a pause; its result."""
     while True:
         try:

@@ -10,7 +10,7 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.keys import pack
-from leasehold.ha.node_values import FloorValue, NodeValue
+from leasehold.ha.node_values import NodeValue, TruncationPoint
 from leasehold.journal.fenced_writer import fence, slot_key, slot_number
 from leasehold.mvcc.model import DeleteRange, Put, Range, RangeResult, Txn, TxnResult
 
@@ -20,11 +20,11 @@ CHECK_MS = 1_000
 def lowest_needed(nodes: dict[str, NodeValue], copies: int, pins: dict[str, int]) -> int:
     """Up to which record the journal may go: what `copies` nodes' confirmed snapshots replace, held down by pins."""
     lows = sorted((max((s.low_n for s in node.snapshots), default=0) for node in nodes.values()), reverse=True)
-    floor_n = lows[copies - 1] if len(lows) >= copies else 0
-    return min([floor_n, *pins.values()])
+    truncated_n = lows[copies - 1] if len(lows) >= copies else 0
+    return min([truncated_n, *pins.values()])
 
 
-class Floor(Activity):
+class Truncation(Activity):
     """Written before anything is deleted; deleted in small steps, so that commits are not held up.
 
     The journal's bound (P6): with too few nodes alive nothing replaces what is in it. When it is full, either the
@@ -43,16 +43,16 @@ class Floor(Activity):
         super().__init__()
         self._ctx = ctx
         self._said = said
-        known = ctx.replica.ledger.first_n <= ctx.view.floor_n + 1
+        known = ctx.state.ledger.first_n <= ctx.view.truncated_n + 1
         self._surveyed: list[tuple[int, int]] | None = None if known else []  # None: all batches are known
-        self._written_copies = ctx.view.floor_copies
-        alone = ctx.settings.copies > 1 and ctx.view.floor_copies == 1
+        self._written_copies = ctx.view.truncation_copies
+        alone = ctx.settings.copies > 1 and ctx.view.truncation_copies == 1
         self.copies = 1 if alone else ctx.settings.copies  # on how many nodes' snapshots the floor may rest now
-        ctx.replica.index.journal_full = False
+        ctx.state.index.journal_full = False
         if known:
             self._refuse_if_full()  # at once: each of many leaders in a row could else add what a second brings
         self._epoch = epoch
-        self._floor_n = ctx.view.floor_n
+        self._floor_n = ctx.view.truncated_n
         self._trimmed_n = 0
         self._busy = False
         self._pinned_since: dict[tuple[str, str, int], int] = {}
@@ -82,9 +82,7 @@ class Floor(Activity):
         """Read, a page at a time, the batches from before this node's base: how long is the journal?"""
         keys, found = self._ctx.keys, self._surveyed or []
         start = slot_key(keys.explicit, found[-1][0] + 1) if found else keys.explicit
-        op = Range(
-            start, slot_key(keys.explicit, self._ctx.replica.ledger.first_n), limit=limits.journal_list_page_keys
-        )
+        op = Range(start, slot_key(keys.explicit, self._ctx.state.ledger.first_n), limit=limits.journal_list_page_keys)
         self._busy = True
         self._ctx.desk.ask(self, op, self._counted)
 
@@ -96,14 +94,14 @@ class Floor(Activity):
         if event.result.more:
             self._survey()
         else:
-            self._ctx.replica.ledger.survey(self._surveyed)
+            self._ctx.state.ledger.survey(self._surveyed)
             self._surveyed = None
             self._refuse_if_full()
 
     def _wanted_n(self, pins: dict[str, int]) -> int:
         """How high the floor may be; decides on how many nodes' word."""
         ctx = self._ctx
-        settings, view, ledger = ctx.settings, ctx.view, ctx.replica.ledger
+        settings, view, ledger = ctx.settings, ctx.view, ctx.state.ledger
         covered_n = lowest_needed(view.nodes, settings.copies, pins)
         if settings.copies == 1:
             return covered_n
@@ -125,12 +123,10 @@ class Floor(Activity):
 
     def _full(self, times: int = 1) -> bool:
         settings = self._ctx.settings
-        return self._ctx.replica.ledger.exceeds(
-            times * settings.journal_batches_max, times * settings.journal_bytes_max
-        )
+        return self._ctx.state.ledger.exceeds(times * settings.journal_batches_max, times * settings.journal_bytes_max)
 
     def _refuse_if_full(self) -> None:
-        index = self._ctx.replica.index
+        index = self._ctx.state.index
         full = self._full() if self._ctx.settings.journal_full == "refuse" else self._full(2)
         if full is not index.journal_full:
             index.journal_full = full
@@ -155,19 +151,19 @@ class Floor(Activity):
         self._pinned_since = seen
         return pins
 
-    def _write(self, floor_n: int) -> None:
+    def _write(self, truncated_n: int) -> None:
         keys = self._ctx.keys
         copies = self.copies
-        value = pack(FloorValue(floor_n, self._epoch, copies))
+        value = pack(TruncationPoint(truncated_n, self._epoch, copies))
         txn = Txn(compare=(fence(keys.leader, self._epoch),), success=(Put(keys.floor, value),))
         self._busy = True
-        self._ctx.desk.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, floor_n, copies))
+        self._ctx.desk.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, truncated_n, copies))
 
-    def _written(self, now_ms: int, event: StoreAnswered, floor_n: int, copies: int) -> None:
+    def _written(self, now_ms: int, event: StoreAnswered, truncated_n: int, copies: int) -> None:
         self._busy = False
         if isinstance(event.result, TxnResult) and event.result.succeeded:
-            self._floor_n, self._written_copies = floor_n, copies
-            self._ctx.view.floor_n = max(self._ctx.view.floor_n, floor_n)
+            self._floor_n, self._written_copies = truncated_n, copies
+            self._ctx.view.truncated_n = max(self._ctx.view.truncated_n, truncated_n)
             self._list()
 
     def _list(self) -> None:
@@ -196,7 +192,7 @@ class Floor(Activity):
     def _deleted(self, now_ms: int, event: StoreAnswered, stays_n: int, more: bool) -> None:
         self._busy = False
         if isinstance(event.result, TxnResult) and event.result.succeeded:
-            self._ctx.replica.ledger.gone(stays_n)
+            self._ctx.state.ledger.gone(stays_n)
             if more:
                 self._list()
             else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.events import StoreAnswered
-from leasehold.journal.batch import BulkBatch, encode_bulk
+from leasehold.journal.batch import UnloggedBatch, encode_unlogged
 from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
 from leasehold.journal.unlogged_batch import Cargo
 from leasehold.mvcc.errors import LeaseNotFound
@@ -19,7 +19,7 @@ from leasehold.mvcc.model import LeaseGrantResult, Txn, TxnResult
 RETRY_MS = 50
 
 
-class Bulk(Activity):
+class UnloggedWriter(Activity):
     """One batch at a time, numbered densely in this epoch, under the fence.
 
     `written(now_ms, sent_ms)` is called when one stands in the store, `refused(now_ms)` when the fence is another's.
@@ -80,7 +80,7 @@ class Bulk(Activity):
     def _due_ms(self) -> int:
         if self._sent or self.due_ms == FAR_MS or self._writer.undecided or not self.open:
             return FAR_MS
-        if self._ctx.replica.index.urgent:
+        if self._ctx.state.index.urgent:
             return min(self.due_ms, self.due_ms - self._ctx.settings.beat_ms + self._ctx.settings.urgent_ms)
         return self.due_ms
 
@@ -95,9 +95,9 @@ class Bulk(Activity):
         """Tell what there is to tell, or only that this leader lives."""
         if self._lease_wanted(now_ms):
             return
-        index, number = self._ctx.replica.index, self.number + 1
+        index, number = self._ctx.state.index, self.number + 1
         renewals, hints, complete = self._cargo.load(index)
-        batch = BulkBatch(
+        batch = UnloggedBatch(
             epoch=self._epoch,
             number=number,
             as_of_n=index.last_n,
@@ -113,8 +113,8 @@ class Bulk(Activity):
         self.number = number
         self.complete = complete
         self.due_ms = now_ms + (self._ctx.settings.beat_ms if complete else 0)
-        key = slot_key(self._ctx.keys.bulk + b"%020d/" % self._epoch, number)
-        self._ask(self._writer.write(now_ms, key, encode_bulk(batch, self._ctx.writes()), self._lease))
+        key = slot_key(self._ctx.keys.unlogged + b"%020d/" % self._epoch, number)
+        self._ask(self._writer.write(now_ms, key, encode_unlogged(batch, self._ctx.writes()), self._lease))
 
     def _ask(self, txn: Txn) -> None:
         self._sent = True

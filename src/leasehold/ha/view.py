@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from leasehold.base.errors import PeerError
-from leasehold.ha.keys import EndNote, Keys, LeaderValue, unpack
-from leasehold.ha.node_values import FloorValue, NodeValue
+from leasehold.ha.keys import EndMarker, Keys, LeaderValue, unpack
+from leasehold.ha.node_values import NodeValue, TruncationPoint
 from leasehold.journal.fenced_writer import slot_number
 from leasehold.mvcc.model import Event, EventType, KeyValue
 
@@ -23,14 +23,14 @@ class View:
     __slots__ = (
         "_keys",
         "_listed",
-        "floor_copies",
-        "floor_n",
         "leader",
         "no_leader_since_ms",
         "nodes",
         "notes",
         "paused",
         "revision",
+        "truncated_n",
+        "truncation_copies",
     )
 
     def __init__(self, keys: Keys) -> None:
@@ -39,16 +39,16 @@ class View:
         self._listed = 0
         self.leader: Leader | None = None
         self.no_leader_since_ms = 0
-        self.notes: dict[int, EndNote] = {}
+        self.notes: dict[int, EndMarker] = {}
         self.nodes: dict[str, NodeValue] = {}
-        self.floor_n = 0
-        self.floor_copies = 0  # on how many nodes' snapshots the floor rests; 0: not told
+        self.truncated_n = 0
+        self.truncation_copies = 0  # on how many nodes' snapshots the floor rests; 0: not told
         self.paused = False
 
     def replace(self, now_ms: int, revision: int, kvs: list[KeyValue]) -> None:
         """A list at one revision: everything known before is forgotten."""
         had_leader = self.leader is not None
-        self.leader, self.paused, self.floor_n, self.floor_copies = None, False, 0, 0
+        self.leader, self.paused, self.truncated_n, self.truncation_copies = None, False, 0, 0
         self.notes, self.nodes = {}, {}
         self.revision = self._listed = revision
         for kv in kvs:
@@ -85,12 +85,12 @@ class View:
             elif key == keys.pause:
                 self.paused = True
             elif key == keys.floor:
-                floor = unpack(FloorValue, kv.value, key)
-                if floor.n >= self.floor_n:
-                    self.floor_n, self.floor_copies = floor.n, floor.copies
+                floor = unpack(TruncationPoint, kv.value, key)
+                if floor.n >= self.truncated_n:
+                    self.truncated_n, self.truncation_copies = floor.n, floor.copies
             elif key.startswith(keys.nodes):
                 self.nodes[key[len(keys.nodes) :].decode()] = unpack(NodeValue, kv.value, key)
             elif key.startswith(keys.notes):
-                self.notes[slot_number(key)] = unpack(EndNote, kv.value, key)
+                self.notes[slot_number(key)] = unpack(EndMarker, kv.value, key)
         except (PeerError, ValueError):
             return  # somebody else's value under our prefix says nothing to us

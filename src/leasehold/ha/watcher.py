@@ -29,7 +29,7 @@ class Watcher(Activity):
 
     A leader watches only what is around the journal: it knows what it wrote, and need not be sent it all again.
 
-    `troubled(now_ms, reason)` is called when the replica must be rebuilt.
+    `troubled(now_ms, reason)` is called when the state must be rebuilt.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Watcher(Activity):
         self._shown: deque[tuple[int, int]] = deque(maxlen=SHOWN_MAX)  # (when a read was sent, the revision it showed)
         self.caught_up = False
         self.heard_ms = -FAR_MS
-        self.journal = True  # whether batches are fed to the replica; a leader knows what it wrote
+        self.journal = True  # whether batches are fed to the state; a leader knows what it wrote
         self.tail_n = 0  # the first record that a linearizable read has shown and that was not applied then
 
     @property
@@ -82,7 +82,7 @@ class Watcher(Activity):
             return self._verified_ms + RETRY_MS
         quiet_ms = max(self.heard_ms + HEARD_MS, self._verified_ms + RETRY_MS)
         # Often enough to know of a dead leader's last write that it was not older than a storage host's term.
-        term_ms = self._ctx.replica.index.settings.client_ttl_ms
+        term_ms = self._ctx.state.index.settings.client_ttl_ms
         return min(quiet_ms, self._verified_ms + min(self._ctx.settings.verify_ms, max(VERIFY_MS_MIN, term_ms // 4)))
 
     def fresh(self, now_ms: int) -> bool:
@@ -114,7 +114,7 @@ class Watcher(Activity):
             self._lister.close()
         ctx = self._ctx
         self._lister = Lister(
-            ctx.desk, ctx.keys, ctx.view, ctx.replica, journal=self.journal, done=self._listed, failed=self._failed
+            ctx.desk, ctx.keys, ctx.view, ctx.state, journal=self.journal, done=self._listed, failed=self._failed
         )
         self._lister.start()
 
@@ -136,9 +136,9 @@ class Watcher(Activity):
         for one in event.batch.events:
             if ctx.view.change(now_ms, one) or one.type is EventType.DELETE or not self.journal:
                 continue
-            if one.kv.key.startswith(ctx.keys.bulk):
+            if one.kv.key.startswith(ctx.keys.unlogged):
                 after_ms = self.written_after_ms(one.kv.mod_revision)
-                yield from ctx.replica.take_bulk(now_ms, one.kv.value, leads=self._leads(), after_ms=after_ms)
+                yield from ctx.state.take_unlogged(now_ms, one.kv.value, leads=self._leads(), after_ms=after_ms)
             elif (n := _slot_of(ctx.keys.explicit, one.kv.key)) and not (yield from self._take(now_ms, n, one.kv)):
                 return
         self.heard_ms = ctx.desk.now_ms
@@ -152,10 +152,10 @@ class Watcher(Activity):
 
     def _take(self, now_ms: int, n: int, kv: KeyValue) -> Pieces[bool]:
         """Feed one explicit batch, of slot `n`; False if the rest of the delivery no longer counts."""
-        took = yield from self._ctx.replica.take_explicit(now_ms, n, kv.value, leads=self._leads())
+        took = yield from self._ctx.state.take_explicit(now_ms, n, kv.value, leads=self._leads())
         now_ms = self._ctx.desk.now_ms
         if took is Took.GAP:
-            if not self._ctx.replica.set_aside:
+            if not self._ctx.state.quarantined_records:
                 self.relist(now_ms)
             return False
         if took is Took.FORK:
@@ -219,7 +219,7 @@ class Watcher(Activity):
         self._verified_ms = now_ms
         self._verify_asked = True
         keys = self._ctx.keys
-        unseen, known = slot_key(keys.explicit, self._ctx.replica.mark.n + 1), self._ctx.view.revision
+        unseen, known = slot_key(keys.explicit, self._ctx.state.applied.n + 1), self._ctx.view.revision
         tail = Range(unseen, keys.explicit_end, limit=1, keys_only=True)
         self._ctx.desk.ask(
             self,
@@ -236,7 +236,7 @@ class Watcher(Activity):
             self._ctx.desk.say(
                 f"The store's revision went back from {known} to {event.result.header.revision}: it was restored while "
                 "this node ran. List the journal again.",
-                grave=True,
+                serious=True,
             )
             self._shown.clear()
             self.relist(now_ms)
@@ -245,7 +245,7 @@ class Watcher(Activity):
         leader, tail = event.result.results
         assert isinstance(leader, RangeResult)
         assert isinstance(tail, RangeResult)
-        self.tail_n = (slot_number(tail.kvs[0].key) if tail.kvs else 0) or self._ctx.replica.mark.n
+        self.tail_n = (slot_number(tail.kvs[0].key) if tail.kvs else 0) or self._ctx.state.applied.n
         self._seen = (event.result.header.revision, leader.kvs[0].create_revision if leader.kvs else 0)
         self._shown.append((sent_ms, event.result.header.revision))
         if not self._behind():
@@ -257,7 +257,7 @@ class Watcher(Activity):
     def _behind(self) -> bool:
         """Whether a read has shown something that the watch has not told yet."""
         view, (revision, epoch) = self._ctx.view, self._seen
-        if self.journal and self.tail_n > self._ctx.replica.mark.n and not self._ctx.replica.set_aside:
+        if self.journal and self.tail_n > self._ctx.state.applied.n and not self._ctx.state.quarantined_records:
             return True
         return view.revision <= revision and epoch != (view.leader.epoch if view.leader else 0)
 

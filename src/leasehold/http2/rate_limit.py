@@ -8,8 +8,8 @@ class Allowance:
 
     __slots__ = ("_left", "_max", "_per_s", "_taken_s")
 
-    def __init__(self, at_once: int, per_s: int) -> None:
-        self._max = self._left = float(at_once)
+    def __init__(self, immediately: int, per_s: int) -> None:
+        self._max = self._left = float(immediately)
         self._per_s = per_s
         self._taken_s = 0.0
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from leasehold.base.invariants import ensure
 from leasehold.index.allocator import rounded
-from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Limbo, Object
+from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Object, Quarantined
 from leasehold.index.saving import Saving
 from leasehold.index.state import NO_OBJECTS
 
@@ -64,14 +64,14 @@ class Checking(Saving):
             ensure(entry.key in self.groups[(entry.tenant, entry.group)].members, "a member of its group", entry.key)
 
     def _check_space(self, holders: dict[tuple[int, int], Object | CopyJob]) -> None:
-        resting = {id(entry) for entry in self._live_limbo()}
-        ensure(self.resting_count == len(resting), "what rests is counted", self.resting_count, len(resting))
+        quarantined = {id(entry) for entry in self._live_limbo()}
+        ensure(self.resting_count == len(quarantined), "what rests is counted", self.resting_count, len(quarantined))
         ensure(self.resting_bytes == sum(rounded(entry.size) for entry in self._live_limbo()), "and its bytes")
         for segment in self.segments.values():
             segment.space.check()
             for start, owner in segment.space.owners.items():
-                if isinstance(owner, Limbo):
-                    ensure(id(owner) in resting, "limbo has an end", segment.spec.name, start)
+                if isinstance(owner, Quarantined):
+                    ensure(id(owner) in quarantined, "limbo has an end", segment.spec.name, start)
                 else:
                     ensure(holders.get((segment.incarnation, start)) is owner, "every owner is known", owner.key)
         used = sum(segment.space.used_bytes for segment in self.segments.values())

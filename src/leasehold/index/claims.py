@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.index.allocator import rounded
-from leasehold.index.model import Limbo, Owner, Segment
+from leasehold.index.model import Owner, Quarantined, Segment
 from leasehold.index.objects import Objects
 from leasehold.index.state import Unappliable
 
@@ -32,7 +32,7 @@ class Claims(Objects):
 
     @staticmethod
     def _claimed_n(owner: Owner, segment: Segment, start: int) -> int:
-        if isinstance(owner, Limbo):
+        if isinstance(owner, Quarantined):
             return owner.n
         for replica in owner.replicas:
             if replica.offset == start and replica.segment is segment:
@@ -50,7 +50,7 @@ class Claims(Objects):
         """Somebody newer has this place: whatever we still believed to be there is not."""
         owner = segment.space.owners[start]
         self._release(segment, start)
-        if isinstance(owner, Limbo):
+        if isinstance(owner, Quarantined):
             self._count_resting(owner, -1)
             return
         self.displaced_count += 1

@@ -63,12 +63,12 @@ class CopyRecords(PutRecords):
         entry.changed_n = n
         if not entry.replicas and self.homeless is not None:
             self.homeless.append(entry)  # somebody in a later slice has the new place already
-        self._let_go(moved, entry.size, n, record.at_ms + self.offset, record.limbo_ms)
+        self._let_go(moved, entry.size, n, record.at_ms + self.offset, record.quarantine_ms)
 
     def _apply_copy_revoke(self, n: int, record: CopyRevoke) -> None:
         job = self._job(n, record, "copy_revoke")
         if job is not None:
-            self._let_go(job.replicas, job.size, n, record.at_ms + self.offset, record.limbo_ms)
+            self._let_go(job.replicas, job.size, n, record.at_ms + self.offset, record.quarantine_ms)
 
     # --- tasks ---
 

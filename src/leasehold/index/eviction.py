@@ -138,7 +138,7 @@ class Eviction(Placement):
         places = self._place(size, config)
         if places or size > self._largest_bytes(config.native):
             return places
-        if self.limbo and self.limbo[0][0] <= now:
+        if self.quarantine and self.quarantine[0][0] <= now:
             self._free_limbo(now)
             places = self._place(size, config)
             if places:

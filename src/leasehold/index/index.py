@@ -68,9 +68,9 @@ class Index(Reads, Checking):
         self._begin_settling()
         return n
 
-    def handover(self, now_ms: int, last_bulk: int) -> int:
+    def handover(self, now_ms: int, last_unlogged: int) -> int:
         """Primary: the last record of this epoch. Nothing may be decided after it."""
-        return self._emit(Handover(now_ms, self.epoch, last_bulk))
+        return self._emit(Handover(now_ms, self.epoch, last_unlogged))
 
     def take_outbox(self) -> list[tuple[int, Record]]:
         """The records decided since the last call, in order, with their numbers."""

@@ -123,7 +123,7 @@ class Lending(Removes):
         self.unproven = {incarnation for incarnation in self.segments if incarnation < before_n}
         self.segments.refresh_placeable()
 
-    def doubt_owners(self) -> None:
+    def suspect_owners(self) -> None:
         """Leader: nobody could hear any owner for longer than a term: each is waited for again (H9)."""
         self.unheard_n = self.last_n + 1
         self.distrust_owners(self.unheard_n)

@@ -125,7 +125,7 @@ class Object(Struct, gc=False, eq=False):
     data_type: int
 
 
-class Limbo(Struct, gc=False, eq=False):
+class Quarantined(Struct, gc=False, eq=False):
     """Space that has left its object but may still be read or written. Nobody gets it before `end`."""
 
     segment: Segment
@@ -182,7 +182,7 @@ class Group(Struct, gc=False, eq=False):
     revived: int = -(1 << 62)  # when it was last read after its lease had ended: who was over by then stays so
 
 
-class Grave(Struct, gc=False, eq=False):
+class RetiredSegment(Struct, gc=False, eq=False):
     """Where a segment was, and which of its bytes somebody may still read or write if it comes back."""
 
     endpoint: str
@@ -190,14 +190,14 @@ class Grave(Struct, gc=False, eq=False):
     size: int
     end: int  # all of it, until then: its client was taken for dead and may not be
     duration_ms: int
-    extents: list[RestingExtent]
+    extents: list[RetiredExtent]
 
 
-class RestingExtent(Struct, gc=False, eq=False):
+class RetiredExtent(Struct, gc=False, eq=False):
     address: int
     size: int
     end: int
     duration_ms: int
 
 
-Owner = Object | Limbo | CopyJob
+Owner = Object | Quarantined | CopyJob

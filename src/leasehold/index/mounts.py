@@ -10,11 +10,11 @@ from leasehold.index.allocator import Allocator
 from leasehold.index.model import (
     Client,
     CopyJob,
-    Grave,
-    Limbo,
     Object,
     Owner,
-    RestingExtent,
+    Quarantined,
+    RetiredExtent,
+    RetiredSegment,
     Segment,
     SegmentSpec,
 )
@@ -65,8 +65,8 @@ class Mounts(Replay):
     def _rest_in_peace(self, n: int, segment: Segment, now: int) -> None:
         """Memory that comes back: what somebody may still read or write there starts in limbo (schedule 8d)."""
         base, space = segment.spec.base, segment.space
-        for grave in self._graves_under(segment):
-            for extent in grave.extents:
+        for serious in self._graves_under(segment):
+            for extent in serious.extents:
                 offset = extent.address - base
                 if (
                     extent.end > now
@@ -74,15 +74,15 @@ class Mounts(Replay):
                     and not space.in_the_way(offset, extent.size)
                 ):
                     self._rest(segment, offset, extent.size, n, now, extent.end - now)
-        for grave in self._graves_under(segment):
-            low, high = grave.base - base, grave.base + grave.size - base
-            for start, length in space.free_blocks() if grave.end > now else ():
+        for serious in self._graves_under(segment):
+            low, high = serious.base - base, serious.base + serious.size - base
+            for start, length in space.free_blocks() if serious.end > now else ():
                 if start < high and low < start + length:
-                    self._rest(segment, start, length, n, now, grave.end - now)
+                    self._rest(segment, start, length, n, now, serious.end - now)
 
-    def _graves_under(self, segment: Segment) -> list[Grave]:
+    def _graves_under(self, segment: Segment) -> list[RetiredSegment]:
         spec = segment.spec
-        return [grave for grave in self.graves if overlap(spec, grave.endpoint, grave.base, grave.size)]
+        return [serious for serious in self.retired if overlap(spec, serious.endpoint, serious.base, serious.size)]
 
     def _apply_unmount(self, n: int, record: UnmountSegment) -> None:
         if self._covers_keyless(n):
@@ -183,14 +183,14 @@ class Mounts(Replay):
         for start, owner in sorted(owners, key=lambda one: one[0]):
             end = self._writer_gives_up(owner)
             if end > now:
-                extents.append(RestingExtent(base + start, owner.size, end, end - now))
+                extents.append(RetiredExtent(base + start, owner.size, end, end - now))
         alive_ms = 0 if cause == Cause.SUPERSEDED else self.max_term_ms
         if extents or alive_ms:
             spec = segment.spec
-            self.graves.append(Grave(spec.endpoint, base, spec.size, now + alive_ms, alive_ms, extents))
+            self.retired.append(RetiredSegment(spec.endpoint, base, spec.size, now + alive_ms, alive_ms, extents))
 
     def _writer_gives_up(self, owner: Owner) -> int:
-        if isinstance(owner, Limbo):
+        if isinstance(owner, Quarantined):
             return self.limbo_end_of(owner)
         if isinstance(owner, CopyJob):
             return max(owner.started, self.epoch_start) + self.settings.put_release_ms
@@ -199,10 +199,10 @@ class Mounts(Replay):
         return 0
 
     def _prune_graves(self, now: int) -> None:
-        if self.graves:
-            for grave in self.graves:
-                grave.extents = [extent for extent in grave.extents if extent.end > now]
-            self.graves = [grave for grave in self.graves if grave.extents or grave.end > now]
+        if self.retired:
+            for serious in self.retired:
+                serious.extents = [extent for extent in serious.extents if extent.end > now]
+            self.retired = [serious for serious in self.retired if serious.extents or serious.end > now]
 
 
 def overlap(spec: SegmentSpec, endpoint: str, base: int, size: int) -> bool:

@@ -7,12 +7,12 @@ from zlib import crc32
 
 from leasehold.base.limits import tenants_step
 from leasehold.index.model import CopyJob, Group, Object, Segment
-from leasehold.index.resting import Resting
+from leasehold.index.resting import RestingSpace
 from leasehold.index.settings import IndexSettings
 from leasehold.index.state import NO_OBJECTS, TABLES, Name, Tables
 
 
-class Objects(Resting):
+class Objects(RestingSpace):
     """Tables of objects, and what is beside them: unfinished puts, copies in the making, groups."""
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
@@ -160,12 +160,12 @@ class Objects(Resting):
                     self._insert(beside)  # an upsert whose old version is gone stands alone
         entry.visible = False
 
-    def _drop(self, entry: Object, n: int, now: int, limbo_ms: int) -> None:
+    def _drop(self, entry: Object, n: int, now: int, quarantine_ms: int) -> None:
         """An object leaves, with its copies in the making; its space rests for `limbo_ms`."""
         job = self.copies.get((entry.tenant, entry.key)) if self.copies else None
         if job is not None and job.put_seq == entry.put_seq:
             del self.copies[(entry.tenant, entry.key)]
-            self._let_go(job.replicas, job.size, n, now, max(limbo_ms, self.settings.put_release_ms))
-        self._let_go(entry.replicas, entry.size, n, now, limbo_ms)
+            self._let_go(job.replicas, job.size, n, now, max(quarantine_ms, self.settings.put_release_ms))
+        self._let_go(entry.replicas, entry.size, n, now, quarantine_ms)
         entry.replicas = ()
         self._forget(entry)

@@ -51,7 +51,7 @@ class PutRecords(Doubt):
             return
         now = record.at_ms + self.offset
         if record.discards:
-            self._discard(n, (tenant, key), record.discards, now, record.limbo_ms)
+            self._discard(n, (tenant, key), record.discards, now, record.quarantine_ms)
         old = self.lookup(tenant, key)
         draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
         entry = Object(
@@ -103,10 +103,10 @@ class PutRecords(Doubt):
             if segment is not None:
                 self._displace_older(segment, extent.offset, size, n)
 
-    def _discard(self, n: int, name: tuple[bytes, bytes], put_seq: int, now: int, limbo_ms: int) -> None:
+    def _discard(self, n: int, name: tuple[bytes, bytes], put_seq: int, now: int, quarantine_ms: int) -> None:
         entry = self.unfinished.get(put_seq)
         if entry is not None and (entry.tenant, entry.key) == name:
-            self._drop(entry, n, now, limbo_ms)
+            self._drop(entry, n, now, quarantine_ms)
 
     def _apply_put_end(self, n: int, record: PutEnd) -> None:
         if self.covered_n is not None and self._covers(n, record.key):
@@ -123,7 +123,7 @@ class PutRecords(Doubt):
             if old is not None:
                 if draft.soft_pin == SoftPin.PRESERVE:
                     entry.soft_pin_end = old.soft_pin_end
-                self._drop(old, n, now, record.limbo_ms)
+                self._drop(old, n, now, record.quarantine_ms)
             self._insert(entry)
         if draft.soft_pin:
             entry.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
@@ -145,7 +145,7 @@ class PutRecords(Doubt):
         if entry is None:
             self._missing(n, "put_revoke")
             return
-        self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
+        self._drop(entry, n, record.at_ms + self.offset, record.quarantine_ms)
         self._remember_removed((record.tenant, record.key), n)
 
     # --- removes ---
@@ -157,7 +157,7 @@ class PutRecords(Doubt):
         tables = self.tables.get(tenant)
         entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None:
-            self._drop(entry, n, record.at_ms + self.offset, record.limbo_ms)
+            self._drop(entry, n, record.at_ms + self.offset, record.quarantine_ms)
         if n > self.durable_n:
             self._remember_removed((tenant, key), n)
 
@@ -179,7 +179,7 @@ class PutRecords(Doubt):
                 if entry.put_seq >= n or entry.draft is not None or entry.put_seq in stays:
                     continue
                 if search is None or search(key):
-                    self._drop(entry, n, now, record.limbo_ms)
+                    self._drop(entry, n, now, record.quarantine_ms)
             if not table:
                 tables[number] = NO_OBJECTS  # a dict does not shrink by itself
 
@@ -190,9 +190,9 @@ class PutRecords(Doubt):
         now = record.at_ms + self.offset
         gone = [replica for replica in entry.replicas if replica.id in record.replicas]
         if len(gone) == len(entry.replicas):
-            self._drop(entry, n, now, record.limbo_ms)
+            self._drop(entry, n, now, record.quarantine_ms)
             self._remember_removed((record.tenant, record.key), n)
             return
         entry.replicas = tuple(replica for replica in entry.replicas if replica not in gone)
         entry.changed_n = n
-        self._let_go(gone, entry.size, n, now, record.limbo_ms)
+        self._let_go(gone, entry.size, n, now, record.quarantine_ms)

@@ -78,12 +78,12 @@ class Puts(Eviction):
         checksum: int | None = None,
     ) -> tuple[Code, int]:
         """The bytes are there: readable from here on, once durable."""
-        tables, limbo_ms = self.tables.get(tenant), 0
+        tables, quarantine_ms = self.tables.get(tenant), 0
         entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None and self.ending and not self.settle(entry):
             entry = None
         if self.pending and (beside := self.pending.get((tenant, key))) is not None:
-            limbo_ms = max(0, self.lease_end_of(entry) - now_ms - self.offset) if entry is not None else 0
+            quarantine_ms = max(0, self.lease_end_of(entry) - now_ms - self.offset) if entry is not None else 0
             entry = beside
         if entry is None:
             return Code.NOT_FOUND, self._after_absent(tenant, key)
@@ -93,7 +93,7 @@ class Puts(Eviction):
         if entry.draft is None or kind not in _OUR_KINDS:
             return _OK, entry.changed_n
         lease_ms = self.lease_ttl_ms if self.expiry else 0
-        return _OK, self._emit(PutEnd(now_ms, tenant, key, entry.put_seq, lease_ms, limbo_ms, checksum))
+        return _OK, self._emit(PutEnd(now_ms, tenant, key, entry.put_seq, lease_ms, quarantine_ms, checksum))
 
     def put_revoke(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = ReplicaKind.ALL
@@ -107,8 +107,8 @@ class Puts(Eviction):
             return Code.ILLEGAL_CLIENT, entry.changed_n
         if entry.draft is None or kind not in _OUR_KINDS:
             return Code.INVALID_WRITE, entry.changed_n
-        limbo_ms = self._writer_time_left(entry, now_ms + self.offset)
-        return Code.OK, self._emit(PutRevoke(now_ms, tenant, key, entry.put_seq, limbo_ms))
+        quarantine_ms = self._writer_time_left(entry, now_ms + self.offset)
+        return Code.OK, self._emit(PutRevoke(now_ms, tenant, key, entry.put_seq, quarantine_ms))
 
     upsert_end = put_end
     upsert_revoke = put_revoke

@@ -65,7 +65,7 @@ class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):
 
     at_ms: int
     epoch: int
-    last_bulk: int
+    last_unlogged: int
 
 
 class MaxTerm(Struct, tag=2, array_like=True, frozen=True, gc=False):
@@ -136,7 +136,7 @@ class PutStart(Struct, tag=7, array_like=True, frozen=True, gc=False):
     upsert: bool = False
     in_place: bool = False
     discards: int = 0
-    limbo_ms: int = 0
+    quarantine_ms: int = 0
     data_type: int = 0
 
 
@@ -151,7 +151,7 @@ class PutEnd(Struct, tag=8, array_like=True, frozen=True, gc=False):
     key: bytes
     put_seq: int
     lease_ms: int = 0
-    limbo_ms: int = 0
+    quarantine_ms: int = 0
     checksum: int | None = None
 
 
@@ -162,7 +162,7 @@ class PutRevoke(Struct, tag=9, array_like=True, frozen=True, gc=False):
     tenant: bytes
     key: bytes
     put_seq: int
-    limbo_ms: int
+    quarantine_ms: int
     cause: Cause = Cause.PUT_REVOKE
 
 
@@ -172,7 +172,7 @@ class Remove(Struct, tag=10, array_like=True, frozen=True, gc=False):
     at_ms: int
     tenant: bytes
     key: bytes
-    limbo_ms: int
+    quarantine_ms: int
     cause: Cause = Cause.REMOVE
 
 
@@ -188,7 +188,7 @@ class RemoveRange(Struct, tag=11, array_like=True, frozen=True, gc=False):
     first_table: int
     last_table: int
     stays: tuple[int, ...]
-    limbo_ms: int
+    quarantine_ms: int
     cause: Cause
 
 
@@ -200,7 +200,7 @@ class ReplicaClear(Struct, tag=12, array_like=True, frozen=True, gc=False):
     key: bytes
     put_seq: int
     replicas: tuple[int, ...]
-    limbo_ms: int
+    quarantine_ms: int
 
 
 class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
@@ -229,7 +229,7 @@ class CopyEnd(Struct, tag=14, array_like=True, frozen=True, gc=False):
     key: bytes
     put_seq: int
     started: int
-    limbo_ms: int
+    quarantine_ms: int
 
 
 class CopyRevoke(Struct, tag=15, array_like=True, frozen=True, gc=False):
@@ -240,7 +240,7 @@ class CopyRevoke(Struct, tag=15, array_like=True, frozen=True, gc=False):
     key: bytes
     put_seq: int
     started: int
-    limbo_ms: int
+    quarantine_ms: int
 
 
 class TaskCreate(Struct, tag=16, array_like=True, frozen=True, gc=False):

@@ -143,7 +143,7 @@ class RangeRemoval:
         first = self.next_table
         stays: list[int] = []
         looked_at = going = 0
-        limbo_ms = index._grace_left_ms(now_ms)
+        quarantine_ms = index._grace_left_ms(now_ms)
         for number, table in enumerate(tables[first:], first) if tables is not None else ():
             if not table:
                 continue
@@ -157,7 +157,7 @@ class RangeRemoval:
                 else:
                     going += 1
                     self.count += not (index.expiry and index.is_over(entry, now))
-                    limbo_ms = max(limbo_ms, left_ms)
+                    quarantine_ms = max(quarantine_ms, left_ms)
             if looked_at >= range_step_objects or going >= range_step_hits or len(stays) >= range_record_stays_max:
                 self.next_table = number + 1
                 break
@@ -165,7 +165,9 @@ class RangeRemoval:
             self.next_table = TABLES
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_table - 1)
-        self.after = index._emit(RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), limbo_ms, cause))
+        self.after = index._emit(
+            RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), quarantine_ms, cause)
+        )
         return self.next_table == TABLES
 
     def _may_go(self, entry: Object, now: int) -> int:

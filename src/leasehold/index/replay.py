@@ -10,7 +10,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from leasehold.index.claims import Claims
-from leasehold.index.model import Limbo, Object
+from leasehold.index.model import Object, Quarantined
 from leasehold.index.settings import IndexSettings
 from leasehold.index.state import NotHere
 
@@ -23,7 +23,7 @@ class Replay(Claims):
         self.covered_n: list[int] | None = None  # up to which record each table already is; None when past all of them
         self.keyless_n = 0  # and what has no key
         self.homeless: list[Object] | None = None  # while a snapshot is loaded and replayed (see `_end_homeless`)
-        self.limbo_to_come: list[Limbo] = []  # of the last slice: it has its place when replay has come that far
+        self.limbo_to_come: list[Quarantined] = []  # of the last slice: it has its place when replay has come that far
 
     def _covers_keyless(self, n: int) -> bool:
         return self.covered_n is not None and n <= self.keyless_n
@@ -70,7 +70,7 @@ class Replay(Claims):
         for entry in sorted(self.limbo_to_come, key=lambda one: one.n):
             segment = entry.segment
             there = segment.space.owners.get(entry.offset)
-            again = isinstance(there, Limbo) and there.n == entry.n
+            again = isinstance(there, Quarantined) and there.n == entry.n
             if not segment.unmounted and not again and self._claim(segment, entry.offset, entry, entry.n):
                 self._begin_rest(entry)
         self.limbo_to_come = []

@@ -8,22 +8,32 @@ from leasehold.base.errors import LeaseholdError
 from leasehold.base.invariants import ensure
 from leasehold.base.limits import snapshot_step_extents, snapshot_step_objects
 from leasehold.index.copying import Copying
-from leasehold.index.model import COMPLETE, CopyJob, Draft, Grave, Limbo, Object, Replica, RestingExtent, Task
+from leasehold.index.model import (
+    COMPLETE,
+    CopyJob,
+    Draft,
+    Object,
+    Quarantined,
+    Replica,
+    RetiredExtent,
+    RetiredSegment,
+    Task,
+)
 from leasehold.index.snapshot import (
     Keyless,
-    Resting,
+    QuarantineSlice,
     SavedCopy,
     SavedDraft,
-    SavedGrave,
-    SavedLimbo,
     SavedObject,
+    SavedQuarantine,
     SavedReplica,
+    SavedRetired,
     SavedSegment,
     SavedTask,
     Slice,
 )
 from leasehold.index.state import TABLES
-from leasehold.index.walk import RestingWalk
+from leasehold.index.walk import QuarantineWalk
 
 _TABLES_PER_OBJECT = 48  # looking into so many tables takes as long as saving one object
 
@@ -86,30 +96,31 @@ class Saving(Copying):
             entry.group, entry.checksum, entry.data_type, saved_draft,
         )  # fmt: skip
 
-    def export_resting(self, walk: RestingWalk, extents_max: int = snapshot_step_extents) -> Resting:
+    def export_quarantine(self, walk: QuarantineWalk, extents_max: int = snapshot_step_extents) -> QuarantineSlice:
         """The next of what rests, or what has come to rest since: one short step."""
-        return Resting(self._save_limbo(walk.step(extents_max)))
+        return QuarantineSlice(self._save_limbo(walk.step(extents_max)))
 
-    def _save_limbo(self, entries: Iterable[Limbo]) -> tuple[SavedLimbo, ...]:
+    def _save_limbo(self, entries: Iterable[Quarantined]) -> tuple[SavedQuarantine, ...]:
         offset, end_of = self.offset, self.limbo_end_of
         return tuple(
-            SavedLimbo(e.segment.incarnation, e.offset, e.size, e.duration_ms, end_of(e) - offset, e.n) for e in entries
+            SavedQuarantine(e.segment.incarnation, e.offset, e.size, e.duration_ms, end_of(e) - offset, e.n)
+            for e in entries
         )
 
-    def export_keyless(self, walk: RestingWalk | None = None) -> Keyless:
+    def export_keyless(self, walk: QuarantineWalk | None = None) -> Keyless:
         """The last slice: what has no key; of limbo, what this walk (which ends here) has not told of yet."""
         offset = self.offset
         segments = tuple(
             SavedSegment(s.spec, s.client, s.incarnation, s.drain_end - offset if s.drain_end else None, s.evicted)
             for s in self.segments.values()
         )
-        limbo = self._save_limbo(self._live_limbo() if walk is None else walk.rest())
-        graves = tuple(
-            SavedGrave(
+        quarantine = self._save_limbo(self._live_limbo() if walk is None else walk.rest())
+        retired = tuple(
+            SavedRetired(
                 g.endpoint, g.base, g.size, g.end - offset, g.duration_ms,
                 tuple((e.address, e.size, e.end - offset, e.duration_ms) for e in g.extents),
             )
-            for g in self.graves
+            for g in self.retired
         )  # fmt: skip
         tasks = tuple(
             SavedTask(
@@ -120,11 +131,11 @@ class Saving(Copying):
         )  # fmt: skip
         return Keyless(
             self.epoch, self.last_n, self.latest - offset, self.max_term_ms, self.older_than - offset,
-            self.floor - offset, self.epoch_start - offset, segments, tuple(self.clients), limbo, graves, tasks,
+            self.floor - offset, self.epoch_start - offset, segments, tuple(self.clients), quarantine, retired, tasks,
             self._all_in_doubt(), self.unheard_n,
         )  # fmt: skip
 
-    def load(self, keyless: Keyless, slices: Iterable[Slice], resting: Iterable[Resting] = ()) -> None:
+    def load(self, keyless: Keyless, slices: Iterable[Slice], quarantined: Iterable[QuarantineSlice] = ()) -> None:
         """Fill an empty index. `last_n` becomes the lowest slice number: replay from there.
 
         Where two claim a byte the higher number wins; what names a mount that is no more is void (schedule 15).
@@ -151,9 +162,9 @@ class Saving(Copying):
                 claims += [(replica.id >> 4, job, replica) for replica in copy.replicas]
         if -1 in covered_n:
             raise BadSnapshot(f"table {covered_n.index(-1)} is in no slice")
-        self._load_limbo(keyless.limbo)
-        for some in resting:
-            self._load_limbo(some.limbo)
+        self._load_limbo(keyless.quarantine)
+        for some in quarantined:
+            self._load_limbo(some.quarantine)
         self._load_claims(claims)
         self._load_objects(objects)
         self.last_n = min(covered_n)
@@ -179,9 +190,11 @@ class Saving(Copying):
         self.segments.refresh_placeable()
         for client in keyless.clients:
             self._hear(client, keyless.latest_ms)
-        self.graves = [
-            Grave(g.endpoint, g.base, g.size, g.end_ms, g.duration_ms, [RestingExtent(*extent) for extent in g.extents])
-            for g in keyless.graves
+        self.retired = [
+            RetiredSegment(
+                g.endpoint, g.base, g.size, g.end_ms, g.duration_ms, [RetiredExtent(*extent) for extent in g.extents]
+            )
+            for g in keyless.retired
         ]
         for task in keyless.tasks:
             self._add_task(Task(
@@ -189,12 +202,12 @@ class Saving(Copying):
                 task.updated_ms, task.status, task.message,
             ))  # fmt: skip
 
-    def _load_limbo(self, limbo: tuple[SavedLimbo, ...]) -> None:
-        for saved in limbo:
+    def _load_limbo(self, quarantine: tuple[SavedQuarantine, ...]) -> None:
+        for saved in quarantine:
             segment = self.segments.get(saved.incarnation)
             if segment is not None:  # else it has ended since: what had to be remembered is in its grave
                 self.limbo_to_come.append(
-                    Limbo(segment, saved.offset, saved.size, saved.duration_ms, saved.end_ms, saved.n)
+                    Quarantined(segment, saved.offset, saved.size, saved.duration_ms, saved.end_ms, saved.n)
                 )
 
     def _load_claims(self, claims: list[tuple[int, Object | CopyJob, SavedReplica]]) -> None:

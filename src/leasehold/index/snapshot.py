@@ -79,7 +79,7 @@ class SavedSegment(Struct, array_like=True, frozen=True, gc=False):
     evicted: bool = False
 
 
-class SavedLimbo(Struct, array_like=True, frozen=True, gc=False):
+class SavedQuarantine(Struct, array_like=True, frozen=True, gc=False):
     incarnation: int
     offset: int
     size: int
@@ -88,13 +88,13 @@ class SavedLimbo(Struct, array_like=True, frozen=True, gc=False):
     n: int
 
 
-class Resting(Struct, array_like=True, frozen=True, gc=False, tag=2):
+class QuarantineSlice(Struct, array_like=True, frozen=True, gc=False, tag=2):
     """Some of what was in limbo when it was looked at: some of it may have left since (see `walk`)."""
 
-    limbo: tuple[SavedLimbo, ...]
+    quarantine: tuple[SavedQuarantine, ...]
 
 
-class SavedGrave(Struct, array_like=True, frozen=True, gc=False):
+class SavedRetired(Struct, array_like=True, frozen=True, gc=False):
     endpoint: str
     base: int
     size: int
@@ -132,8 +132,8 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     epoch_start_ms: int
     segments: tuple[SavedSegment, ...]
     clients: tuple[bytes, ...]
-    limbo: tuple[SavedLimbo, ...]
-    graves: tuple[SavedGrave, ...]
+    quarantine: tuple[SavedQuarantine, ...]
+    retired: tuple[SavedRetired, ...]
     tasks: tuple[SavedTask, ...]
     in_doubt: tuple[tuple[int, list[tuple[int, int]]], ...] = ()  # incarnation, stretches (start, end)
     unheard_n: int = 0

@@ -77,7 +77,7 @@ class Hint(Struct, frozen=True, array_like=True, gc=False):
     put_seq: int
 
 
-class BulkBatch(Struct, frozen=True, array_like=True):
+class UnloggedBatch(Struct, frozen=True, array_like=True):
     """What nobody waits for. It counts once record `(epoch, as_of_n)` has been applied; beyond the tail it is void.
 
     `number` is dense per epoch from 1, so that a reader knows what it missed. `complete`: every renewal up to
@@ -101,7 +101,7 @@ class BulkBatch(Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _explicit_decoder = msgspec.msgpack.Decoder(ExplicitBatch)
-_bulk_decoder = msgspec.msgpack.Decoder(BulkBatch)
+_bulk_decoder = msgspec.msgpack.Decoder(UnloggedBatch)
 _compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
 _decompressor = zstandard.ZstdDecompressor()
 _HEAD_CHECKSUMS: Final = {
@@ -148,7 +148,7 @@ def _array_head(count: int) -> bytes:
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
-def encode_bulk(batch: BulkBatch, version: int = VERSION_NEWEST) -> bytes:
+def encode_unlogged(batch: UnloggedBatch, version: int = VERSION_NEWEST) -> bytes:
     return _frame(KIND_BULK, _encoder.encode(batch), version)
 
 
@@ -172,7 +172,7 @@ def decode_explicit(raw: bytes) -> ExplicitBatch:
     return _decode(_explicit_decoder, raw, KIND_EXPLICIT)
 
 
-def decode_bulk(raw: bytes) -> BulkBatch:
+def decode_unlogged(raw: bytes) -> UnloggedBatch:
     return _decode(_bulk_decoder, raw, KIND_BULK)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from leasehold.journal.batch import ExplicitBatch
 
 
-class Mark(Struct, frozen=True, order=True, gc=False):
+class Position(Struct, frozen=True, order=True, gc=False):
     """A record's number: `(epoch, n)`, compared in that order. `(0, 0)` is before everything."""
 
     epoch: int = 0
@@ -24,16 +24,16 @@ class Fit(Enum):
     FORK = "fork"  # it contradicts what was applied: this state holds something that never became durable
 
 
-def fit(mark: Mark, batch: ExplicitBatch) -> Fit:
+def fit(applied: Position, batch: ExplicitBatch) -> Fit:
     """How `batch` stands to a reader that has applied everything up to `mark`."""
-    if batch.first_n > mark.n + 1:
+    if batch.first_n > applied.n + 1:
         return Fit.GAP
-    if batch.first_n == mark.n + 1:
-        return Fit.NEXT if batch.prev_epoch == mark.epoch else Fit.FORK
-    if batch.epoch > mark.epoch:
+    if batch.first_n == applied.n + 1:
+        return Fit.NEXT if batch.prev_epoch == applied.epoch else Fit.FORK
+    if batch.epoch > applied.epoch:
         return Fit.FORK  # a later epoch went on before our mark: it knows nothing of what we have after that
-    if batch.last_n < mark.n:
+    if batch.last_n < applied.n:
         return Fit.OLD
-    if batch.epoch != mark.epoch:
+    if batch.epoch != applied.epoch:
         return Fit.FORK
-    return Fit.OLD if batch.last_n == mark.n else Fit.PART
+    return Fit.OLD if batch.last_n == applied.n else Fit.PART

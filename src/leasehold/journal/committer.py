@@ -8,7 +8,7 @@ from leasehold.base import limits
 from leasehold.base.invariants import ensure
 from leasehold.index.records import Record
 from leasehold.journal.batch import Piece, encode_explicit, encode_records
-from leasehold.journal.chain import Mark
+from leasehold.journal.chain import Position
 from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import Txn, TxnResult
 
@@ -36,7 +36,9 @@ class Committer:
         "written",
     )
 
-    def __init__(self, explicit_prefix: bytes, writer: FencedWriter, tail: Mark, right_ms: int, version: int) -> None:
+    def __init__(
+        self, explicit_prefix: bytes, writer: FencedWriter, tail: Position, right_ms: int, version: int
+    ) -> None:
         self._explicit = explicit_prefix
         self.writer = writer
         self.durable = tail
@@ -87,7 +89,7 @@ class Committer:
         first_n = self._last.n + 1
         prev = (self._last.epoch, self._last.n)
         value = encode_explicit(epoch, first_n, prev, self._right_ms, wall_us, chosen, self.version)
-        self._last = Mark(epoch, self._last.n + count)
+        self._last = Position(epoch, self._last.n + count)
         self._finished.append((first_n, self._last.n, value))
         return self._last.n, value
 
@@ -104,5 +106,5 @@ class Committer:
         if fate is Fate.WRITTEN:
             self.written = self._finished.popleft()
             _, last_n, _ = self.written
-            self.durable = Mark(self.writer.epoch, last_n)
+            self.durable = Position(self.writer.epoch, last_n)
         return fate

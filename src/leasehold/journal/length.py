@@ -50,10 +50,10 @@ class Ledger:
         while sizes and sizes[0][0] < before_n:
             self.bytes -= sizes.popleft()[1]
 
-    def trimmed(self, floor_n: int) -> None:
+    def trimmed(self, truncated_n: int) -> None:
         """Only what is wholly below the floor may be gone: a batch stays until its successor begins at or below it."""
         sizes = self._sizes
-        while len(sizes) > 1 and sizes[1][0] <= floor_n + 1:
+        while len(sizes) > 1 and sizes[1][0] <= truncated_n + 1:
             self.bytes -= sizes.popleft()[1]
 
     def exceeds(self, batches: int, size: int) -> bool:

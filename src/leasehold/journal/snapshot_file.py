@@ -20,10 +20,10 @@ from msgspec import Struct
 from leasehold.base.errors import PeerError
 from leasehold.base.limits import snapshot_step_extents
 from leasehold.index.index import Index
-from leasehold.index.snapshot import Keyless, Resting, Slice
+from leasehold.index.snapshot import Keyless, QuarantineSlice, Slice
 from leasehold.index.state import TABLES
-from leasehold.index.walk import RestingWalk
-from leasehold.journal.chain import Mark
+from leasehold.index.walk import QuarantineWalk
+from leasehold.journal.chain import Position
 
 VERSION_NEWEST: Final = 1  # of those that are written and read here
 T = TypeVar("T")
@@ -58,16 +58,16 @@ class Loaded(Struct, frozen=True):
 
     head: Head
     slices: tuple[Slice, ...]
-    resting: tuple[Resting, ...]
+    quarantined: tuple[QuarantineSlice, ...]
     keyless: Keyless
 
     @property
-    def low(self) -> Mark:
-        return min((Mark(one.epoch, one.n) for one in self.slices), key=lambda mark: mark.n)
+    def low(self) -> Position:
+        return min((Position(one.epoch, one.n) for one in self.slices), key=lambda applied: applied.n)
 
     @property
-    def end(self) -> Mark:
-        return Mark(self.keyless.epoch, self.keyless.n)
+    def end(self) -> Position:
+        return Position(self.keyless.epoch, self.keyless.n)
 
 
 class SnapshotTaker:
@@ -84,10 +84,10 @@ class SnapshotTaker:
         self._cluster = cluster
         self._version = version
         self._next = 0  # table
-        self._walk: RestingWalk | None = None
-        self.started = Mark(index.epoch, index.last_n)
+        self._walk: QuarantineWalk | None = None
+        self.started = Position(index.epoch, index.last_n)
         self.low_n = index.last_n  # replay begins after this record
-        self.end = Mark()  # known after the last step
+        self.end = Position()  # known after the last step
 
     @property
     def untouched(self) -> bool:
@@ -107,23 +107,23 @@ class SnapshotTaker:
         self._next += part.table_count
         return head + _pack(part)
 
-    def resting(self, extents_max: int = snapshot_step_extents) -> bytes:
+    def quarantined(self, extents_max: int = snapshot_step_extents) -> bytes:
         """The next frame of what rests: one short step. Nothing, once the rest is so little that the last has it.
 
         If it is little from the start, there is none of these.
         """
         if self._walk is None:
-            if len(self._index.limbo) <= extents_max:
+            if len(self._index.quarantine) <= extents_max:
                 return b""
-            self._walk = RestingWalk(self._index)
+            self._walk = QuarantineWalk(self._index)
         if self._walk.is_short(extents_max):
             return b""
-        return _pack(self._index.export_resting(self._walk, extents_max))
+        return _pack(self._index.export_quarantine(self._walk, extents_max))
 
     def keyless(self) -> bytes:
         """The last frame. Law: written only once `end` is durable, or the file would show what never happened."""
         keyless = self._index.export_keyless(self._walk)
-        self.end = Mark(keyless.epoch, keyless.n)
+        self.end = Position(keyless.epoch, keyless.n)
         return _pack(keyless)
 
     def give_up(self) -> None:
@@ -143,16 +143,16 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
             )
         if head.cluster != cluster:
             raise AnothersSnapshot(head.cluster, cluster)
-        parts = [msgspec.msgpack.decode(frame, type=Slice | Resting) for frame in stepping(frames[1:-1], step)]
+        parts = [msgspec.msgpack.decode(frame, type=Slice | QuarantineSlice) for frame in stepping(frames[1:-1], step)]
         slices = tuple(part for part in parts if isinstance(part, Slice))
-        resting = tuple(part for part in parts if isinstance(part, Resting))
+        quarantined = tuple(part for part in parts if isinstance(part, QuarantineSlice))
         tables = sum(one.table_count for one in slices)
         if tables != TABLES:
             raise UnreadableSnapshot(f"a snapshot of {tables} tables is not complete ({TABLES} are)")
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
         raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
-    return Loaded(head, slices, resting, keyless)
+    return Loaded(head, slices, quarantined, keyless)
 
 
 def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasehold.journal.batch import BulkBatch
-from leasehold.journal.chain import Mark
+from leasehold.journal.batch import UnloggedBatch
+from leasehold.journal.chain import Position
 
 
-class BulkReader:
+class UnloggedReader:
     """Bulk of one epoch at a time, judged at its place in the order.
 
     A batch counts once its as-of record has been applied. Bulk of an older epoch is void: that epoch's `begin`
@@ -22,7 +22,7 @@ class BulkReader:
     def __init__(self) -> None:
         self.epoch = 0
         self._next = 1
-        self._waiting: dict[tuple[int, int], BulkBatch] = {}
+        self._waiting: dict[tuple[int, int], UnloggedBatch] = {}
         self.gap_closed_ms = -1  # leader time of this epoch; -1: no gap
         self.gaps = 0
 
@@ -47,17 +47,17 @@ class BulkReader:
         """Everything up to `number` is our own doing."""
         self._next = number + 1
 
-    def offer(self, batch: BulkBatch) -> None:
+    def offer(self, batch: UnloggedBatch) -> None:
         """A batch was read; duplicates and older epochs are dropped."""
         if batch.epoch < self.epoch or (batch.epoch == self.epoch and self._next and batch.number < self._next):
             return
         self._waiting[(batch.epoch, batch.number)] = batch
 
-    def due(self, mark: Mark) -> Iterator[BulkBatch]:
+    def due(self, applied: Position) -> Iterator[UnloggedBatch]:
         """The batches that count now, in order. At each, `gap_closed_ms` is what it was at that batch."""
         for at in sorted(self._waiting):
             batch = self._waiting[at]
-            if batch.epoch != self.epoch or mark.epoch != self.epoch or batch.as_of_n > mark.n:
+            if batch.epoch != self.epoch or applied.epoch != self.epoch or batch.as_of_n > applied.n:
                 break
             del self._waiting[at]
             if batch.number != self._next:  # 0: it is not known what came before the first one that we see

@@ -88,7 +88,7 @@ class LeaseTable:
         if hold is not None:
             hold.end_ms = hold.asked = 0
 
-    def release_asked_before(self, key: bytes, holder: str, asked: int) -> None:
+    def release_requested_before(self, key: bytes, holder: str, asked: int) -> None:
         """The holder keeps nothing of `key` that it asked for before its request number `asked`."""
         hold = self._holds.get(key, {}).get(holder)
         if hold is not None and hold.asked < asked:

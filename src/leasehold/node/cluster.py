@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import Keys, LeaderValue, pack, unpack
-from leasehold.ha.node_values import FloorValue, HistoryEntry, NodeValue, PauseValue
+from leasehold.ha.node_values import HistoryEntry, NodeValue, PauseValue, TruncationPoint
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
 from leasehold.runtime.clock import wall_us
 
@@ -16,7 +16,7 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
     leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
     nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
     floor_kv = await coord.get_one(keys.floor)
-    floor = unpack(FloorValue, floor_kv.value, keys.floor) if floor_kv else FloorValue(0, 0)
+    floor = unpack(TruncationPoint, floor_kv.value, keys.floor) if floor_kv else TruncationPoint(0, 0)
     pause_kv = await coord.get_one(keys.pause)
     explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
     return ClusterStatus(
@@ -24,7 +24,7 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
         leader=leader.name if leader else "",
         epoch=leader_kv.create_revision if leader_kv else 0,
         paused=_paused(pause_kv),
-        floor_n=floor.n,
+        truncated_n=floor.n,
         durable_copies=floor.copies,
         journal_batches=explicit.count,
         nodes=tuple(
@@ -32,10 +32,10 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
                 name=node.name,
                 role=node.role,
                 ready=node.ready,
-                applied_n=node.mark_n,
+                applied_n=node.applied_n,
                 rpc=node.rpc,
                 admin=node.admin,
-                set_aside=node.set_aside,
+                quarantined_records=node.quarantined_records,
                 leads=leader is not None and leader.run == node.run,
             )
             for node in nodes

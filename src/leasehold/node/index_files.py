@@ -13,7 +13,7 @@ from leasehold.base.errors import CallerError
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys, pack
-from leasehold.ha.node_values import FloorValue
+from leasehold.ha.node_values import TruncationPoint
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.journal.snapshot_file import AnothersSnapshot, SnapshotTaker, UnreadableSnapshot, load_snapshot
@@ -38,7 +38,7 @@ def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
     while not taker.sliced:
         parts.append(taker.slice())
         beat()
-    while part := taker.resting():
+    while part := taker.quarantined():
         parts.append(part)
         beat()
     parts.append(taker.keyless())
@@ -80,7 +80,7 @@ def _read(data: bytes, cluster: str) -> Index:
             f"the file cannot be read: {error}; export it anew, or import it with its release"
         ) from None
     index = Index(IndexSettings(), lambda choices: 0)
-    index.load(loaded.keyless, loaded.slices, loaded.resting)
+    index.load(loaded.keyless, loaded.slices, loaded.quarantined)
     index.epoch = 0  # epochs are revisions of a store, and this is another store: the first one here comes after it
     return index
 
@@ -125,5 +125,5 @@ async def _claim(coord: Coord, keys: Keys, n: int) -> None:
     if found.count:
         raise NotImportable(f"{keys.root.decode()} is in use in this store ({found.count} keys): name another")
     absent = Compare(keys.floor, CompareTarget.CREATE, CompareResult.EQUAL, 0)
-    if not (await coord.txn([absent], [Put(keys.floor, pack(FloorValue(n, 0)))])).succeeded:
+    if not (await coord.txn([absent], [Put(keys.floor, pack(TruncationPoint(n, 0)))])).succeeded:
         raise NotImportable(f"{keys.root.decode()} has just been taken by another in this store: name another")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from leasehold.base.errors import CannotBeHad, InvalidArgument, SettingError
+from leasehold.base.errors import InvalidArgument, ResourceUnavailable, SettingError
 from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.node.settings import NodeConfig, parse_compat
@@ -55,7 +55,7 @@ def hold(folder: Path) -> BinaryIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.seek(0)
-        raise CannotBeHad(
+        raise ResourceUnavailable(
             f"data_dir = {folder}: another node (pid {lock.read().decode() or '?'}) keeps its state there: "
             "give each node a directory of its own"
         ) from None
@@ -71,6 +71,6 @@ def hold(folder: Path) -> BinaryIO:
 def _unwritable(folder: Path, error: OSError) -> SettingError:
     if folder.exists() and not folder.is_dir():
         return SettingError(f"data_dir = {folder}: this is a file: name a directory")
-    return CannotBeHad(
+    return ResourceUnavailable(
         f"data_dir = {folder}: cannot be written ({error.strerror}): make room, or name a directory of this user's own"
     )

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import structlog
 
-from leasehold.base.errors import CannotBeHad, InvalidArgument
+from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.base.limits import pool_transfer_bytes_max
 from leasehold.base.units import format_bytes
 from leasehold.pool.budget import Budget
@@ -46,7 +46,7 @@ class Host:
         try:
             self._memory = mmap.mmap(-1, size)
         except OSError as error:
-            raise CannotBeHad(
+            raise ResourceUnavailable(
                 f"segment = {format_bytes(size)}: this machine does not give so much memory ({error.strerror})"
             ) from None
         self._view = memoryview(self._memory)
@@ -65,7 +65,7 @@ class Host:
             self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            raise CannotBeHad(f"listen = {listen}: cannot listen there: {why}; name another address") from None
+            raise ResourceUnavailable(f"listen = {listen}: cannot listen there: {why}; name another address") from None
         bound = self._server.sockets[0].getsockname()
         self.endpoint = advertise or f"{host}:{bound[1]}"
 

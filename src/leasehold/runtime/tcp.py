@@ -43,7 +43,7 @@ def cut(sock: socket.socket) -> None:
     _libc.connect(sock.fileno(), _NO_ADDRESS, len(_NO_ADDRESS))
 
 
-def peer_is_gone(sock: socket.socket) -> bool:
+def peer_has_closed(sock: socket.socket) -> bool:
     """Has the peer closed its end, or is the connection over? Looked at without reading a byte."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)

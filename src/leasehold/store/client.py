@@ -62,7 +62,7 @@ class LocalClient(CoordFace):
             engine.leave()
         return result
 
-    def at_once(self, op: Op) -> OpResult | None:
+    def immediately(self, op: Op) -> OpResult | None:
         """Do `op` in this very moment, if nothing has to be waited for: the store is in memory only.
 
         None: nothing was done, ask the usual way.

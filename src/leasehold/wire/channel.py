@@ -12,7 +12,7 @@ from msgspec import Struct
 from leasehold.base.errors import Unavailable
 from leasehold.base.limits import wire_frame_bytes_max
 from leasehold.wire.body import unpack
-from leasehold.wire.errors import CallLost, Malformed, NobodyListens, RpcRefused
+from leasehold.wire.errors import CallLost, Malformed, NoListener, RpcRefused
 from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, lone_push, request
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import TEXT
@@ -86,7 +86,7 @@ class Channel(asyncio.Protocol):
                 self._flush()
             self._transport.write(request(self._seq, function, body))
 
-    def on_said(self, function: int, handler: Callable[[bytes], None]) -> None:
+    def on_push(self, function: int, handler: Callable[[bytes], None]) -> None:
         """Call `handler(body)` for every push of this function, with the body as it came."""
         self._said[function] = handler
 
@@ -198,7 +198,7 @@ async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
         async with asyncio.timeout(timeout_ms / 1000):
             _, channel = await loop.create_connection(Channel, host, port)
     except (OSError, TimeoutError) as error:
-        kind = NobodyListens if _is_refusal(error) else Unavailable
+        kind = NoListener if _is_refusal(error) else Unavailable
         raise kind(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
     channel.address = f"{host}:{port}"
     return channel

@@ -225,8 +225,8 @@ class Connection(Answering):
 
     def _stay(self) -> None:
         """Whoever else holds this connection must end it when we die."""
-        self._marks[self._slot] = NEVER
-        self._marks, self._slot = UNSEEN, 0
+        self._checkpoints[self._slot] = NEVER
+        self._checkpoints, self._slot = UNSEEN, 0
 
     def _part(self) -> None:
         """The stream is broken: answer what was whole, say that no more comes, and take what is still on its way.
@@ -302,7 +302,7 @@ class Connection(Answering):
     def leave(self) -> bool:
         """If nothing is open, leave it to whoever else holds it, and the peer notices nothing. False if it stays."""
         hold = self._hold
-        at_rest = self._marks is not UNSEEN and self._marks[self._slot] == self._passed_bytes
+        at_rest = self._checkpoints is not UNSEEN and self._checkpoints[self._slot] == self._passed_bytes
         if self.closed or hold is None or not at_rest or not hold.hand_over():
             return False
         self._hold = None

@@ -14,7 +14,7 @@ class BadFrame(Malformed):
     """A header that cannot be one: the stream is out of step, and the connection has to go."""
 
 
-class NobodyListens(Unavailable):
+class NoListener(Unavailable):
     """The host answers that nothing listens at this port: no server is there, or not yet."""
 
 

@@ -19,7 +19,7 @@ class SecondHold(Protocol):
     """One connection's."""
 
     @property
-    def marks(self) -> memoryview:
+    def checkpoints(self) -> memoryview:
         """Numbers of 64 bits, one store each, that the other process sees."""
         ...
 

@@ -81,7 +81,7 @@ class Tally:
         return self._requests.strange
 
     @property
-    def all_said(self) -> bool:
+    def all_answered(self) -> bool:
         """As `nothing_open`, for a client that asks no more: half a request will never be whole, nor answered."""
         return self._answers.between and self._requests.count == self._answers.count
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from leasehold.base.errors import CannotBeHad, InvariantBroken
+from leasehold.base.errors import InvariantBroken, ResourceUnavailable
 from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tcp import keep_alive
@@ -41,7 +41,7 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
         sock = socket.create_server((host, port), backlog=backlog)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
-        raise CannotBeHad(f"cannot listen on {host}:{port}: {why}; name another address") from None
+        raise ResourceUnavailable(f"cannot listen on {host}:{port}: {why}; name another address") from None
     sock.setblocking(False)
     return sock
 

@@ -23,7 +23,7 @@ from leasehold.wire.server import Server
 SHORT, LONG = response(0, b"ok"), response(0, bytes(300_000))
 
 
-def at_once(_: Connection, __: int, ___: bytes) -> bytes:
+def immediately(_: Connection, __: int, ___: bytes) -> bytes:
     return SHORT
 
 
@@ -37,10 +37,10 @@ def at_length(_: Connection, __: int, ___: bytes) -> bytes:
 
 
 async def main() -> None:
-    listening, marks, channel, slots = map(int, sys.argv[1:])
+    listening, checkpoints, channel, slots = map(int, sys.argv[1:])
     server = Server()
-    listener = server.serve(socket.socket(fileno=listening), {1: at_once, 2: later, 3: at_length})
-    listener.hold = partial(WorkerHolds(HoldsBoot(marks, channel, slots)).hold, 0)
+    listener = server.serve(socket.socket(fileno=listening), {1: immediately, 2: later, 3: at_length})
+    listener.hold = partial(WorkerHolds(HoldsBoot(checkpoints, channel, slots)).hold, 0)
     print("ready", flush=True)
     await asyncio.Event().wait()
 

@@ -92,7 +92,7 @@ class DiskBuffer:
         for path in self._paths(epoch):
             path.unlink(missing_ok=True)
 
-    def set_aside(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> Path:
+    def quarantined_records(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> Path:
         """Keep these batches of an epoch that is over for a person. Doing it twice makes the same file."""
         path = self._folder / f"{epoch:020d}-{frames[0][0]:020d}-{len(frames)}{ASIDE}"
         unfinished = path.with_suffix(".unfinished")

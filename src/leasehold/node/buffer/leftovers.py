@@ -82,7 +82,7 @@ class Settling:
             if old < epoch:
                 outside = await outside_journal(self._coord, self._keys, list(disk.read(old)))
                 if outside:
-                    _say(old, outside, str(disk.set_aside(old, outside)))
+                    _say(old, outside, str(disk.quarantined_records(old, outside)))
                 disk.drop(old)
         self.aside = disk.aside()
 
@@ -90,7 +90,7 @@ class Settling:
         for old, frames in await redis.left(epoch):
             outside = await outside_journal(self._coord, self._keys, frames)
             if outside:
-                _say(old, outside, await redis.set_aside(old, outside))
+                _say(old, outside, await redis.quarantined_records(old, outside))
             await redis.drop(old)
         self.aside = await redis.aside()
         self._sealed_to = epoch

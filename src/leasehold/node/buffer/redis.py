@@ -99,7 +99,7 @@ class RedisBuffer:
             raise Unavailable(f"Redis: {error}") from None
         return [(epoch, [_split(frame) for frame in frames]) for epoch, frames in found]
 
-    async def set_aside(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> str:
+    async def quarantined_records(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> str:
         """Keep these batches of an epoch that is over for a person: in a list of their own, which never ends by itself.
 
         Twice makes the same list: it replaces what stands there.

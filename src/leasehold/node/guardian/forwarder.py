@@ -28,7 +28,7 @@ import structlog
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
-from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_is_gone, reset
+from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_has_closed, reset
 from leasehold.wire.request_counter import Tally
 
 log = structlog.get_logger("leasehold.door")
@@ -156,13 +156,13 @@ class Door:
     async def _dial_while_it_waits(self, client: socket.socket, table: str) -> socket.socket | None:
         give_up_ms = self._clock.now_ms() + self.hold_timeout_ms
         while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
-            if peer_is_gone(client):
+            if peer_has_closed(client):
                 self.counts.gone += 1
                 return None
             upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
             if upstream is None:
                 continue
-            if not peer_is_gone(client):
+            if not peer_has_closed(client):
                 return upstream
             reset(upstream)
         self.counts.reset_timeout += 1
@@ -253,9 +253,9 @@ async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio
         if _has_ended(asking):
             _say_end(upstream)
             await asyncio.wait([answering, moving], return_when=asyncio.FIRST_COMPLETED)
-            if not tally.all_said:
+            if not tally.all_answered:
                 await asyncio.wait([answering])
-            return Ending.CLOSE if tally.all_said or (tally.broken and _has_ended(answering)) else Ending.RESET
+            return Ending.CLOSE if tally.all_answered or (tally.broken and _has_ended(answering)) else Ending.RESET
         if _has_ended(answering) and tally.broken:
             _say_end(client)  # and take what is still on its way, as the worker does: to stop reading is to reset
             await asyncio.wait([asking])

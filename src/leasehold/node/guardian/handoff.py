@@ -14,7 +14,7 @@ from typing import Final
 from leasehold.ha.connection_verdict import Fate, judge
 from leasehold.node.boot import HoldsBoot
 from leasehold.node.worker.handoff import MESSAGE, YOURS, Marks
-from leasehold.runtime.tcp import passed_bytes, peer_is_gone, reset
+from leasehold.runtime.tcp import passed_bytes, peer_has_closed, reset
 
 MESSAGES_PER_TURN: Final = 64  # a bounded burst: the guardian has other things to look at
 OnHandedOver = Callable[[socket.socket, int], None]
@@ -32,8 +32,8 @@ class Holding:
         with contextlib.ExitStack() as undo:  # a guardian without descriptors tries again and again
             self._marks_fd = Marks.create(slots)
             undo.callback(os.close, self._marks_fd)
-            self._marks = Marks(self._marks_fd, slots)
-            undo.callback(self._marks.close)
+            self._checkpoints = Marks(self._marks_fd, slots)
+            undo.callback(self._checkpoints.close)
             self._ended = select.epoll()
             undo.callback(self._ended.close)
             self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,8 +74,12 @@ class Holding:
         try:
             while self._held:
                 slot, (sock, port) = self._held.popitem()
-                gone = peer_is_gone(sock)
-                yield sock, port, judge(self._marks.numbers[slot], None if gone else passed_bytes(sock), gone=gone)
+                gone = peer_has_closed(sock)
+                yield (
+                    sock,
+                    port,
+                    judge(self._checkpoints.numbers[slot], None if gone else passed_bytes(sock), gone=gone),
+                )
         finally:
             self._close()
 
@@ -85,7 +89,7 @@ class Holding:
         self._held.clear()
         self._ended.close()
         self._channel.close()
-        self._marks.close()
+        self._checkpoints.close()
 
     def _take_some(self) -> None:
         for _ in range(MESSAGES_PER_TURN):

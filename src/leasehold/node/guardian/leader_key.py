@@ -10,8 +10,8 @@ import structlog
 
 from leasehold.coord.api import Coord
 from leasehold.etcd.diagnosis import unreachable
-from leasehold.ha.keys import EndNote, Keys, LeaderValue, end_epoch, unpack
-from leasehold.ha.node_values import FloorValue
+from leasehold.ha.keys import EndMarker, Keys, LeaderValue, end_epoch, unpack
+from leasehold.ha.node_values import TruncationPoint
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import EventType, KeyValue, SortOrder
@@ -111,7 +111,7 @@ async def _release_once(
     attached = (
         buffer is not None and epoch in buffer.epochs() and await _drain(coord, keys, buffer, epoch, kv.lease, drained)
     )
-    note = EndNote(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
+    note = EndMarker(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
     txn = end_epoch(keys, epoch, note)
     ended = await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
     if buffer is not None and attached and ended.succeeded:
@@ -165,4 +165,4 @@ async def _tail(coord: Coord, keys: Keys) -> int:
     if found.kvs:
         return decode_explicit(found.kvs[0].value).last_n
     floor = await coord.get_one(keys.floor, timeout_s=CALL_TIMEOUT_S)
-    return unpack(FloorValue, floor.value, keys.floor).n if floor is not None else 0
+    return unpack(TruncationPoint, floor.value, keys.floor).n if floor is not None else 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from leasehold.base.errors import CannotBeHad
+from leasehold.base.errors import ResourceUnavailable
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.connection_verdict import Fate
@@ -35,7 +35,7 @@ from leasehold.ha.guardian import (
     Spawned,
     SpawnFailed,
     Start,
-    StopAsked,
+    StopRequested,
     Tick,
     WorkerServes,
 )
@@ -109,7 +109,7 @@ class Guardian:
         try:
             sock.bind((host, port))
         except OSError as error:
-            raise CannotBeHad(
+            raise ResourceUnavailable(
                 f"{setting} = {address}: cannot listen there: {error.strerror}; name another address"
             ) from None
         sock.listen(BACKLOG)
@@ -121,7 +121,7 @@ class Guardian:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._tell, StopAsked())
+            loop.add_signal_handler(number, self._tell, StopRequested())
         log.info(
             "the node is starting",
             clients=[listener.address for listener in self._rpc],
@@ -146,7 +146,7 @@ class Guardian:
         finally:
             await self._close()
         if self._namesake:
-            raise CannotBeHad(
+            raise ResourceUnavailable(
                 f"name = {self._config.node.name}: a node of this name lives already, at {self._namesake}: "
                 "give each node a --name of its own"
             )
@@ -156,7 +156,7 @@ class Guardian:
         admin = as_told(self._admin.address, node.advertise)
         if where := await find_namesake(coord, self._keys, node.name, node.cluster, admin):
             self._namesake = where
-            self._tell(StopAsked())
+            self._tell(StopRequested())
 
     async def _close(self) -> None:
         if self._child is not None:  # only after an error of ours: the worker dies with its guardian

@@ -14,7 +14,7 @@ import leasehold
 from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.ha.effects import Role
-from leasehold.ha.events import ForceAsked, SwitchoverAsked
+from leasehold.ha.events import ForceRequested, SwitchoverRequested
 from leasehold.ha.keys import Keys
 from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
@@ -50,7 +50,7 @@ class Face:
         node, machine = self._node, self._node.machine
         now_ms = node.clock.now_ms()
         serves = machine.may_serve(now_ms)
-        identity, view, seen = machine.identity, machine.ctx.view, machine.ctx.replica.last_write
+        identity, view, seen = machine.identity, machine.ctx.view, machine.ctx.state.last_write
         return NodeStatus(
             name=identity.name,
             run=identity.run,
@@ -67,7 +67,7 @@ class Face:
             durable_n=machine.durable_n,
             lag_records=machine.lag,
             behind_ms=-1 if serves or not seen.live else now_ms - seen.seen_ms,
-            set_aside=len(machine.ctx.replica.set_aside),
+            quarantined_records=len(machine.ctx.state.quarantined_records),
             paused=view.paused,
             rpc=identity.rpc,
             admin=identity.admin,
@@ -76,8 +76,8 @@ class Face:
             held_answers=node.gate.held,
             durability=node.config.ha.durability,
             durable_copies=machine.durable_copies,
-            journal_batches=machine.ctx.replica.ledger.batches,
-            journal_bytes=machine.ctx.replica.ledger.bytes,
+            journal_batches=machine.ctx.state.ledger.batches,
+            journal_bytes=machine.ctx.state.ledger.bytes,
             journal_full=machine.index.journal_full,
             buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
@@ -98,7 +98,7 @@ class Face:
             clients=len(index.clients),
             bytes_used=index.used_bytes,
             bytes_total=index.total_bytes,
-            limbo_extents=len(index.limbo),
+            limbo_extents=len(index.quarantine),
             evicted=index.evicted_count,
         )
 
@@ -131,7 +131,7 @@ class Face:
             return Operated(False, f"{target} leads already: there is nothing to hand over")
         if target and target not in others:
             return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
-        node.driver.tell(SwitchoverAsked(target))
+        node.driver.tell(SwitchoverRequested(target))
         try:
             async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
                 return await self._successor()
@@ -148,7 +148,7 @@ class Face:
             await asyncio.sleep(POLL_S)
 
     async def force(self) -> Operated:
-        self._node.driver.tell(ForceAsked())
+        self._node.driver.tell(ForceRequested())
         return Operated(True, "this node will lead in spite of what it lacks, once it wins an election")
 
     async def pause(self, reason: str) -> Operated:

@@ -15,7 +15,7 @@ import structlog
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
-from leasehold.coord.api import AtOnce, Coord, KeepAlive
+from leasehold.coord.api import Coord, Immediate, KeepAlive
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -98,7 +98,7 @@ class Driver:
         self._timer_ms = -1
         self._said: dict[str, tuple[int, int]] = {}  # sentence -> (when it was said, how often not since)
         self._deciding = False
-        self._at_once = coord.at_once if isinstance(coord, AtOnce) else None
+        self._immediately = coord.immediately if isinstance(coord, Immediate) else None
         self._answers: deque[StoreAnswered] = deque()  # of the store, to what was asked in the present turn
         self._idle = asyncio.Event()  # clear while the machine has more to do about what it was told
         self._idle.set()
@@ -159,8 +159,8 @@ class Driver:
         match effect:
             case StoreRequest():
                 self._request(effect)
-            case Say(sentence, grave):
-                self._say(sentence, grave)
+            case Say(sentence, serious):
+                self._say(sentence, serious)
             case ChangeRole():
                 log.info(effect.sentence, role=effect.role.value)
                 self._on_role(effect)
@@ -186,7 +186,7 @@ class Driver:
             case WriteSnapshot():
                 self._keeper.write_snapshot(effect)
 
-    def _say(self, sentence: str, grave: bool) -> None:
+    def _say(self, sentence: str, serious: bool) -> None:
         """Into the log; what is said over and over only every few seconds, with how often it was."""
         now_ms = self._clock.now_ms()
         said_ms, unsaid = self._said.get(sentence, (-SAY_AGAIN_MS, 0))
@@ -197,7 +197,7 @@ class Driver:
             self._said.clear()
         self._said[sentence] = (now_ms, 0)
         fields = {"said_meanwhile": unsaid} if unsaid else {}
-        (log.error if grave else log.info)(sentence, **fields)
+        (log.error if serious else log.info)(sentence, **fields)
 
     def _failed(self, error: BaseException) -> None:
         if not self._closed:
@@ -207,9 +207,9 @@ class Driver:
     def _request(self, effect: StoreRequest) -> None:
         """Ask the store: at once where that can be, since a task and a time-out cost more than such a store itself."""
         answer = None
-        if self._at_once is not None:
+        if self._immediately is not None:
             try:
-                result = self._at_once(effect.op)
+                result = self._immediately(effect.op)
                 answer = None if result is None else StoreAnswered(effect.request, result=result)
             except LeaseholdError as error:
                 answer = _failed_answer(effect.request, error)

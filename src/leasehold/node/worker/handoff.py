@@ -42,10 +42,10 @@ class Marks:
 class _Held:
     """Implements `wire.holds.SecondHold`."""
 
-    __slots__ = ("_channel", "_free", "marks", "slot")
+    __slots__ = ("_channel", "_free", "checkpoints", "slot")
 
-    def __init__(self, marks: memoryview, slot: int, free: list[int], channel: socket.socket) -> None:
-        self.marks = marks
+    def __init__(self, checkpoints: memoryview, slot: int, free: list[int], channel: socket.socket) -> None:
+        self.checkpoints = checkpoints
         self.slot = slot
         self._free = free
         self._channel = channel
@@ -66,7 +66,7 @@ class WorkerHolds:
     """The worker's side. `hold` never waits: if the guardian does not listen, or no slot is free, nothing is held."""
 
     def __init__(self, boot: HoldsBoot) -> None:
-        self._marks = Marks(boot.marks_fd, boot.slots)
+        self._checkpoints = Marks(boot.marks_fd, boot.slots)
         self._channel = socket.socket(fileno=boot.channel_fd)
         self._channel.setblocking(False)
         self._free = list(range(boot.slots - 1, -1, -1))
@@ -76,11 +76,11 @@ class WorkerHolds:
         if not self._free:
             return None
         slot = self._free.pop()
-        self._marks.numbers[slot] = passed_bytes
+        self._checkpoints.numbers[slot] = passed_bytes
         try:
             socket.send_fds(self._channel, [MESSAGE.pack(slot, port)], [sock.fileno()])
         except OSError:  # full, since the guardian is slow or frozen; or out of what the kernel needs for it
-            self._marks.numbers[slot] = NEVER
+            self._checkpoints.numbers[slot] = NEVER
             self._free.append(slot)
             return None
-        return _Held(self._marks.numbers, slot, self._free, self._channel)
+        return _Held(self._checkpoints.numbers, slot, self._free, self._channel)

@@ -13,7 +13,7 @@ import structlog
 
 from leasehold.coord.api import Coord
 from leasehold.ha.effects import ChangeRole, Role
-from leasehold.ha.events import NodeEvent, Started, SwitchoverAsked
+from leasehold.ha.events import NodeEvent, Started, SwitchoverRequested
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.node.boot import Boot
@@ -86,7 +86,7 @@ class RunningNode:
             return
         self._stopping = True
         if self.machine.role is Role.PRIMARY:
-            self.driver.tell(SwitchoverAsked())
+            self.driver.tell(SwitchoverRequested())
         if self.machine.role is not Role.STEPPING_DOWN:
             # A standby, or a primary without anybody to hand over to: the guardian gives the key up.
             self.stopped.set()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from leasehold.base.errors import CannotBeHad, InvalidArgument
+from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.store.client import LocalClient
 from leasehold.store.engine import Engine
 from leasehold.store.server.auth import auth_service
@@ -68,7 +68,7 @@ class StoreServer:
             )
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise CannotBeHad(f"cannot listen on {self.address}: {why}; name another address") from None
+            raise ResourceUnavailable(f"cannot listen on {self.address}: {why}; name another address") from None
         self._port = self._server.sockets[0].getsockname()[1]
         handlers.update(self._handlers())
 

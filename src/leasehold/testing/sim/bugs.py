@@ -19,7 +19,7 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
     """Bend one machine at a change of its role."""
     if not bugs:
         return
-    index, replica = run.machine.ctx.replica.index, run.machine.ctx.replica
+    index, replica = run.machine.ctx.state.index, run.machine.ctx.state
     if role is Role.PROMOTING:
         if "no-wait" in bugs:
             replica.last_write = LastWrite(1 << 62)  # later than all that is read from now on, and never seen
@@ -33,7 +33,7 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
     """Bend a fresh index."""
     if "no-limbo" in bugs:
         let_go = index._let_go
-        index._let_go = lambda replicas, size, n, now, limbo_ms: let_go(replicas, size, n, now, 0)  # type: ignore[method-assign] # a bug from outside
+        index._let_go = lambda replicas, size, n, now, quarantine_ms: let_go(replicas, size, n, now, 0)  # type: ignore[method-assign] # a bug from outside
     if "no-skip" in bugs:
         start = index.start_removal
         index.start_removal = lambda tenant, pattern, force: start(tenant, pattern, True)  # type: ignore[method-assign] # a bug from outside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leasehold.ha.events import SwitchoverAsked
+from leasehold.ha.events import SwitchoverRequested
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import DeleteRange, Put
 from leasehold.testing.sim.storage import NAME as STORE
@@ -200,7 +200,7 @@ class Faults:
             others = [one.name for one in self._world.nodes if one is not node]
             target = self._world.clock.random.choice(["", *others])
             self._world.clock.tell("operator", f"asks {node.name} to hand over to {target or 'anybody'}")
-            node.run.hear(SwitchoverAsked(target))
+            node.run.hear(SwitchoverRequested(target))
 
     def _bad_weather(self) -> None:
         network = self._world.network

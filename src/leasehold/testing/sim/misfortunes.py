@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.ha.events import ForceAsked, SwitchoverAsked
+from leasehold.ha.events import ForceRequested, SwitchoverRequested
 from leasehold.ha.keys import pack
 from leasehold.ha.node_values import NodeValue
 from leasehold.index.records import PutEnd
@@ -76,7 +76,7 @@ class Misfortunes:
         """An operator's word: lead in spite of it."""
         run = self.world.nodes_by_name[name].run
         if run is not None:
-            run.hear(ForceAsked())
+            run.hear(ForceRequested())
         return ""
 
     def do_old_release(self, name: str) -> str:
@@ -94,7 +94,7 @@ class Misfortunes:
     def do_switchover(self, name: str, target: str = "") -> str:
         run = self.world.nodes_by_name[name].run
         if run is not None:
-            run.hear(SwitchoverAsked(target))
+            run.hear(SwitchoverRequested(target))
         return ""
 
     def do_delete_leader(self) -> str:
@@ -105,7 +105,7 @@ class Misfortunes:
     def do_lose_bulk(self) -> str:
         """Bulk batches run out of their 60 s unseen."""
         keys = self.world.keys
-        self.world.store.store.execute(DeleteRange(keys.bulk, prefix_end(keys.bulk)))
+        self.world.store.store.execute(DeleteRange(keys.unlogged, prefix_end(keys.unlogged)))
         return ""
 
     def do_spoil_tail(self) -> str:

@@ -34,7 +34,7 @@ from leasehold.ha.events import (
     Started,
     Ticked,
 )
-from leasehold.ha.keys import EndNote, end_epoch
+from leasehold.ha.keys import EndMarker, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.testing.sim.bugs import bend
@@ -60,7 +60,7 @@ class Run:
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
-        self.machine.ctx.replica.piece_objects = plan.piece_objects
+        self.machine.ctx.state.piece_objects = plan.piece_objects
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}
@@ -179,8 +179,8 @@ class Run:
                 self.kept.discard(lease)
                 if revoke:
                     world.store.revoke(self, lease)
-            case Say(sentence, grave):
-                world.clock.tell(self.name, ("!! " if grave else "") + sentence)
+            case Say(sentence, serious):
+                world.clock.tell(self.name, ("!! " if serious else "") + sentence)
             case ChangeRole(role, sentence):
                 world.clock.tell(self.name, f"[{role.value}] {sentence}")
                 world.role_changed(self, role)
@@ -288,7 +288,7 @@ class SimNode:
         leader = self.world.leader()
         if leader is None or leader.value.run != run.machine.identity.run:
             return
-        note = EndNote(self.name, leader.value.run, "reaped")
+        note = EndMarker(self.name, leader.value.run, "reaped")
         txn = end_epoch(self.world.keys, leader.epoch, note)
         request = StoreRequest(0, txn, 1_000)
         self.world.store.request(_Guardian(self.name), request)

@@ -88,7 +88,7 @@ class Oracle:
                     epoch == op.compare[0].operand
                 ):  # else a successor attaches what a dead leader had left in the buffer
                     self._speaks()
-            elif isinstance(part, Put) and part.key.startswith(self._keys.bulk):
+            elif isinstance(part, Put) and part.key.startswith(self._keys.unlogged):
                 self._speaks()
             elif isinstance(part, DeleteRange) and part.key.startswith(self._keys.explicit):
                 if part.range_end == prefix_end(self._keys.explicit):
@@ -171,10 +171,10 @@ class Oracle:
     def show(self, key: bytes, n: int) -> None:
         self.shown[key] = max(self.shown.get(key, 0), n)
 
-    def hit(self, key: bytes, put_seq: int, floor_n: int, grant: Grant) -> None:
+    def hit(self, key: bytes, put_seq: int, shown_n: int, grant: Grant) -> None:
         """A reader is told of a version, under a lease."""
-        if put_seq < floor_n:
-            raise Violation("P5", f"{key!r} was read as put {put_seq} after record {floor_n} about it had been shown")
+        if put_seq < shown_n:
+            raise Violation("P5", f"{key!r} was read as put {put_seq} after record {shown_n} about it had been shown")
         if self.truth.visible.get(key, 0) >= put_seq or self._plan.ha.durability != "async":
             self.show(key, put_seq)
         self.grants.append(grant)

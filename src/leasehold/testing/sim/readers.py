@@ -33,7 +33,7 @@ class Reader(Caller):
         world = self.world
         key = b"key-%02d" % world.clock.random.randrange(world.plan.keys)
         oracle, truth = world.oracle, world.oracle.truth
-        floor_n, changed_n, visible = oracle.shown.get(key, 0), truth.changed.get(key, 0), truth.visible.get(key)
+        shown_n, changed_n, visible = oracle.shown.get(key, 0), truth.changed.get(key, 0), truth.visible.get(key)
         sent_us = world.clock.now_us
         grants: list[Grant] = []
         lenders: set[bytes] = set()
@@ -59,7 +59,7 @@ class Reader(Caller):
                 if not are_live(world, lenders):
                     grants[0].until_us = 0  # also if the owner died while the answer was held
                 oracle.sent_to(lenders, self.name)
-                oracle.hit(key, grants[0].put_seq, floor_n, grants[0])
+                oracle.hit(key, grants[0].put_seq, shown_n, grants[0])
             elif answer.value is Code.NOT_FOUND:
                 oracle.missed(key, answer.after, changed_n, visible)
 

@@ -15,7 +15,7 @@ from typing import Any
 from leasehold.base.codes import Code
 from leasehold.ha.effects import Role
 from leasehold.ha.keys import unpack
-from leasehold.ha.node_values import FloorValue
+from leasehold.ha.node_values import TruncationPoint
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.mvcc.model import Range, prefix_end
@@ -175,7 +175,7 @@ class Script(Misfortunes):
         """How far each node has come."""
         tail = self.world.oracle.truth.tail_n
         marks = [
-            f"{node.name} {node.run.machine.ctx.replica.mark.n}" for node in self.world.nodes if node.run is not None
+            f"{node.name} {node.run.machine.ctx.state.applied.n}" for node in self.world.nodes if node.run is not None
         ]
         return f"tail {tail}; " + ", ".join(marks)
 
@@ -185,7 +185,7 @@ class Script(Misfortunes):
         kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
         first = int(kvs[0].key[-20:]) if kvs else 0
         floor = store.range(Range(keys.floor)).kvs
-        value = unpack(FloorValue, floor[0].value, keys.floor) if floor else FloorValue(0, 0)
+        value = unpack(TruncationPoint, floor[0].value, keys.floor) if floor else TruncationPoint(0, 0)
         alone = " (durable_copies 1)" if value.copies == 1 and self.world.plan.ha.copies > 1 else ""
         return f"batches from record {first} on; the floor is {value.n}{alone}"
 
@@ -271,7 +271,7 @@ class Script(Misfortunes):
     def do_get(self, reader: str, key: str) -> str:
         """Read a key, and hold the lease on it."""
         name, oracle = key.encode(), self.world.oracle
-        floor_n, changed_n, visible = (
+        shown_n, changed_n, visible = (
             oracle.shown.get(name, 0),
             oracle.truth.changed.get(name, 0),
             oracle.truth.visible.get(name),
@@ -293,7 +293,7 @@ class Script(Misfortunes):
 
         def leaving(answer: Answer) -> None:
             if grants:
-                oracle.hit(name, grants[0].put_seq, floor_n, grants[0])
+                oracle.hit(name, grants[0].put_seq, shown_n, grants[0])
                 self._grants[(reader, key)] = grants[0]
             elif answer.value is Code.NOT_FOUND:
                 oracle.missed(name, answer.after, changed_n, visible)

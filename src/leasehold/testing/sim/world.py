@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.ha.effects import Role
 from leasehold.ha.keys import Keys, LeaderValue, unpack
-from leasehold.ha.node_values import FloorValue
+from leasehold.ha.node_values import TruncationPoint
 from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.ambush import Ambush
@@ -109,13 +109,13 @@ class World:
 
     def check_node(self, run: Run) -> None:
         """After everything that happens to a node."""
-        truth, replica = self.oracle.truth, run.machine.ctx.replica
+        truth, replica = self.oracle.truth, run.machine.ctx.state
         if run.machine.role is Role.STANDBY:
-            mark = replica.mark
-            if mark.n > truth.tail_n or truth.epochs[mark.n] != mark.epoch:
-                raise Violation("P7", f"{run.name} says ready and holds {mark}, which is not in the journal")
-            if mark.n < self._tail_before(LAG_MS_MAX):
-                raise Violation("P7", f"{run.name} says ready, at record {mark.n} of {truth.tail_n}")
+            applied = replica.applied
+            if applied.n > truth.tail_n or truth.epochs[applied.n] != applied.epoch:
+                raise Violation("P7", f"{run.name} says ready and holds {applied}, which is not in the journal")
+            if applied.n < self._tail_before(LAG_MS_MAX):
+                raise Violation("P7", f"{run.name} says ready, at record {applied.n} of {truth.tail_n}")
 
     def check(self) -> None:
         """After everything that happens."""
@@ -143,10 +143,10 @@ class World:
     def _check_bounds(self) -> None:
         """P6: what is kept in the store."""
         store, keys = self.store.store, self.keys
-        bulk = store.range(Range(keys.bulk, prefix_end(keys.bulk), count_only=True)).count
+        unlogged = store.range(Range(keys.unlogged, prefix_end(keys.unlogged), count_only=True)).count
         bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
-        if bulk > bound:
-            raise Violation("P6", f"{bulk} bulk batches stand in the store, more than {bound}")
+        if unlogged > bound:
+            raise Violation("P6", f"{unlogged} bulk batches stand in the store, more than {bound}")
         self._healthy_s = self._healthy_s + 1 if self._healthy() else 0
         if self._healthy_s >= HEALTHY_S:
             self._check_floor()
@@ -164,15 +164,15 @@ class World:
         last that is complete; added is what was decided meanwhile.
         """
         tail_n, floor = self.oracle.truth.tail_n, self.store.store.range(Range(self.keys.floor)).kvs
-        floor_n = unpack(FloorValue, floor[0].value, self.keys.floor).n if floor else 0
+        truncated_n = unpack(TruncationPoint, floor[0].value, self.keys.floor).n if floor else 0
         bound = 2 * (self.plan.ha.snapshot_records + tail_n - self._tail_before(1_000 * HEALTHY_S))
-        if tail_n - floor_n > bound:
-            raise Violation("P6", f"{tail_n - floor_n} records stand above the floor, more than {bound}")
+        if tail_n - truncated_n > bound:
+            raise Violation("P6", f"{tail_n - truncated_n} records stand above the floor, more than {bound}")
 
     def rests_on_one_copy(self) -> bool:
         """Whether what has left the journal is, or is about to be, on one node's disk only: the stated mode."""
         floor = self.store.store.range(Range(self.keys.floor)).kvs
-        if floor and unpack(FloorValue, floor[0].value, self.keys.floor).copies == 1:
+        if floor and unpack(TruncationPoint, floor[0].value, self.keys.floor).copies == 1:
             return True
         return any(node.run is not None and node.run.machine.durable_copies == 1 for node in self.nodes)
 
@@ -204,8 +204,8 @@ class World:
             machine = node.run.machine
             if node is not leading[0] and machine.role is not Role.STANDBY:
                 return f"{node.name} is {machine.role.value}: {machine.sentence}"
-            if machine.ctx.replica.mark.n != tail_n or machine.index.last_n != tail_n:
-                return f"{node.name} is at record {machine.ctx.replica.mark.n} of {tail_n}"
+            if machine.ctx.state.applied.n != tail_n or machine.index.last_n != tail_n:
+                return f"{node.name} is at record {machine.ctx.state.applied.n} of {tail_n}"
         return ""
 
     def final_check(self) -> None:
