@@ -1,4 +1,4 @@
-"""The planner against the numbers of the design and of the schedules (19: L + D is not true of etcd)."""
+"""The planner against the figures of `docs/planner.md` (schedule 19: L + D is not true of etcd)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _BUSY_AGAIN_MS = 1_000
 
 
 class Eviction(Placement):
-    """Evictions need no records: whoever gets the space next has one, and claims displace (see the design).
+    """Evictions need no records: whoever gets the space next has one, and claims displace (docs/journal.md).
 
     Only objects whose lease has ended, the oldest end first; soft pins last or never, hard pins never. All replicas
     here are in memory: an object whose memory replicas go is gone.

@@ -43,7 +43,7 @@ class BadSnapshot(LeaseholdError):
 
 
 class Saving(Copying):
-    """Fuzzy snapshots (see the design, "Snapshots and the floor")."""
+    """Fuzzy snapshots (docs/journal.md, "Snapshots and truncation")."""
 
     def export_slice(
         self, first_table: int, tables_max: int = TABLES, objects_max: int = snapshot_step_objects
