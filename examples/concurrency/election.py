@@ -1,4 +1,4 @@
-"""Three candidates, one leader at a time; a bystander watches.
+"""Three candidates, one leader at a time; an observer watches.
 
 python examples/concurrency/election.py [etcd://127.0.0.1:2379]
 """
@@ -23,20 +23,20 @@ async def candidate(coord: Coord, name: str) -> None:
         # Leaving the block resigns; losing the session would have cancelled the block with SessionLost.
 
 
-async def bystander(coord: Coord, until: int) -> None:
+async def observer(coord: Coord, until: int) -> None:
     async with Session.open(coord) as session:
         seen: set[bytes] = set()
         async for leader in Election(session, "example/leader").observe():
             if leader.kv is not None:
                 seen.add(leader.kv.key)
             if len(seen) == until and leader.kv is None:
-                print(f"{until} leaders seen, and now nobody leads", flush=True)
+                print(f"{until} leaders seen, and now there is none", flush=True)
                 return
 
 
 async def main(url: str) -> None:
     async with await leasehold.connect(url) as coord:
-        watching = asyncio.create_task(bystander(coord, 3))
+        watching = asyncio.create_task(observer(coord, 3))
         await asyncio.sleep(0.1)
         await asyncio.gather(*(candidate(coord, name) for name in ("anna", "ben", "carl")))
         await watching

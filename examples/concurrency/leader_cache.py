@@ -1,4 +1,4 @@
-"""Know who leads without asking: a local copy that follows the election.
+"""Know the leader without a request: a local copy that follows the election.
 
 python examples/concurrency/leader_cache.py [etcd://127.0.0.1:2379]
 """
@@ -13,7 +13,7 @@ from leasehold.concurrency import Election, Leader, Session
 
 
 class LeaderCache:
-    """`current` is the newest that the store has told; None while nobody leads."""
+    """`current` is the newest leader that the store has reported; None while there is none."""
 
     def __init__(self, election: Election) -> None:
         self._election = election
@@ -21,7 +21,7 @@ class LeaderCache:
         self.current: Leader | None = None
 
     async def follow(self) -> None:
-        """Run this as a task. Compactions and broken connections are gone over; the newest state is never missed."""
+        """Run this as a task. It survives compactions and broken connections, and never misses the newest state."""
         async for leader in self._election.observe():
             async with self._changed:
                 self.current = leader if leader.kv is not None else None
@@ -44,7 +44,7 @@ async def main(url: str) -> None:
             await cache.wait_for(b"http://10.0.0.2")
             print("the cache knows its new address", flush=True)
         await cache.wait_for(None)
-        print("the cache knows that nobody leads", flush=True)
+        print("the cache knows that there is no leader", flush=True)
         following.cancel()
 
 

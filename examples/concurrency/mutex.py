@@ -1,4 +1,4 @@
-"""Two workers share one lock; what they write carries a fencing token.
+"""Two workers share one lock; their writes carry a fencing token.
 
 python examples/concurrency/mutex.py [etcd://127.0.0.1:2379]
 """

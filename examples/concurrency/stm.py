@@ -17,7 +17,7 @@ ACCOUNTS = ("example/bank/a", "example/bank/b", "example/bank/c")
 
 async def move(coord: Coord, source: str, target: str, amount: int) -> None:
     async def transfer(tx: Stm) -> None:
-        """Run again from the start whenever somebody else was faster."""
+        """May run several times: it restarts if another transaction committed first."""
         balance = int(await tx.get(source))
         if balance < amount:
             raise ValueError(f"{source} has only {balance}")  # aborts: nothing is written

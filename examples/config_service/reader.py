@@ -1,6 +1,6 @@
 """A service that reads its configuration at every request, from its own memory.
 
-It prints what it saw and when: one line for every stretch of equal answers (value, first seen, last seen, reads).
+It prints one line for each run of equal values: value, first seen, last seen, number of reads.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ async def main(address: str, duration_s: float) -> None:
         end = time.monotonic() + duration_s
         print("ready", flush=True)
         while time.monotonic() < end:
-            asked_ns = now_ns()  # an answer speaks for some moment after it was asked for
+            sent_ns = now_ns()  # the value was current at some moment after this
             value = await cache.get(b"config/limit")
             if value != seen:
                 if seen is not None:
                     print(seen.decode(), first_ns, last_ns, reads, flush=True)
-                seen, first_ns, reads = value, asked_ns, 0
-            last_ns, reads = asked_ns, reads + 1
+                seen, first_ns, reads = value, sent_ns, 0
+            last_ns, reads = sent_ns, reads + 1
             await asyncio.sleep(0)  # the rest of the service's work
         print((seen or b"-").decode(), first_ns, last_ns, reads, flush=True)
 

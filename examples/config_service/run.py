@@ -2,9 +2,9 @@
 
     python examples/config_service/run.py
 
-Starts the authority (`leasehold cache serve`), a reader that asks at every turn, and an operator that changes the
-value; then looks whether any read that was asked after a change was done still gave an older value. None does: when
-`put` returns, no cache anywhere can give the old value any more.
+It starts the authority (`leasehold cache serve`), a reader that reads in a loop, and an operator that changes the
+value. Then it checks whether any read that began after a change had finished returned an older value. None does: when
+`put` returns, no cache can return the old value any more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bytes into the pool and out again, once a second, through whatever happens to the master meanwhile.
+"""Put bytes into the pool and get them back, once a second, also during failovers.
 
     python examples/pool/put_get.py [HOST:PORT,HOST:PORT] [ROUNDS]
 
-Against `leasehold up` no argument is needed. Kill the primary's worker while it runs: a line may take a moment longer.
+Against `leasehold up` no argument is needed. Kill the primary's worker while it runs: one line may take longer.
 """
 
 from __future__ import annotations

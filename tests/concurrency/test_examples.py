@@ -13,9 +13,9 @@ from leasehold.testing.etcd import EtcdCluster
 EXAMPLES = Path(__file__).parents[2] / "examples" / "concurrency"
 SAYS = {
     "mutex.py": "ben worked, written: True",
-    "election.py": "3 leaders seen, and now nobody leads",
+    "election.py": "3 leaders seen, and now there is none",
     "stm.py": "together: 300",
-    "leader_cache.py": "the cache knows that nobody leads",
+    "leader_cache.py": "the cache knows that there is no leader",
 }
 
 
