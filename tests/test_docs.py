@@ -1,4 +1,4 @@
-"""What is written is true: links lead somewhere, flags and commands exist, pictures are as their script draws them."""
+"""The docs are true: links resolve; named flags, commands, modules and tests exist; pictures are up to date."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from leasehold.cli.main import COMMANDS, leasehold
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "leasehold").glob("*/__init__.py"))
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#]*)#([^)]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -25,13 +26,13 @@ CALL = re.compile(r"\bleasehold ([a-z]+)\b([^`\n|]*)")
 
 
 @EACH_PAGE
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_to_a_file(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @EACH_PAGE
-def test_links_lead_to_a_heading_that_is_there(page: Path) -> None:
+def test_links_lead_to_a_heading(page: Path) -> None:
     dead = []
     for target, anchor in ANCHOR.findall(page.read_text()):
         if "://" not in target and anchor not in anchors_of(page.parent / target if target else page):
@@ -40,7 +41,7 @@ def test_links_lead_to_a_heading_that_is_there(page: Path) -> None:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """Of its headings, as mkdocs makes them, and those that are written out."""
+    """The ids of its headings, as mkdocs makes them, and the explicit ones."""
     text = page.read_text()
     plain = (
         re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
@@ -48,7 +49,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"\s+", "-", heading) for heading in plain} | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-def test_every_page_is_found_from_the_first_one() -> None:
+def test_the_first_page_links_to_every_page() -> None:
     first = ROOT / "docs" / "index.md"
     linked = {(first.parent / target).resolve() for target in LINK.findall(first.read_text()) if "://" not in target}
     pages = {page for page in PAGES if page.is_relative_to(first.parent)}
@@ -64,7 +65,7 @@ def test_python_in_the_docs_is_python(page: Path) -> None:
 
 
 @EACH_PAGE
-def test_what_the_docs_import_is_there(page: Path) -> None:
+def test_imports_in_the_docs_exist(page: Path) -> None:
     for language, block in BLOCK.findall(page.read_text()):
         if language != "python":
             continue
@@ -86,6 +87,25 @@ def test_commands_in_the_docs_exist_with_their_flags(page: Path) -> None:
         assert flags <= known_flags(name), f"leasehold {name}: {flags - known_flags(name)}"
 
 
+@EACH_PAGE
+def test_modules_and_tests_in_the_docs_exist(page: Path) -> None:
+    """`ha/promotion.py` is a module of the package; `tests/...` is a test, a transcript, or a folder of them."""
+    prose = BLOCK.sub("", page.read_text())
+    packages = "|".join(PACKAGES)
+    modules = re.findall(rf"`((?:{packages})/[\w/]*(?:\.py|/))`", prose)
+    missing = [name for name in modules if not (ROOT / "src" / "leasehold" / name).exists()]
+    tests = [name for name in re.findall(r"`(tests/[^`]+)`", prose) if "..." not in name]
+    missing += [name for name in tests if not (ROOT / name.partition("::")[0]).exists()]
+    assert missing == []
+
+
+def test_the_map_lists_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    listed = re.findall(r"^\| `([a-z0-9/]+)` \|", page.partition("## The packages")[2], re.MULTILINE)
+    parts = [f"node/{path.parent.name}" for path in (ROOT / "src" / "leasehold" / "node").glob("*/__init__.py")]
+    assert sorted(listed) == sorted(PACKAGES + parts)
+
+
 def known_flags(name: str) -> set[str]:
     command = leasehold.get_command(click.Context(leasehold), name)
     assert command is not None
@@ -93,5 +113,5 @@ def known_flags(name: str) -> set[str]:
     return {flag for each in (command, *inner) for option in each.params for flag in option.opts} | {"--help"}
 
 
-def test_pictures_are_as_their_script_draws_them() -> None:
+def test_pictures_are_up_to_date() -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts" / "draw-pictures"), "--check"], check=True)
