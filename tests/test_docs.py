@@ -99,6 +99,14 @@ def test_modules_and_tests_in_the_docs_exist(page: Path) -> None:
     assert missing == []
 
 
+def test_tests_named_in_the_test_kit_exist() -> None:
+    defined = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    named = re.findall(r"(?:`|::)(test_\w+)`", (ROOT / "docs" / "testing.md").read_text())
+    assert [name for name in named if name not in defined] == []
+
+
 def test_the_map_lists_every_package() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     listed = re.findall(r"^\| `([a-z0-9/]+)` \|", page.partition("## The packages")[2], re.MULTILINE)
