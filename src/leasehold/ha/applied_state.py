@@ -1,4 +1,4 @@
-"""A node's state as a function of the journal: index, mark, bulk, and what could not be applied. Pure.
+"""A node's state as a function of the journal: index, mark, bulk, and what could not be applied.
 
 Whether it came by watch, by list or out of a buffer makes no difference: explicit records are applied once, in the
 chain's order, above one mark; bulk counts when its place in the order has come.

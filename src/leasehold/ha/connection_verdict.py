@@ -1,4 +1,4 @@
-"""What becomes of a dead worker's connections. Pure.
+"""What becomes of a dead worker's connections.
 
 A guardian holds every connection of its worker a second time, so they outlive it. Which of them may be served on by
 somebody else? Only one on which nothing is open: every byte that the worker has read belonged to a request that it

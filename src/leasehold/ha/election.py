@@ -1,4 +1,4 @@
-"""Whose turn it is to campaign; win the leader key, or learn who has it. Pure."""
+"""Whose turn it is to campaign; win the leader key, or learn who has it."""
 
 from __future__ import annotations
 

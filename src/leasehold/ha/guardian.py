@@ -1,4 +1,4 @@
-"""What a guardian decides: when a worker is dead, when to kill it, when its key may be given up. Pure.
+"""What a guardian decides: when a worker is dead, when to kill it, when its key may be given up.
 
 A guardian is the parent of one worker process. It notices a dead *process* at once, where the lease alone would
 take its full TTL. Two laws stand here and nowhere else:

@@ -1,4 +1,4 @@
-"""What stands where in the coordination store, and what the few keys outside the journal say. Pure.
+"""What stands where in the coordination store, and what the few keys outside the journal say.
 
 Guardian, worker, command line and simulator all read these: one place keeps them of one mind.
 """

@@ -1,4 +1,4 @@
-"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and state. Pure."""
+"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and state."""
 
 from __future__ import annotations
 

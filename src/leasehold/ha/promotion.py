@@ -1,4 +1,4 @@
-"""From elected to `begin`: the exact order that keeps the promises. Pure.
+"""From elected to `begin`: the exact order that keeps the promises.
 
 1. read the journal with a linearizable read to its tail, and apply all of it (nobody else can write to it any more);
 2. wait until the old primary's right to serve has ended, unless a note says that it will not answer again;

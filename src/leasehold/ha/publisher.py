@@ -1,4 +1,4 @@
-"""What a new leader publishes besides the journal: the master view of Mooncake's clients, and the history. Pure."""
+"""What a new leader publishes besides the journal: the master view of Mooncake's clients, and the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this node says about itself in `nodes/{name}`, on a lease of its own. Pure."""
+"""What this node says about itself in `nodes/{name}`, on a lease of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a node's state begins: a snapshot, its own or a peer's. Pure."""
+"""Where a node's state begins: a snapshot, its own or a peer's."""
 
 from __future__ import annotations
 

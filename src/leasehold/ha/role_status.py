@@ -1,4 +1,4 @@
-"""What a node is, and why: one role, one sentence. Said aloud, kept in the history, told in `nodes/{name}`. Pure."""
+"""What a node is, and why: one role, one sentence. Said aloud, kept in the history, told in `nodes/{name}`."""
 
 from __future__ import annotations
 

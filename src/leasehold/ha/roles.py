@@ -1,4 +1,4 @@
-"""What a node is, from event to event: follower, candidate, being promoted, leader; and how it changes. Pure.
+"""What a node is, from event to event: follower, candidate, being promoted, leader; and how it changes.
 
 One view, one decision, one sentence: `decide` looks at what is known and says what this node becomes. The activities
 (`Campaign`, `Promotion`, `Leading`, ...) come and go with the roles, and tell here how they have ended.

@@ -1,4 +1,4 @@
-"""When a node takes a snapshot of itself, and which ones it has confirmed. Pure."""
+"""When a node takes a snapshot of itself, and which ones it has confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work in pieces: a generator that yields wherever something else may be done first. Pure.
+"""Long work in pieces: a generator that yields wherever something else may be done first.
 
 A batch can hold thousands of records, and one record can take thousands of objects away. Whoever applies that must not
 keep its loop from beating, from keeping leases alive and from answering those who ask how it is.

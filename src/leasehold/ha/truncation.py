@@ -1,4 +1,4 @@
-"""How the journal is kept short: the floor, and what is below it. The primary's work, under its fence. Pure."""
+"""How the journal is kept short: the floor, and what is below it. The primary's work, under its fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node knows of its cluster besides the journal: one picture, kept by listing and watching. Pure."""
+"""What a node knows of its cluster besides the journal: one picture, kept by listing and watching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a node's picture true: list, watch from there, verify, list again when in doubt. Pure."""
+"""Keeps a node's picture true: list, watch from there, verify, list again when in doubt."""
 
 from __future__ import annotations
 

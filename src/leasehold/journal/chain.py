@@ -1,4 +1,4 @@
-"""The one dense chain of explicit records: where a reader stands in it, and whether a batch is the next. Pure."""
+"""The one dense chain of explicit records: where a reader stands in it, and whether a batch is the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the journal is: its explicit batches, as this node has seen them come and go. Pure."""
+"""How long the journal is: its explicit batches, as this node has seen them come and go."""
 
 from __future__ import annotations
 

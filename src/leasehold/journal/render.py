@@ -1,4 +1,4 @@
-"""The journal for people: one line a record. Pure."""
+"""The journal for people: one line a record."""
 
 from __future__ import annotations
 

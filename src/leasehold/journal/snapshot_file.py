@@ -1,4 +1,4 @@
-"""A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
+"""A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on.
 
 A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, what rests if it is much, and
 the keyless slice last. A slice is a run of tables, as many as make a short step: a small index has one or two, one

@@ -1,4 +1,4 @@
-"""What goes into the next bulk batch: bounded by count and bytes; what does not fit waits for the one after. Pure."""
+"""What goes into the next bulk batch: bounded by count and bytes; what does not fit waits for the one after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader's side of bulk batches: when one counts, and what may be concluded from it. Pure."""
+"""The reader's side of bulk batches: when one counts, and what may be concluded from it."""
 
 from __future__ import annotations
 
