@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.ha.applied_state import AppliedState, Took
+from leasehold.ha.applied_state import AppliedState, BatchOutcome
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotStored
-from leasehold.ha.snapshot_schedule import Snapshots
-from leasehold.ha.steps import immediately
+from leasehold.ha.snapshot_schedule import SnapshotSchedule
+from leasehold.ha.steps import run_to_end
 from leasehold.index.index import Index
 from leasehold.index.records import (
     NEVER_MS,
@@ -83,7 +83,7 @@ def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
     run = script.world.nodes[0].run
     assert run is not None
     machine = run.machine
-    snapshots: Snapshots = machine._roles.snapshots
+    snapshots: SnapshotSchedule = machine._roles.snapshots
     snapshots._storing = None
     for number in range(60):
         script.run(f"put K{number % 20}")
@@ -128,16 +128,16 @@ def test_a_later_epoch_before_our_mark_is_a_fork_not_old_news() -> None:
 def _replica() -> AppliedState:
     state = AppliedState(lambda: Index(IndexSettings(), lambda count: 0))
     begin = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
-    assert immediately(state.take_explicit(0, 1, begin, leads=7)) is Took.APPLIED
+    assert run_to_end(state.take_explicit(0, 1, begin, leads=7)) is BatchOutcome.APPLIED
     return state
 
 
 def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() -> None:
     state = _replica()
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    immediately(state.take_unlogged(1, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
+    run_to_end(state.take_unlogged(1, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    immediately(state.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
+    run_to_end(state.take_explicit(2, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
     assert state.applied == Position(7, 5)
     assert "ghost" in state.diverged
 
@@ -145,11 +145,11 @@ def test_5_divergence_is_judged_at_its_place_in_the_order_also_within_a_batch() 
 def test_a_renewal_that_cannot_be_judged_costs_the_hand_over_its_shortcut() -> None:
     state = _replica()
     removes = [encode_records([Remove(1, b"t", b"other-%d" % number, 0)]) for number in range(4)]
-    immediately(state.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
+    run_to_end(state.take_explicit(1, 2, encode_explicit(7, 2, (7, 1), 3_000, 0, removes), leads=7))
     renewal = Renewal(b"t", b"ghost", 1, 20_000, 0)
-    immediately(state.take_unlogged(2, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
+    run_to_end(state.take_unlogged(2, encode_unlogged(_unlogged(1, 500, as_of_n=3, renewals=(renewal,))), leads=7))
     assert not state.diverged
-    assert state.unexplained
+    assert state.unexplained_renewal
 
 
 def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
@@ -157,13 +157,13 @@ def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
     state = _replica()
     hint = Hint(b"t", b"k", 3)
     ahead = UnloggedBatch(7, 1, 108, 5_000, True, 3_000, 0, (), (hint,))
-    immediately(state.take_unlogged(1, encode_unlogged(ahead), leads=7))
+    run_to_end(state.take_unlogged(1, encode_unlogged(ahead), leads=7))
     assert state.unlogged.applied == 0
     record = Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)
     begin = encode_explicit(9, 2, (7, 1), 3_000, 0, [encode_records([record])])
-    assert immediately(state.take_explicit(2, 2, begin, leads=7)) is Took.APPLIED
+    assert run_to_end(state.take_explicit(2, 2, begin, leads=7)) is BatchOutcome.APPLIED
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
-    immediately(state.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
+    run_to_end(state.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
     assert state.unlogged.applied == 0
     assert not state.unlogged.waits
 
@@ -173,7 +173,7 @@ def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None
     leader = _replica()
     raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records([Begin(0, 7, 10_000, 10_000)])])
     leader.last_write = type(leader.last_write)()  # as after loading: it knows the records, not their writer
-    assert immediately(leader.take_explicit(50, 1, raw, leads=0)) is Took.OLD
+    assert run_to_end(leader.take_explicit(50, 1, raw, leads=0)) is BatchOutcome.OLD
     assert (leader.last_write.epoch, leader.last_write.seen_ms) == (7, 50)
 
 
@@ -181,10 +181,10 @@ def test_h3_leases_that_were_handed_over_unheard_get_the_drift_too() -> None:
     """A hand-over maps ends later by the drift: whoever missed renewals must not take any of them for over before."""
     state = _replica()
     handover = encode_explicit(7, 2, (7, 1), 3_000, 0, [encode_records([Handover(5_000, 7, 3)])])
-    assert immediately(state.take_explicit(1, 2, handover, leads=7)) is Took.APPLIED
+    assert run_to_end(state.take_explicit(1, 2, handover, leads=7)) is BatchOutcome.APPLIED
     record = Begin(0, 9, 10_000, 0, 5_000, 300)
     begin = encode_explicit(9, 3, (7, 2), 3_000, 0, [encode_records([record])])
-    assert immediately(state.take_explicit(2, 3, begin, leads=9)) is Took.APPLIED
+    assert run_to_end(state.take_explicit(2, 3, begin, leads=9)) is BatchOutcome.APPLIED
     assert state.index.floor - state.index.offset == 10_300
 
 
@@ -199,9 +199,9 @@ def test_5_a_standby_expires_by_its_leaders_policy_not_by_its_own(expires: bool)
         PutEnd(3, b"t", b"k", 3, 10_000),
     ]
     raw = encode_explicit(7, 1, (0, 0), 3_000, 0, [encode_records(records)])
-    assert immediately(state.take_explicit(0, 1, raw, leads=7)) is Took.APPLIED
+    assert run_to_end(state.take_explicit(0, 1, raw, leads=7)) is BatchOutcome.APPLIED
     batch = UnloggedBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
-    immediately(state.take_unlogged(1, encode_unlogged(batch), leads=7))
+    run_to_end(state.take_unlogged(1, encode_unlogged(batch), leads=7))
     assert (state.index.lookup(b"t", b"k") is None) is expires
 
 
@@ -234,5 +234,5 @@ def test_p6_a_leader_that_begins_from_a_snapshot_knows_at_once_how_long_the_jour
     )  # fmt: skip
     run = script.world.nodes[0].run
     assert run is not None
-    assert run.machine.ctx.state.ledger.batches > 50
+    assert run.machine.ctx.state.journal_length.batches > 50
     assert run.machine.index.journal_full

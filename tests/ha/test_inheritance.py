@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.ha.connection_verdict import Fate, judge
+from leasehold.ha.connection_verdict import ConnectionVerdict, judge
 from leasehold.wire.handoff import NEVER
 
 SENT_WHOLE = 10_000
 
 
 def test_only_what_stands_exactly_at_its_mark_is_forwarded() -> None:
-    assert judge(0, 0, gone=False) is Fate.FORWARD, "accepted, and nothing was read"
-    assert judge(150, 150, gone=False) is Fate.FORWARD
-    assert judge(150, 149, gone=False) is Fate.RESET, "the last byte of the answer was not written"
-    assert judge(150, 151, gone=False) is Fate.RESET, "one byte of another request was read"
-    assert judge(NEVER, 150, gone=False) is Fate.RESET
-    assert judge(150, None, gone=False) is Fate.RESET, "what the kernel does not say cannot be trusted"
+    assert judge(0, 0, gone=False) is ConnectionVerdict.FORWARD, "accepted, and nothing was read"
+    assert judge(150, 150, gone=False) is ConnectionVerdict.FORWARD
+    assert judge(150, 149, gone=False) is ConnectionVerdict.RESET, "the last byte of the answer was not written"
+    assert judge(150, 151, gone=False) is ConnectionVerdict.RESET, "one byte of another request was read"
+    assert judge(NEVER, 150, gone=False) is ConnectionVerdict.RESET
+    assert judge(150, None, gone=False) is ConnectionVerdict.RESET, "what the kernel does not say cannot be trusted"
 
 
 def test_what_is_over_is_dropped() -> None:
-    assert judge(150, 150, gone=True) is Fate.DROP
-    assert judge(NEVER, None, gone=True) is Fate.DROP
+    assert judge(150, 150, gone=True) is ConnectionVerdict.DROP
+    assert judge(NEVER, None, gone=True) is ConnectionVerdict.DROP
 
 
 class World:
@@ -78,7 +78,7 @@ def test_wherever_it_is_killed_nothing_open_is_ever_forwarded(steps: list[tuple[
     """Schedule 20a: what was read and not answered may have been done."""
     world = World()
     for _ in life(world, steps):
-        if judge(world.applied, world.passed, gone=False) is Fate.FORWARD:
+        if judge(world.applied, world.passed, gone=False) is ConnectionVerdict.FORWARD:
             assert (world.open, world.half, world.unsent) == (0, False, 0)
 
 
@@ -89,4 +89,4 @@ def test_whatever_is_at_rest_is_forwarded(steps: list[tuple[str, int]]) -> None:
     for _ in life(world, [*steps, ("read", 3), *[("take the rest", 1), ("answer", 2)] * 15, ("take the rest", 1)]):
         pass
     assert not world.open
-    assert judge(world.applied, world.passed, gone=False) is Fate.FORWARD
+    assert judge(world.applied, world.passed, gone=False) is ConnectionVerdict.FORWARD

@@ -11,7 +11,7 @@ from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
 from leasehold.ha.events import ForceRequested, LeaseLost, Ticked
-from leasehold.ha.snapshot_schedule import Snapshots
+from leasehold.ha.snapshot_schedule import SnapshotSchedule
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
 from leasehold.journal.chain import Position
@@ -133,7 +133,7 @@ def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
     ctx = node.machine.ctx
     assert ctx.state.index.quarantined()[0] == COUNT > 2 * snapshot_step_extents
     ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)  # one is due
-    snapshots, now_ms = Snapshots(ctx), 0
+    snapshots, now_ms = SnapshotSchedule(ctx), 0
     parts: list[WriteSnapshot] = []
     snapshots.consider(0)
     while not parts or not parts[-1].last:
@@ -153,7 +153,7 @@ def test_a_snapshot_that_is_given_up_is_not_told_of_what_comes_to_rest(leader: I
     node.follow(snapshot_of(rested(leader)))
     ctx = node.machine.ctx
     ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)
-    snapshots, now_ms = Snapshots(ctx), 0
+    snapshots, now_ms = SnapshotSchedule(ctx), 0
     snapshots.consider(0)
     while ctx.state.index.rest_begun is None:
         now_ms = max(now_ms + 1, snapshots.wake_at_ms)

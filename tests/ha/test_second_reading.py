@@ -56,7 +56,7 @@ def test_a_stray_key_under_our_prefix_ends_nobody() -> None:
     store, keys = script.world.store.store, script.world.keys
     strays = [
         keys.explicit + b"README", keys.explicit + b"7", keys.explicit + b"-7", keys.explicit + b"%020dx" % 1,
-        keys.unlogged + b"README", keys.notes + b"README", keys.nodes + b"\xff", keys.root + b"README",
+        keys.unlogged + b"README", keys.end_markers + b"README", keys.nodes + b"\xff", keys.root + b"README",
     ]  # fmt: skip
     for stray in strays:
         store.execute(Put(stray, b"what is this?"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.base import limits
 from leasehold.index import Index, IndexSettings, PutConfig, SegmentSpec
 from leasehold.journal.batch import UnloggedBatch, encode_unlogged
-from leasehold.journal.unlogged_batch import Cargo
+from leasehold.journal.unlogged_batch import UnloggedQueue
 
 KEYS = 40
 
@@ -19,11 +19,11 @@ def test_long_keys_are_spread_over_batches_and_only_the_last_is_complete() -> No
         index.put_start(0, b"c", b"t", key, 64, PutConfig())
         index.put_end(0, b"c", b"t", key)
         assert index.get(1, b"t", key) is not None
-    cargo = Cargo()
+    queue = UnloggedQueue()
     told: list[bytes] = []
     flags: list[bool] = []
     while not flags or not flags[-1]:
-        renewals, hints, complete = cargo.load(index)
+        renewals, hints, complete = queue.next_batch(index)
         raw = encode_unlogged(UnloggedBatch(5, 1, 1, 1, complete, 3_000, 0, renewals, hints), version=1)
         assert len(raw) <= limits.journal_batch_bytes_max
         told += [one.key for one in renewals]

@@ -59,15 +59,15 @@ def test_a_snapshot_and_the_records_since_give_the_same_state() -> None:
 
 def test_another_clusters_another_versions_and_half_a_snapshot_are_refused_by_name() -> None:
     leader = index_with(3)
-    with pytest.raises(UnreadableSnapshot, match="of cluster 'c' is not for us: this is 'another'"):
+    with pytest.raises(UnreadableSnapshot, match="belongs to cluster 'c'; this is cluster 'another'"):
         load_snapshot(whole(SnapshotTaker(leader, "c")), "another")
-    with pytest.raises(UnreadableSnapshot, match="of version 2 is not for us: this release reads version 1"):
+    with pytest.raises(UnreadableSnapshot, match="has version 2; this release reads version 1"):
         load_snapshot(whole(SnapshotTaker(leader, "c", 2)), "c")
     taker = SnapshotTaker(leader, "c")
     first = taker.slice(TABLES // 2)
-    with pytest.raises(UnreadableSnapshot, match="not complete"):
+    with pytest.raises(UnreadableSnapshot, match="incomplete"):
         load_snapshot(first + taker.slice(), "c")
-    with pytest.raises(UnreadableSnapshot, match="not complete"):
+    with pytest.raises(UnreadableSnapshot, match="incomplete"):
         load_snapshot(first + taker.keyless(), "c")
     with pytest.raises(UnreadableSnapshot):
         load_snapshot(b"", "c")

@@ -22,7 +22,7 @@ class Burst:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(putter.run(self._stop, self._batch)) for putter in self.putters]
-        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written")
+        await until(lambda: all(putter.results.acknowledged for putter in self.putters), "every writer has written")
         return self
 
     async def __aexit__(
@@ -35,11 +35,11 @@ class Burst:
 
     @property
     def acknowledged(self) -> list[str]:
-        return sorted(set[str]().union(*(putter.told.acknowledged for putter in self.putters)))
+        return sorted(set[str]().union(*(putter.results.acknowledged for putter in self.putters)))
 
     @property
     def failures(self) -> list[list[str]]:
-        return [putter.told.failures for putter in self.putters]
+        return [putter.results.failures for putter in self.putters]
 
     @property
     def gap_ms_max(self) -> int:

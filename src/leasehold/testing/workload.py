@@ -69,7 +69,7 @@ class Lender:
 
 
 @dataclass(slots=True)
-class Told:
+class Results:
     """What a client was told about keys."""
 
     acknowledged: set[str] = field(default_factory=set)  # puts that were answered
@@ -83,7 +83,7 @@ class Putter:
 
     def __init__(self, master: str, prefix: str, *, size: int = 1024, timeout_ms: int = 20_000) -> None:
         self.client = Client(master, timeout_ms=timeout_ms)
-        self.told = Told()
+        self.results = Results()
         self.gap_ms_max = 0
         self._prefix = f"{prefix}-{secrets.token_hex(3)}"  # nobody else's keys, also on a cluster that others use
         self._size = size
@@ -109,17 +109,17 @@ class Putter:
             good = [key for key, answer in zip(keys, started, strict=True) if not isinstance(answer, Failed)]
             for key, answer in zip(keys, started, strict=True):
                 if isinstance(answer, Failed):
-                    self.told.failures.append(f"put_start {key}: {answer.code}")
+                    self.results.failures.append(f"put_start {key}: {answer.code}")
             ended = await self.client.batch_put_end(good) if good else []
         except (UnknownOutcome, PeerError) as error:
-            self.told.unknown.update(keys)
-            self.told.failures.append(f"{type(error).__name__}: {error}")
+            self.results.unknown.update(keys)
+            self.results.failures.append(f"{type(error).__name__}: {error}")
             return
         for key, outcome in zip(good, ended, strict=True):
             if outcome is None:
-                self.told.acknowledged.add(key)
+                self.results.acknowledged.add(key)
             else:
-                self.told.failures.append(f"put_end {key}: {outcome.code}")
+                self.results.failures.append(f"put_end {key}: {outcome.code}")
         if good:
             self._succeeded()
 
@@ -131,12 +131,12 @@ class Putter:
         try:
             await self.client.remove(key, force=force)
         except MasterError as error:
-            self.told.failures.append(f"remove {key}: {error.code}")
+            self.results.failures.append(f"remove {key}: {error.code}")
         except LeaseholdError:
-            self.told.unknown.add(key)
+            self.results.unknown.add(key)
         else:
-            self.told.removed.add(key)
-            self.told.acknowledged.discard(key)
+            self.results.removed.add(key)
+            self.results.acknowledged.discard(key)
 
     def close(self) -> None:
         self.client.close()

@@ -60,7 +60,7 @@ class Run:
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
-        self.machine.ctx.state.piece_objects = plan.piece_objects
+        self.machine.ctx.state.step_objects = plan.step_objects
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}
@@ -230,7 +230,7 @@ class Run:
         clock = self.world.clock
         if not peer:
             raw = self.node.disk[-1] if self.node.disk else None
-            clock.after_ms(1, self.hear, SnapshotRead(raw, "disk"))
+            clock.after_ms(1, self.hear, SnapshotRead(raw))
             return
         other = self.world.nodes_by_name[peer]
         raw = other.disk[-1] if other.up and other.disk and self.world.network.connected(peer, self.name) else None

@@ -50,7 +50,7 @@ class Plan:
     unheard: bool  # leaders may be deposed without hearing of it: only the fence, or the end of their right, tells them
     copies: bool  # objects are copied and moved between hosts
     lonely: bool  # one node is down for nearly all of the time
-    piece_objects: int  # records that a node applies in one step: it can be paused or killed in the middle of a batch
+    step_objects: int  # records that a node applies in one step: it can be paused or killed in the middle of a batch
     work_ms: int  # how often a leader does what is due by its clock, where no request makes it
     groups: int  # how many groups there are; few are large
     changing: bool  # every start of a node may bring other settings: leases shorter and longer, another policy
@@ -111,7 +111,7 @@ def plan_for(seed: int) -> Plan:
         ha=ha,
         index=index,
         drift=ha.drift,
-        piece_objects=random.Random(f"pieces-{seed}").choice((1, 4, 100)),
+        step_objects=random.Random(f"pieces-{seed}").choice((1, 4, 100)),
         store_keeps_expiry=chance.random() < 0.3,
         mixed=chance.random() < 0.2,
         unheard=chance.random() < 0.25,

@@ -40,7 +40,7 @@ def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
         faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False, mixed=False,
-        copies=False, lonely=False, piece_objects=100,
+        copies=False, lonely=False, step_objects=100,
     )  # fmt: skip
 
 
@@ -184,8 +184,8 @@ class Script(Misfortunes):
         store, keys = self.world.store.store, self.world.keys
         kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
         first = int(kvs[0].key[-20:]) if kvs else 0
-        floor = store.range(Range(keys.floor)).kvs
-        value = unpack(TruncationPoint, floor[0].value, keys.floor) if floor else TruncationPoint(0, 0)
+        floor = store.range(Range(keys.truncation)).kvs
+        value = unpack(TruncationPoint, floor[0].value, keys.truncation) if floor else TruncationPoint(0, 0)
         alone = " (durable_copies 1)" if value.copies == 1 and self.world.plan.ha.copies > 1 else ""
         return f"batches from record {first} on; the floor is {value.n}{alone}"
 

@@ -163,16 +163,16 @@ class World:
         A snapshot is due `snapshot_records` after the end of the last one, and the floor follows the beginning of the
         last that is complete; added is what was decided meanwhile.
         """
-        tail_n, floor = self.oracle.truth.tail_n, self.store.store.range(Range(self.keys.floor)).kvs
-        truncated_n = unpack(TruncationPoint, floor[0].value, self.keys.floor).n if floor else 0
+        tail_n, floor = self.oracle.truth.tail_n, self.store.store.range(Range(self.keys.truncation)).kvs
+        truncated_n = unpack(TruncationPoint, floor[0].value, self.keys.truncation).n if floor else 0
         bound = 2 * (self.plan.ha.snapshot_records + tail_n - self._tail_before(1_000 * HEALTHY_S))
         if tail_n - truncated_n > bound:
             raise Violation("P6", f"{tail_n - truncated_n} records stand above the floor, more than {bound}")
 
     def rests_on_one_copy(self) -> bool:
         """Whether what has left the journal is, or is about to be, on one node's disk only: the stated mode."""
-        floor = self.store.store.range(Range(self.keys.floor)).kvs
-        if floor and unpack(TruncationPoint, floor[0].value, self.keys.floor).copies == 1:
+        floor = self.store.store.range(Range(self.keys.truncation)).kvs
+        if floor and unpack(TruncationPoint, floor[0].value, self.keys.truncation).copies == 1:
             return True
         return any(node.run is not None and node.run.machine.durable_copies == 1 for node in self.nodes)
 
