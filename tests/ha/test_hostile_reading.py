@@ -90,12 +90,12 @@ def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
         script.run(f"remove K{number % 20} force")
     script.run("wait 1000")
     assert snapshots.confirmed
-    stored = run.hear
+    stored = run.deliver
 
     def full_disk(event: NodeEvent) -> None:
         stored(SnapshotFailed(event.snapshot) if isinstance(event, SnapshotStored) else event)
 
-    run.hear = full_disk  # type: ignore[method-assign]  # the disk is full from here on
+    run.deliver = full_disk  # type: ignore[method-assign]  # the disk is full from here on
     before = snapshots._number
     for number in range(60):
         script.run(f"put L{number % 20}")

@@ -32,7 +32,8 @@ def test_14_what_is_drained_and_cannot_be_applied_ends_the_promotion() -> None:
     """
     script = _play(
         "set ha durability buffered", "nodes 3", "host", "host", "put A", "silence n2", "evict A", "wait 3000",
-        "lose-bulk", "store compact", "stop n3", "kill n1", "heal", "until n2 serves", "cont n3", "until n3 standby",
+        "lose-unlogged", "store compact", "stop n3", "kill n1", "heal", "until n2 serves", "cont n3",
+        "until n3 standby",
         "wait 1500", "start W B", "write W", "cut n2 store",
     )  # fmt: skip
     world = script.world
@@ -94,7 +95,7 @@ def test_3_a_snapshot_that_goes_further_than_the_journal_is_of_another_history(l
     _put_back(script, backup)
     _play("boot n2", "until n2 serves", "wait 2000", "boot n1", "wait 5000", "put D", "wait 2000", script=script)
     tail_n = script.world.oracle.truth.tail_n
-    assert script.run("mark")[-1] == f"tail {tail_n}; n1 {tail_n}, n2 {tail_n}"
+    assert script.run("applied")[-1] == f"tail {tail_n}; n1 {tail_n}, n2 {tail_n}"
     _play("kill n2", "until n1 serves", script=script)
     assert script.run("get R D")[-1].startswith("put ")
 
@@ -111,5 +112,7 @@ def test_7_a_standby_under_which_the_store_is_put_back_does_not_say_ready_with_w
     assert not [line for line in said if "BROKEN" in line and "holds Position" not in line]
     assert any("went back" in line for line in said)
     script.run("until n2 serves")
-    assert script.run("mark")[-1] == f"tail {script.world.oracle.truth.tail_n}; n2 {script.world.oracle.truth.tail_n}"
+    assert (
+        script.run("applied")[-1] == f"tail {script.world.oracle.truth.tail_n}; n2 {script.world.oracle.truth.tail_n}"
+    )
     _play("put D", "boot n1", "until n1 standby", "kill n2", "until n1 serves", script=script)

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of things to come. Everything that happens in a simulated world happens here, in one order."""
+"""Virtual time: a heap of scheduled calls. Everything in a simulated world happens here, in one order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-STORY_LINES = 400
+LOG_LINES = 400
 
 
 class Violation(Exception):
@@ -20,8 +20,8 @@ class Violation(Exception):
         self.sentence = sentence
 
 
-class Clockwork:
-    """Time in microseconds, chance from the seed, and the story of the last few hundred notable events."""
+class VirtualClock:
+    """Time in microseconds, randomness from the seed, and a log of the last few hundred notable events."""
 
     __slots__ = ("_heap", "_order", "events", "lines", "now_us", "random")
 
@@ -29,17 +29,17 @@ class Clockwork:
         self.now_us = 0
         self.random = random.Random(seed)
         self.events = 0
-        self.lines: deque[str] = deque(maxlen=STORY_LINES)
+        self.lines: deque[str] = deque(maxlen=LOG_LINES)
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
 
     @property
     def now_ms(self) -> int:
-        """Milliseconds of true time."""
+        """True time in milliseconds."""
         return self.now_us // 1000
 
     def after_us(self, delay_us: int, do: Callable[..., None], *args: Any) -> None:
-        """Call `do(*args)` that much later. Things due at one moment happen in the order in which they were asked."""
+        """Call `do(*args)` after this delay. Calls due at the same time run in the order of scheduling."""
         self._order += 1
         heapq.heappush(self._heap, (self.now_us + delay_us, self._order, do, args))
 
@@ -47,7 +47,7 @@ class Clockwork:
         self.after_us(int(delay_ms * 1000), do, *args)
 
     def step(self) -> bool:
-        """Let the next thing happen; False if there is none."""
+        """Run the next call. Returns False if there is none."""
         if not self._heap:
             return False
         self.now_us, _, do, args = heapq.heappop(self._heap)
@@ -55,6 +55,6 @@ class Clockwork:
         do(*args)
         return True
 
-    def tell(self, who: str, sentence: str) -> None:
-        """One line of the story."""
+    def log(self, who: str, sentence: str) -> None:
+        """Add one line to the log."""
         self.lines.append(f"{self.now_us / 1_000_000:10.4f}s  {who:<9} {sentence}")
