@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.journal.test_snapshot import index_with
+from tests.journal.test_snapshot_file import index_with
 
 from leasehold.coord.connect import connect
 from leasehold.index.index import Index

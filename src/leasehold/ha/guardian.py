@@ -20,21 +20,21 @@ from leasehold.base.settings import count, duration
 
 @dataclass(frozen=True)
 class GuardianSettings:
-    """`[guardian]`: its timeouts and limits."""
+    """`[guardian]`: how patient it is."""
 
     beat_timeout_ms: int = duration(
-        "2s", low="200ms", high="60s", help="time without a heartbeat after which a worker is killed"
+        "2s", low="200ms", high="60s", help="a worker that has not beaten for so long is killed"
     )
     start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the same while it starts, loads or catches up")
-    stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="time for a worker to hand over when stopped")
-    restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="pause before a dead worker is restarted")
-    restart_max_ms: int = duration("10s", low="100ms", high="5m", help="longest pause between restarts")
-    hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="time that a connection waits for a primary")
+    stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="the time a worker has to hand over when stopped")
+    restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
+    restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
+    hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="how long a connection waits for a primary")
     held_max: int = count(
         4096,
         low=1,
         high=100_000,
-        help="connections that may survive their worker or wait for a primary; more are reset",
+        help="connections that may outlive their worker, or wait for a primary; more are reset",
     )
 
 

@@ -17,7 +17,7 @@ from leasehold.mvcc.model import DeleteRange, Put, Range, RangeResult, Txn, TxnR
 CHECK_MS = 1_000
 
 
-def lowest_needed(nodes: dict[str, NodeValue], copies: int, pins: dict[str, int]) -> int:
+def highest_truncatable(nodes: dict[str, NodeValue], copies: int, pins: dict[str, int]) -> int:
     """The highest record that may be truncated: covered by `copies` nodes' snapshots, and not above any pin."""
     lows = sorted((max((s.low_n for s in node.snapshots), default=0) for node in nodes.values()), reverse=True)
     truncated_n = lows[copies - 1] if len(lows) >= copies else 0
@@ -103,13 +103,13 @@ class Truncation(Activity):
         """The highest possible truncation point; also decides how many nodes' snapshots it requires."""
         ctx = self._ctx
         settings, view, length = ctx.settings, ctx.view, ctx.state.journal_length
-        covered_n = lowest_needed(view.nodes, settings.copies, pins)
+        covered_n = highest_truncatable(view.nodes, settings.copies, pins)
         if settings.copies == 1:
             return covered_n
         # Only this node's own snapshot counts here: another node's disk may have been lost since it was confirmed.
         me = view.nodes.get(ctx.identity.name)
         own = {me.name: me} if me is not None and me.run == ctx.identity.run else {}
-        alone_n = lowest_needed(own, 1, pins)
+        alone_n = highest_truncatable(own, 1, pins)
         if self.copies == 1 and covered_n >= self._truncated_n:
             self.copies = settings.copies
             self._warn(

@@ -29,11 +29,11 @@ class UnloggedQueue:
         if len(self._hints) < limits.journal_hints_max:
             self._hints.extend(Hint(*one) for one in index.take_hints(limits.journal_hints_max - len(self._hints)))
         renewals: list[Renewal] = []
-        left = limits.journal_bulk_bytes_max
-        while self._renewals and (left := left - _size(self._renewals[0])) >= 0:
+        room = limits.journal_bulk_bytes_max
+        while self._renewals and (room := room - _size(self._renewals[0])) >= 0:
             renewals.append(self._renewals.popleft())
         hints: list[Hint] = []
-        while self._hints and (left := left - _size(self._hints[0])) >= 0:
+        while self._hints and (room := room - _size(self._hints[0])) >= 0:
             hints.append(self._hints.popleft())
         return tuple(renewals), tuple(hints), complete and not self._renewals
 

@@ -1,4 +1,4 @@
-"""Snapshots as files: slices of a state that goes on."""
+"""Snapshot files: slices of a state that keeps changing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_snapshot_and_the_records_since_give_the_same_state() -> None:
     assert follower.object_count == leader.object_count
 
 
-def test_another_clusters_another_versions_and_half_a_snapshot_are_refused_by_name() -> None:
+def test_a_snapshot_of_another_cluster_or_version_or_an_incomplete_one_is_refused() -> None:
     leader = index_with(3)
     with pytest.raises(UnreadableSnapshot, match="belongs to cluster 'c'; this is cluster 'another'"):
         load_snapshot(whole(SnapshotTaker(leader, "c")), "another")
@@ -91,7 +91,7 @@ def whole(taker: SnapshotTaker) -> bytes:
         ([(0, 0)], "begins at 0"),
     ],
 )
-def test_slices_that_do_not_cover_every_table_once_are_no_snapshot(spans: list[tuple[int, int]], why: str) -> None:
+def test_slices_must_cover_every_table_exactly_once(spans: list[tuple[int, int]], why: str) -> None:
     leader = index_with(3)
     slices = [Slice(first, count, leader.epoch, leader.last_n, ()) for first, count in spans]
     with pytest.raises(BadSnapshot, match=why):
@@ -100,7 +100,7 @@ def test_slices_that_do_not_cover_every_table_once_are_no_snapshot(spans: list[t
 
 @pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 2, 2), (40_000, 190, 240)])
 def test_a_slice_has_as_many_tables_as_make_a_short_step(objects: int, at_least: int, at_most: int) -> None:
-    """Table by table a small index would take as many steps as a large one: the floor would follow seconds late."""
+    """One table per step would take a small index as many steps as a large one, and delay truncation by seconds."""
     taker, steps = SnapshotTaker(index_with(objects), "c"), 0
     while not taker.sliced:
         taker.slice()
@@ -109,7 +109,7 @@ def test_a_slice_has_as_many_tables_as_make_a_short_step(objects: int, at_least:
 
 
 def test_many_tenants_do_not_make_a_step_longer() -> None:
-    """Each has tables of its own, and an empty one is looked into as well."""
+    """Each tenant has tables of its own, and empty ones are visited as well."""
     index = index_with(1)
     for number in range(320):
         index.put_start(1, CLIENT, b"tenant-%d" % number, b"key", 64, PutConfig())

@@ -1,4 +1,4 @@
-"""A bulk batch fits its bound, whatever the keys look like."""
+"""An unlogged batch fits its limit, however long the keys are."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_long_keys_are_spread_over_batches_and_only_the_last_is_complete() -> No
         index.put_end(0, b"c", b"t", key)
         assert index.get(1, b"t", key) is not None
     queue = UnloggedQueue()
-    told: list[bytes] = []
+    sent: list[bytes] = []
     flags: list[bool] = []
     while not flags or not flags[-1]:
         renewals, hints, complete = queue.next_batch(index)
         raw = encode_unlogged(UnloggedBatch(5, 1, 1, 1, complete, 3_000, 0, renewals, hints), version=1)
         assert len(raw) <= limits.journal_batch_bytes_max
-        told += [one.key for one in renewals]
+        sent += [one.key for one in renewals]
         flags.append(complete)
-    assert sorted(told) == sorted(keys)
+    assert sorted(sent) == sorted(keys)
     assert len(flags) == KEYS * limits.key_bytes_max // limits.journal_bulk_bytes_max + 1

@@ -1,4 +1,4 @@
-"""The length: how long the journal is, whatever came, was listed again, surveyed or trimmed."""
+"""The length of the journal, after batches were written, listed again, added or truncated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_batches_are_counted_once() -> None:
     assert (length.batches, length.bytes, length.first_n) == (3, 151, 5)
 
 
-def test_what_was_there_before_is_added_in_front() -> None:
+def test_older_batches_are_added_in_front() -> None:
     length = JournalLength()
     length.add(5, 100)
     length.add_older([(1, 10), (3, 20)])
@@ -22,7 +22,7 @@ def test_what_was_there_before_is_added_in_front() -> None:
     assert (length.batches, length.bytes, length.first_n) == (1, 100, 5)
 
 
-def test_a_batch_that_reaches_over_the_floor_stays() -> None:
+def test_a_batch_across_the_truncation_point_stays() -> None:
     length = JournalLength()
     for first_n in (1, 4, 7):
         length.add(first_n, 10)
@@ -34,7 +34,7 @@ def test_a_batch_that_reaches_over_the_floor_stays() -> None:
     assert (length.batches, length.bytes) == (1, 10)
 
 
-def test_either_bound_is_a_bound() -> None:
+def test_either_limit_is_enough() -> None:
     length = JournalLength()
     length.add(1, 10)
     length.add(2, 10)

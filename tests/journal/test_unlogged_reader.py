@@ -1,4 +1,4 @@
-"""When a bulk batch counts (schedules 10, H2, H3, H4)."""
+"""When an unlogged batch takes effect (schedules 10, H2, H3, H4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reader(epoch: int = 7) -> UnloggedReader:
 
 
 def test_it_waits_for_its_as_of_record() -> None:
-    """H4: a flush ahead of the tail."""
+    """H4: a batch ahead of the tail."""
     one = reader()
     one.offer(unlogged(7, 1, as_of_n=108))
     assert list(one.due(Position(7, 107))) == []
@@ -26,14 +26,14 @@ def test_it_waits_for_its_as_of_record() -> None:
     assert list(one.due(Position(7, 108))) == []
 
 
-def test_beyond_the_tail_of_its_epoch_it_is_void() -> None:
+def test_beyond_the_tail_of_its_epoch_it_has_no_effect() -> None:
     one = reader()
     one.offer(unlogged(7, 1, as_of_n=108))
     one.begin(9, known_from_start=True)
     assert list(one.due(Position(9, 200))) == []
 
 
-def test_bulk_of_an_epoch_whose_begin_has_not_come_yet_is_kept() -> None:
+def test_a_batch_of_an_epoch_whose_begin_is_not_applied_yet_is_kept() -> None:
     one = reader()
     one.offer(unlogged(9, 1, as_of_n=110))
     assert list(one.due(Position(7, 110))) == []
@@ -42,8 +42,8 @@ def test_bulk_of_an_epoch_whose_begin_has_not_come_yet_is_kept() -> None:
     assert one.gaps == 0
 
 
-def test_a_gap_is_seen_and_remembered() -> None:
-    """H3: what was missed may have renewed anything."""
+def test_a_gap_is_detected_and_remembered() -> None:
+    """H3: the missing batches may have renewed any lease."""
     one = reader()
     one.offer(unlogged(7, 1, 1, leader_ms=1_000))
     one.offer(unlogged(7, 4, 1, leader_ms=4_000))
@@ -52,7 +52,7 @@ def test_a_gap_is_seen_and_remembered() -> None:
     assert not one.has_all_to(4)
 
 
-def test_after_a_snapshot_nothing_is_known_of_what_came_before() -> None:
+def test_after_a_snapshot_earlier_batches_are_unknown() -> None:
     one = UnloggedReader()
     one.begin(7, known_from_start=False)
     one.offer(unlogged(7, 30, 1, leader_ms=30_000))
@@ -61,7 +61,7 @@ def test_after_a_snapshot_nothing_is_known_of_what_came_before() -> None:
     assert one.applied == 30
 
 
-def test_duplicates_and_a_dense_run_make_no_gap() -> None:
+def test_duplicates_and_a_dense_sequence_make_no_gap() -> None:
     one = reader()
     for number in (1, 2, 2, 1, 3):
         one.offer(unlogged(7, number, 1))

@@ -1,4 +1,4 @@
-"""Long work is done in pieces: the loop beats in between, and what happens meanwhile waits for its turn."""
+"""Long work is done in steps: heartbeats are sent in between, and new events wait for their turn."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def leader() -> Index:
     return index
 
 
-def test_no_step_of_a_promotion_applies_more_than_a_piece_however_long_the_tail(leader: Index) -> None:
-    """A tail of 100,000 records in one delivery was one step of a second; its guardian kills after two."""
+def test_no_step_of_a_promotion_exceeds_its_limit_however_long_the_tail_is(leader: Index) -> None:
+    """A tail of 100,000 records in one delivery was one step of a second; a guardian kills after two."""
     node = Node()
     node.follow(snapshot_of(leader))
     for number in range(0, COUNT, 2):
@@ -38,25 +38,25 @@ def test_no_step_of_a_promotion_applies_more_than_a_piece_however_long_the_tail(
     records = [record for _, record in leader.outbox]
     ranges = sum(type(record) is RemoveRange for record in records)
     assert ranges > 1
-    told, applied = write_tail(node, leader), [node.machine.ctx.state.records_applied]
+    written, applied = write_tail(node, leader), [node.machine.ctx.state.records_applied]
     handle = node.machine.handle
 
     def watched(now_ms: int, event: object) -> object:
-        effects = handle(now_ms, event)  # type: ignore[arg-type] # whatever the node hears
+        effects = handle(now_ms, event)  # type: ignore[arg-type] # any event
         applied.append(node.machine.ctx.state.records_applied)
         return effects
 
-    node.machine.handle = watched  # type: ignore[method-assign,assignment] # only looked at
+    node.machine.handle = watched  # type: ignore[method-assign,assignment] # observed only
     node.promote()
     steps = [after - before for before, after in pairwise(applied)]
-    assert sum(steps) == told
+    assert sum(steps) == written
     assert max(steps) <= replay_piece_objects
-    assert sum(step > 0 for step in steps) >= told // replay_piece_objects + ranges - 1, "a range record is a piece"
+    assert sum(step > 0 for step in steps) >= written // replay_piece_objects + ranges - 1, "a range record is a step"
     assert node.machine.index.digest() == leader.digest()
     assert node.machine.role is Role.PRIMARY
 
 
-def test_events_that_come_between_two_pieces_wait_for_their_turn(leader: Index) -> None:
+def test_events_between_two_steps_wait_for_their_turn(leader: Index) -> None:
     node = Node()
     node.follow(snapshot_of(leader))
     for number in range(COUNT):
@@ -70,7 +70,7 @@ def test_events_that_come_between_two_pieces_wait_for_their_turn(leader: Index) 
     assert machine.ctx.state.records_applied == replay_piece_objects
     machine.handle(node.now_ms, ForceRequested())
     machine.handle(node.now_ms, LeaseLost(12345))
-    assert not machine.forced, "it came after the delivery, and is heard after it"
+    assert not machine.forced, "it came after the delivery, and is handled after it"
     while machine.busy:
         machine.handle(node.now_ms, Ticked())
     assert machine.forced
@@ -78,7 +78,7 @@ def test_events_that_come_between_two_pieces_wait_for_their_turn(leader: Index) 
     assert machine.wake_at_ms > node.now_ms
 
 
-def rested(leader: Index) -> Index:
+def quarantined(leader: Index) -> Index:
     for number in range(COUNT):
         leader.get(LATER_MS, TENANT, key_of(number))
     leader.remove_all(LATER_MS, TENANT, True)
@@ -86,8 +86,8 @@ def rested(leader: Index) -> Index:
     return leader
 
 
-def test_an_epoch_begins_without_going_through_what_rests_and_gives_it_its_grace(leader: Index) -> None:
-    index = rested(leader)
+def test_an_epoch_begins_without_a_pass_over_the_quarantine_and_gives_it_its_grace(leader: Index) -> None:
+    index = quarantined(leader)
     heap = index.quarantine.copy()
     index.begin(0, 2)
     assert index.quarantine == heap
@@ -105,16 +105,16 @@ def test_an_epoch_begins_without_going_through_what_rests_and_gives_it_its_grace
     index.check()
 
 
-def test_a_snapshot_tells_the_grace_of_what_rests(leader: Index) -> None:
-    index = rested(leader)
+def test_a_snapshot_holds_the_grace_of_quarantined_extents(leader: Index) -> None:
+    index = quarantined(leader)
     index.begin(0, 2)
     ends_ms = {saved.end_ms for saved in index.export_keyless().quarantine}
     assert ends_ms == {10_000}
 
 
-def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
-    """A million extents that rest are over at the same moment: freed in one go that was a pause of seconds."""
-    index = rested(leader)
+def test_quarantined_extents_are_freed_in_steps(leader: Index) -> None:
+    """A million extents leave quarantine at the same moment: freeing them in one step took seconds."""
+    index = quarantined(leader)
     index.ping(LATER_MS + 10_000, STORAGE)
     freed, before = [], COUNT
     while index.work(LATER_MS + 10_000):
@@ -126,13 +126,13 @@ def test_what_has_rested_is_freed_in_steps(leader: Index) -> None:
     index.check()
 
 
-def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
-    """All of it was in the last slice, one step: seconds, with a million."""
+def test_the_quarantine_goes_into_a_snapshot_in_steps(leader: Index) -> None:
+    """It was all in the last slice, in one step: seconds for a million extents."""
     node = Node()
-    node.follow(snapshot_of(rested(leader)))
+    node.follow(snapshot_of(quarantined(leader)))
     ctx = node.machine.ctx
     assert ctx.state.index.quarantined()[0] == COUNT > 2 * snapshot_step_extents
-    ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)  # one is due
+    ctx.state.advance_to(Position(ctx.state.applied.epoch, ctx.settings.snapshot_records))  # one is due
     snapshots, now_ms = SnapshotSchedule(ctx), 0
     parts: list[WriteSnapshot] = []
     snapshots.consider(0)
@@ -141,18 +141,18 @@ def test_what_rests_goes_into_a_snapshot_in_steps(leader: Index) -> None:
         snapshots.tick(now_ms, COUNT * 10)
         parts += [one for one in ctx.desk.take() if isinstance(one, WriteSnapshot)]
     loaded = load_snapshot(b"".join(part.part for part in parts), ctx.identity.cluster)
-    told = [*(len(one.quarantine) for one in loaded.quarantined), len(loaded.keyless.quarantine)]
-    assert sum(told) == COUNT
-    assert max(told) <= snapshot_step_extents
+    counts = [*(len(one.quarantine) for one in loaded.quarantined), len(loaded.keyless.quarantine)]
+    assert sum(counts) == COUNT
+    assert max(counts) <= snapshot_step_extents
     assert now_ms < 1_000
     assert ctx.state.index.rest_begun is None
 
 
-def test_a_snapshot_that_is_given_up_is_not_told_of_what_comes_to_rest(leader: Index) -> None:
+def test_an_abandoned_snapshot_stops_tracking_the_quarantine(leader: Index) -> None:
     node = Node()
-    node.follow(snapshot_of(rested(leader)))
+    node.follow(snapshot_of(quarantined(leader)))
     ctx = node.machine.ctx
-    ctx.state.applied = Position(ctx.state.applied.epoch, ctx.settings.snapshot_records)
+    ctx.state.advance_to(Position(ctx.state.applied.epoch, ctx.settings.snapshot_records))
     snapshots, now_ms = SnapshotSchedule(ctx), 0
     snapshots.consider(0)
     while ctx.state.index.rest_begun is None:
