@@ -21,7 +21,7 @@ QUIET_MS = 1_500  # a watch that was silent for this long is verified with a rea
 STALE_MS = 5_000  # without contact for this long the view may be out of date
 VERIFY_MS_MIN = 500
 SHOWN_MAX = 8
-PATIENCE_MS = 2_000  # the watch may deliver this much later what a read has shown; then it is not trusted any more
+PATIENCE_MS = 2_000  # a watch that is behind a read for longer than this is not trusted any more
 
 
 class Watcher(Activity):

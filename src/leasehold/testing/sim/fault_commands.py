@@ -59,15 +59,22 @@ class FaultCommands:
         return ""
 
     def store(self, what: str) -> str:
-        if what == "away":
-            self._world.store.stop()
-        elif what == "back":
-            self._world.store.start()
-        else:
-            self._world.store.compact(0)
+        """Stop the store (`away`), start it (`back`), or compact its history (`compact`)."""
+        match what:
+            case "away":
+                self._world.store.stop()
+            case "back":
+                self._world.store.start()
+            case "compact":
+                self._world.store.compact(0)
+            case _:
+                raise ValueError(f"store {what!r}: use away, back or compact")
         return ""
 
     def buffer(self, what: str) -> str:
+        """Stop the buffer (`away`) or start it (`back`)."""
+        if what not in ("away", "back"):
+            raise ValueError(f"buffer {what!r}: use away or back")
         self._world.buffer.up = what == "back"
         return ""
 

@@ -54,7 +54,7 @@ class Truth:
         self.epochs: list[int] = [0]  # by record number
         self.log: list[tuple[int, Record]] = []
         self.visible: dict[bytes, int] = {}
-        self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
+        self.changed: dict[bytes, int] = {}  # number of the last record that changed the visible version of a key
         self.started: dict[int, PutStart] = {}
         self.pinned: set[int] = set()  # versions with a soft pin
         self.where: dict[int, Places] = {}
