@@ -129,6 +129,10 @@ class AppliedState:
         self._reported_unheard_n = NOT_TOLD  # from the newest unlogged batch seen, also one that has not taken effect
         self._cleared_before = (0, 0, 0)
 
+    def limit_steps(self, objects: int) -> None:
+        """Apply at most this many records, or renew this many objects, in one step."""
+        self.step_objects = objects
+
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Start from a snapshot; replay continues after its lowest slice."""
         self.reset()

@@ -60,7 +60,7 @@ class Run:
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
-        self.machine.ctx.state.step_objects = plan.step_objects
+        self.machine.ctx.state.limit_steps(plan.step_objects)
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}
