@@ -201,7 +201,7 @@ class Promotion(Activity):
             try:
                 batch = decode_explicit(raw)
             except UnreadableBatch as error:
-                self._ctx.desk.say(f"Ignored a batch from the buffer: {error}.", serious=True)
+                self._ctx.desk.say(f"A batch from the buffer was not attached: {error}.", serious=True)
                 self._batches.pop(0)
                 continue
             verdict = fit(self._ctx.state.applied, batch)
@@ -211,7 +211,7 @@ class Promotion(Activity):
                 return
             if verdict is not Fit.OLD:
                 self._ctx.desk.say(
-                    f"Ignored batch {batch.first_n} of epoch {batch.epoch} from the buffer: "
+                    f"Batch {batch.first_n} of epoch {batch.epoch} from the buffer was not attached: "
                     "it does not follow the tail.",
                     serious=True,
                 )
