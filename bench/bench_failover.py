@@ -35,8 +35,8 @@ async def measure() -> None:
                 await putter.put_batch(500)
                 nodes.primary().kill_worker()
                 took.append(await recovery_ms(master, putter.key(0)))
-                acknowledged += len(putter.told.acknowledged)
-                lost += len(await missing(master, sorted(putter.told.acknowledged)))
+                acknowledged += len(putter.results.acknowledged)
+                lost += len(await missing(master, sorted(putter.results.acknowledged)))
                 putter.close()
     print(
         f"kill -9, {ROUNDS} times: median {statistics.median(took):.0f} ms, worst {max(took)} ms until the next answer"

@@ -79,7 +79,7 @@ class Node:
     def promote(self) -> Steps:
         """The old leader's key is gone, with a note: up to the primary."""
         self.store.execute(end_epoch(self.keys, self.epoch, EndMarker("old", "old-1", "reaped")))
-        self.store.execute(Put(self.keys.note(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
+        self.store.execute(Put(self.keys.end_marker(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
         return self._run(Role.PRIMARY)
 
     def _run(self, role: Role) -> Steps:

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.journal.test_snapshot import index_with
+from tests.journal.test_snapshot_file import index_with
 
 from leasehold.coord.connect import connect
 from leasehold.index.index import Index
@@ -75,7 +75,7 @@ def _newer() -> bytes:
         (lambda data: b"PK\3\4 something else", "the file is cut off, or not an export of ours: export it again"),
         (lambda data: data[:-100], "the file is cut off, or not an export of ours: export it again"),
         (lambda data: data[:50] + b"!" + data[51:], "the file is damaged: its checksum does not fit"),
-        (lambda data: _newer(), "a snapshot of version 9 is not for us: this release reads version 1; export it anew"),
+        (lambda data: _newer(), "the snapshot has version 9; this release reads version 1; export it anew"),
     ],
 )
 async def test_a_file_that_is_no_good(spoil: object, says: str, file: Path, target: Target) -> None:

@@ -1,6 +1,6 @@
-"""Must not grow: put and remove, millions of times, through the pure machines; the store's keys and bytes are bounded.
+"""Put and remove millions of times, through the pure machines: the keys and bytes in the store stay bounded.
 
-Index, committer, snapshots and floor are the real ones, `mvcc` is the store; clients come in batches, as on the wire.
+Index, committer, snapshots and truncation are the real ones, `mvcc` is the store; calls come in batches.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ RECORDS_A_PAIR = 3  # put_start, put_end, remove
 SNAPSHOT_RECORDS = 100_000
 CLIENT, PLAIN = b"client", PutConfig()
 
-# The floor follows the beginning of the last complete snapshot; the next one is begun `snapshot_records` after its end,
-# and is complete a little later; the floor is looked at once a second, and deletes in small steps.
-# A batch holds what one step decides, unless that is more than a batch may hold.
+# The truncation point follows the beginning of the last complete snapshot. The next one starts `snapshot_records` after
+# its end and is complete a little later. Truncation is checked once a second, and deletes in small steps.
+# A batch holds the records that one step decides, up to the limit of a batch.
 BATCHES_A_STEP = 1 + PAIRS_A_STEP * RECORDS_A_PAIR // limits.journal_batch_records_max
 BATCHES_MAX = BATCHES_A_STEP * (2 * SNAPSHOT_RECORDS // (PAIRS_A_STEP * RECORDS_A_PAIR) + 3 * 1_000 // STEP_MS)
 BYTES_MAX = BATCHES_MAX * 512 * 1024  # a step's records, before compression
 
 
 def run(pairs: int) -> tuple[int, int]:
-    """The most batches, and the most bytes, that stood in the store at once."""
+    """The highest number of batches, and of bytes, in the store at any time."""
     script = Script()
     for line in (f"set ha snapshot_records {SNAPSHOT_RECORDS}", "set ha copies 1", "nodes 1 4096", "host"):
         script.run(line)
     world = script.world
-    world.store._on_write = lambda op, result: None  # the oracle keeps the whole journal: not here
+    world.store._on_write = lambda op, result: None  # the oracle would keep the whole journal
     node = world.nodes[0]
     assert node.run is not None
     machine, keys = node.run.machine, world.keys

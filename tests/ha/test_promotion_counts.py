@@ -1,4 +1,4 @@
-"""A promotion says in its history entry what it did and what it began with."""
+"""A promotion's history entry has the counts of its work and of its starting state."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_the_history_names_every_count_of_a_promotion() -> None:
     entries = [unpack(HistoryEntry, kv.value, kv.key) for kv in kvs]
     counts = [entry.counts for entry in entries if entry.node == "n2" and entry.role == "primary"][-1]
     assert counts == {
-        "applied": 0,  # a hot standby has applied everything before
-        "displaced": 1,  # A, evicted without a record: D has its place
+        "applied": 0,  # a hot standby has already applied everything
+        "displaced": 1,  # A, evicted without a record: D uses its space
         "cleaned_up": 0,
         "bytes_cleaned_up": 0,
         "batches_drained": 0,
         "objects": 2,  # D, and C which is not finished
         "bytes_used": 3 * 4096,
         "in_grace": 1,
-        "extents_resting": 1,  # B's, until its lease has ended
+        "extents_resting": 1,  # of B, until its lease expires
         "bytes_resting": 4096,
     }

@@ -1,4 +1,4 @@
-"""What a node says about itself reaches the others at once, unless it is only its mark."""
+"""A node publishes its status immediately, unless only its applied position changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def value(role: str, applied_n: int) -> NodeValue:
     return NodeValue(name="a", run="r", role=role, ready=role == "standby", applied_n=applied_n)
 
 
-class Desk:
-    """A registration, and a store that answers when told to."""
+class Fixture:
+    """A registration, and a store that answers on request."""
 
     def __init__(self) -> None:
         identity = Identity("a", "r", "c")
@@ -27,7 +27,7 @@ class Desk:
         self.registration = Registration(self.ctx)
 
     def answer(self, now_ms: int) -> list[str]:
-        """Answer everything that was asked; the values that were put."""
+        """Answer all requests; returns the values that were put."""
         put: list[str] = []
         effects: list[NodeEffect] = self.ctx.desk.take()
         for effect in effects:
@@ -40,17 +40,17 @@ class Desk:
         return put
 
 
-def test_a_change_of_role_does_not_wait_for_a_mark_that_does() -> None:
-    """Found by a switchover on real processes: a standby that was ready was not listed as ready for two seconds."""
-    desk = Desk()
-    desk.registration.want(0, value("catching up", 1))
-    desk.answer(0)
-    assert len(desk.answer(1)) == 1
-    desk.registration.want(10, value("catching up", 2))  # only the mark: it waits
-    assert desk.answer(10) == []
-    desk.registration.want(20, value("standby", 3))
-    assert "standby" in desk.answer(20)[0]
-    desk.registration.want(30, value("standby", 4))
-    assert desk.answer(30) == []
-    desk.registration.tick(desk.registration.wake_at_ms)
-    assert len(desk.answer(3_000)) == 1
+def test_a_change_of_role_does_not_wait_for_a_delayed_applied_position() -> None:
+    """Found by a switchover on real processes: a ready standby was not listed as ready for two seconds."""
+    fixture = Fixture()
+    fixture.registration.want(0, value("catching up", 1))
+    fixture.answer(0)
+    assert len(fixture.answer(1)) == 1
+    fixture.registration.want(10, value("catching up", 2))  # only the applied position: it waits
+    assert fixture.answer(10) == []
+    fixture.registration.want(20, value("standby", 3))
+    assert "standby" in fixture.answer(20)[0]
+    fixture.registration.want(30, value("standby", 4))
+    assert fixture.answer(30) == []
+    fixture.registration.tick(fixture.registration.wake_at_ms)
+    assert len(fixture.answer(3_000)) == 1

@@ -9,7 +9,7 @@ import pytest
 from leasehold.testing.sim import run_seed
 
 EVENTS = 5_000
-REMEMBERED = [
+FOUND_BUGS = [
     int(line.split()[0])
     for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()
     if line and not line.startswith("#")
@@ -23,27 +23,27 @@ def test_seeds_keep_the_promises(first: int) -> None:
         assert outcome.ok, outcome.story()
 
 
-@pytest.mark.parametrize("seed", REMEMBERED)
-def test_seeds_that_once_found_something(seed: int) -> None:
+@pytest.mark.parametrize("seed", FOUND_BUGS)
+def test_seeds_that_once_found_a_bug(seed: int) -> None:
     outcome = run_seed(seed, events=EVENTS)
     assert outcome.ok, outcome.story()
 
 
-def test_a_seed_is_a_story_that_repeats_itself() -> None:
+def test_a_seed_always_gives_the_same_events() -> None:
     one, two = run_seed(11, events=2_000), run_seed(11, events=2_000)
     assert (one.lines, one.events, one.records) == (two.lines, two.events, two.records)
 
 
 @pytest.mark.parametrize(
-    ("bug", "first", "promises"),  # where the search begins: a hint that saves time, not a condition
+    ("bug", "first", "promises"),  # where the search starts: a hint that saves time
     [
         ("early-put-end", 71, ("P1",)),
         ("early-space", 0, ("P1", "P3")),
         ("no-grace", 19, ("P2",)),
         ("no-wait", 2, ("P4",)),
-        ("no-right", 35, ("P4",)),
+        ("no-lease", 35, ("P4",)),
         ("early-miss", 0, ("P1", "P2", "P5")),
-        ("no-limbo", 0, ("P2", "P3")),
+        ("no-quarantine", 0, ("P2", "P3")),
         ("no-skip", 0, ("P2",)),
         ("early-copy", 2, ("P2", "P3")),
         ("forget-pin", 53, ("P1", "convergence")),

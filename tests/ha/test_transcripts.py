@@ -1,4 +1,4 @@
-"""Schedules as readable transcripts: commands, and what comes of them. `--rewrite` writes what comes of them now."""
+"""Schedules as readable transcripts: commands and their output. `--rewrite` updates the output."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--rewrite"):
         path.write_text(now)
     else:
-        assert now == text, "the story has changed: read it, then run pytest with --rewrite"
+        assert now == text, "the output has changed: read it, then run pytest with --rewrite"

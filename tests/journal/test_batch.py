@@ -1,4 +1,4 @@
-"""Batches: what one key of the journal holds."""
+"""Batches: the values of the journal's keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pack(records: list[Record], version: int = 2) -> bytes:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_explicit_batch_comes_back_as_it_went(version: int) -> None:
+def test_an_explicit_batch_survives_encoding_and_decoding(version: int) -> None:
     batch = decode_explicit(pack(RECORDS * 50, version))
     assert list(batch.records) == RECORDS * 50
     assert (batch.epoch, batch.first_n, batch.last_n, batch.right_ms, batch.wall_us) == (7, 1, 200, 3_000, 123)
@@ -45,7 +45,7 @@ def test_version_one_is_never_compressed_and_version_two_is_when_it_pays() -> No
 
 
 def test_the_same_records_give_the_same_bytes() -> None:
-    """A retry is byte for byte the same."""
+    """A retry sends the same bytes."""
     assert pack(RECORDS) == pack(RECORDS)
 
 
@@ -60,14 +60,14 @@ def test_every_damaged_byte_is_noticed() -> None:
             decode_explicit(raw[:end])
 
 
-def test_a_newer_version_says_what_to_do() -> None:
+def test_the_error_for_a_newer_version_recommends_an_upgrade() -> None:
     raw = bytearray(pack(RECORDS))
     raw[3] = 9
     with pytest.raises(UnreadableBatch, match="upgrade this node"):
         decode_explicit(bytes(raw))
 
 
-def test_bulk_comes_back_as_it_went() -> None:
+def test_an_unlogged_batch_survives_encoding_and_decoding() -> None:
     renewals = tuple(Renewal(b"t", b"key-%d" % n, n, 1_000 + n, 0) for n in range(1_000))
     batch = UnloggedBatch(7, 3, 200, 4_000, True, 3_000, 5, renewals, (Hint(b"t", b"old", 9),))
     raw = encode_unlogged(batch)
@@ -76,5 +76,5 @@ def test_bulk_comes_back_as_it_went() -> None:
         decode_explicit(raw)
 
 
-def test_a_full_bulk_batch_of_long_keys_fits_its_bound() -> None:
+def test_a_full_unlogged_batch_of_long_keys_fits_its_limit() -> None:
     assert limits.journal_bulk_entries_max * 100 <= limits.journal_batch_bytes_max

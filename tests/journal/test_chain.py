@@ -1,4 +1,4 @@
-"""Where a reader stands in the chain, and what it makes of a batch."""
+"""A reader's position in the chain, and how a batch relates to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch(epoch: int, first_n: int, count: int, prev: tuple[int, int]) -> Explic
     [
         (Position(0, 0), batch(7, 1, 3, (0, 0)), Fit.NEXT),
         (Position(7, 3), batch(7, 4, 1, (7, 3)), Fit.NEXT),
-        (Position(7, 3), batch(9, 4, 1, (7, 3)), Fit.NEXT),  # a new epoch goes on from the tail
+        (Position(7, 3), batch(9, 4, 1, (7, 3)), Fit.NEXT),  # a new epoch continues from the tail
         (Position(7, 3), batch(7, 5, 1, (7, 4)), Fit.GAP),
         (Position(7, 3), batch(7, 1, 3, (0, 0)), Fit.OLD),
         (Position(7, 3), batch(7, 1, 2, (0, 0)), Fit.OLD),
@@ -31,5 +31,5 @@ def test_fit(applied: Position, offered: ExplicitBatch, expected: Fit) -> None:
     assert fit(applied, offered) is expected
 
 
-def test_marks_compare_by_epoch_first() -> None:
+def test_positions_compare_by_epoch_first() -> None:
     assert Position(8, 1) > Position(7, 100)

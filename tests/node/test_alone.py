@@ -18,9 +18,9 @@ async def test_an_embedded_store_keeps_everything_over_a_crash_of_the_worker(tmp
             await putter.put_batch(50)
             for _ in range(2):
                 node.kill_worker()
-                assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
+                assert await missing(node.rpc, sorted(putter.results.acknowledged)) == []
                 await putter.put_batch(50)
-            assert len(putter.told.acknowledged) >= 100
+            assert len(putter.results.acknowledged) >= 100
             assert lender.remounts == 0
             putter.close()
         node.stop()
@@ -35,5 +35,5 @@ async def test_a_store_in_memory_serves_and_forgets_with_the_worker(tmp_path: Pa
         async with Lender(node.rpc):
             putter = Putter(node.rpc, "k")
             await putter.put_batch(50)
-            assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
+            assert await missing(node.rpc, sorted(putter.results.acknowledged)) == []
             putter.close()

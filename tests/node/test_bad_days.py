@@ -47,13 +47,13 @@ async def test_a_storage_host_restarted_on_the_same_endpoint_supersedes_itself(p
         putter = Putter(master, "old")
         await putter.put_batch(3)
         async with Lender(master, size=1 << 26, like=first):
-            assert len(await missing(master, sorted(putter.told.acknowledged))) == 3
+            assert len(await missing(master, sorted(putter.results.acknowledged))) == 3
             again = Putter(master, "new")
             await again.put_batch(3)
             pair.primary().kill_worker()
             await recovery_ms(master, again.key(0))
-            assert await missing(master, sorted(again.told.acknowledged)) == []
-            assert len(await missing(master, sorted(putter.told.acknowledged))) == 3
+            assert await missing(master, sorted(again.results.acknowledged)) == []
+            assert len(await missing(master, sorted(putter.results.acknowledged))) == 3
             again.close()
         putter.close()
 
@@ -160,5 +160,5 @@ async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: Etc
                 assert not other.is_primary()
                 assert other.http("/api/force", body=b"{}")[0] == 200
                 await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word")
-                assert await missing(other.rpc, sorted(putter.told.acknowledged)) == []
+                assert await missing(other.rpc, sorted(putter.results.acknowledged)) == []
                 putter.close()

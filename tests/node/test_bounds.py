@@ -104,7 +104,7 @@ async def test_renewals_cost_etcd_a_handful_of_writes(
     clock = BootClock()
     async with Lender(master, size=4 << 30), await connect(etcd.url) as coord:
         putter = Putter(master, "leased")
-        while len(putter.told.acknowledged) < objects:
+        while len(putter.results.acknowledged) < objects:
             await putter.put_batch(500)
         standby = nodes.standbys()[0]
         behind: list[int] = []

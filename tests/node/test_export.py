@@ -49,5 +49,5 @@ async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: E
             await until(node.is_primary, "it leads")
             async with Client(node.rpc, client_id=lender.client.client_id) as owner:
                 await owner.ping()  # the memory's owner is heard of: its objects may be read
-                assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
+                assert await missing(node.rpc, sorted(putter.results.acknowledged)) == []
         putter.close()

@@ -63,7 +63,7 @@ async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGr
             victim.kill_worker()
             took_ms.append(await recovery_ms(victim.rpc, putter.key(0)))
             await putter.put_batch(5)
-            assert len(putter.told.acknowledged) == 10 or len(putter.told.failures) == 1
+            assert len(putter.results.acknowledged) == 10 or len(putter.results.failures) == 1
             putter.close()
 
 
@@ -147,8 +147,8 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         old.thaw_host()
         await late_put
         assert (
-            not {putter.key(n) for n in range(5, 10)} & putter.told.acknowledged
-            or await missing(new.rpc, sorted(putter.told.acknowledged - {putter.key(0)})) == []
+            not {putter.key(n) for n in range(5, 10)} & putter.results.acknowledged
+            or await missing(new.rpc, sorted(putter.results.acknowledged - {putter.key(0)})) == []
         )
         async with Client(old.rpc) as client:
             assert not await client.exist_key(putter.key(0)), "the old primary must not show what was removed"
@@ -162,7 +162,7 @@ async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGrou
         await putter.put_batch(5)
         await coord.delete(Keys(pair.cluster).leader)
         await recovery_ms(both(pair), putter.key(0))
-        assert await missing(both(pair), sorted(putter.told.acknowledged)) == []
+        assert await missing(both(pair), sorted(putter.results.acknowledged)) == []
         putter.close()
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from leasehold.ha.guardian import (
-    AskToStop,
-    Door,
+    AcceptConnections,
     Effect,
     Exit,
     GuardianMachine,
@@ -13,6 +12,7 @@ from leasehold.ha.guardian import (
     Reaped,
     Release,
     Released,
+    RequestStop,
     Say,
     Spawn,
     Spawned,
@@ -32,7 +32,7 @@ def acts(effects: list[Effect]) -> list[Effect]:
 
 def started(run: str = "r1") -> GuardianMachine:
     machine = GuardianMachine(SETTINGS)
-    assert machine.handle(0, Start()) == [Door(open=True), Spawn(())]
+    assert machine.handle(0, Start()) == [AcceptConnections(enabled=True), Spawn(())]
     assert machine.handle(0, Spawned(run)) == []
     return machine
 
@@ -49,7 +49,7 @@ def test_the_key_is_given_up_only_after_the_worker_was_reaped() -> None:
     machine.handle(10, Tick(1))
     assert tick_through(machine, 100, 4_000, beats=1) == [Kill("r1")], "killed once, and nothing is released yet"
     assert acts(machine.handle(4_001, Reaped("r1", "killed by signal 9"))) == [
-        Door(open=True),
+        AcceptConnections(enabled=True),
         Release("r1", "killed by signal 9"),
     ]
 
@@ -85,10 +85,10 @@ def test_a_worker_that_loads_may_be_silent_for_longer_until_others_depend_on_it(
 
 def test_the_door_is_open_unless_the_worker_serves() -> None:
     machine = started()
-    assert machine.handle(5, WorkerServes("r1", serving=True)) == [Door(open=False)]
+    assert machine.handle(5, WorkerServes("r1", serving=True)) == [AcceptConnections(enabled=False)]
     assert machine.handle(6, WorkerServes("r1", serving=True)) == []
     assert machine.handle(7, WorkerServes("r0", serving=False)) == [], "a word of an earlier run counts for nothing"
-    assert machine.handle(8, WorkerServes("r1", serving=False)) == [Door(open=True)]
+    assert machine.handle(8, WorkerServes("r1", serving=False)) == [AcceptConnections(enabled=True)]
 
 
 def test_restarts_back_off_and_name_the_runs_that_were_reaped() -> None:
@@ -135,9 +135,9 @@ def test_a_guardian_without_a_worker_can_be_stopped() -> None:
 def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:
     machine = started()
     machine.handle(5, Tick(1))
-    assert acts(machine.handle(10, StopRequested())) == [AskToStop("r1")]
+    assert acts(machine.handle(10, StopRequested())) == [RequestStop("r1")]
     released = Release("r1", "exit status 0", hurry=True)
-    assert acts(machine.handle(20, Reaped("r1", "exit status 0"))) == [Door(open=True), released]
+    assert acts(machine.handle(20, Reaped("r1", "exit status 0"))) == [AcceptConnections(enabled=True), released]
     assert acts(machine.handle(30, Released("r1", was_leader=False))) == [Exit()]
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from leasehold.ha.connection_verdict import Fate
+from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
 from leasehold.node.boot import HoldsBoot
 from leasehold.node.guardian.handoff import Holding, slots_for
 from leasehold.node.worker.handoff import WorkerHolds

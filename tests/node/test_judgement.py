@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.ha.connection_verdict import Fate
+from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
 from leasehold.node.guardian.handoff import Holding
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response

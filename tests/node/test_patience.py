@@ -17,7 +17,7 @@ from leasehold.testing.node import NodeProcess
 from leasehold.testing.process import wait_until
 
 BEAT_TIMEOUT_S, START_TIMEOUT_S, STEP_S, STEPS = 1.0, 8.0, 2.5, 4
-SILENT = re.compile(r"has not beaten for (\d+) ms")
+SILENT = re.compile(r"sent no heartbeat for (\d+) ms")
 
 
 async def _delete_leader_key(url: str, cluster: str) -> None:

@@ -46,7 +46,7 @@ async def test_a_guardian_survives_that_its_worker_cannot_be_started(pair: NodeG
             victim.kill_worker()
             await recovery_ms(next(node.rpc for node in pair.nodes if node is not victim), putter.key(0))
             await asyncio.to_thread(
-                wait_until, lambda: victim.log_path.read_text().count("cannot be started") >= 2, "tried again"
+                wait_until, lambda: victim.log_path.read_text().count("cannot start a worker") >= 2, "tried again"
             )
             async with Client(victim.rpc, timeout_ms=20_000) as clinging:
                 waiting = asyncio.ensure_future(clinging.exist_key(putter.key(0)))

@@ -51,10 +51,10 @@ async def still_right(nodes: NodeGroup, writers: Burst) -> None:
 
     async def ten_are_taken() -> bool:  # the leader may just be changing: then the next ones are
         await putter.put_batch(10)
-        return len(putter.told.acknowledged) >= 10
+        return len(putter.results.acknowledged) >= 10
 
     await until(ten_are_taken, "new puts are taken")
-    assert await missing(master, sorted(putter.told.acknowledged)) == []
+    assert await missing(master, sorted(putter.results.acknowledged)) == []
     putter.close()
 
 

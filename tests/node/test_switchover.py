@@ -60,7 +60,7 @@ async def test_a_rolling_restart_under_load_keeps_the_index(pair: NodeGroup, rou
                 await asyncio.to_thread(node.stop)  # SIGTERM: it hands over first
                 await asyncio.to_thread(node.start)
                 await asyncio.to_thread(pair.settle)
-        assert await missing(master, sorted(kept.told.acknowledged)) == []
+        assert await missing(master, sorted(kept.results.acknowledged)) == []
         assert await missing(master, writers.acknowledged) == []
         assert lender.remounts == 0
         kept.close()

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from leasehold.ha.connection_verdict import Fate, judge
+from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
+from leasehold.ha.connection_verdict import judge
 from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_has_closed
 from leasehold.testing.waiting import until
 from leasehold.wire.connection import Connection

@@ -1,1 +1,1 @@
-"""Roles, the right to serve, the standby, promotion and the guardian."""
+"""Roles, the leader lease, the standby, promotion and the guardian."""

@@ -1,7 +1,7 @@
-"""A node's state as a function of the journal: index, mark, bulk, and what could not be applied. Pure.
+"""A node's state as a function of the journal: the index, the applied position, and records that cannot be applied.
 
-Whether it came by watch, by list or out of a buffer makes no difference: explicit records are applied once, in the
-chain's order, above one mark; bulk counts when its place in the order has come.
+The source of a batch does not matter: watch, listing or buffer. Explicit records are applied once, in the order of the
+chain, above one applied position. Unlogged batches take effect at their place in that order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 from leasehold.base.errors import LeaseholdError
 from leasehold.base.limits import replay_piece_objects
 from leasehold.ha.leader_lease import NEVER_MS
-from leasehold.ha.steps import Pieces
+from leasehold.ha.steps import Steps
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
@@ -28,23 +28,23 @@ from leasehold.journal.batch import (
     decode_unlogged,
 )
 from leasehold.journal.chain import Fit, Position, fit
-from leasehold.journal.length import Ledger
+from leasehold.journal.length import JournalLength
 from leasehold.journal.snapshot_file import Loaded, stepping
 from leasehold.journal.unlogged_reader import UnloggedReader
 
 
-class Took(Enum):
-    """What became of a batch that was offered."""
+class BatchOutcome(Enum):
+    """The result of offering a batch."""
 
     APPLIED = "applied"
-    OLD = "old"
-    GAP = "gap"  # list again: something before it is missing
-    FORK = "fork"  # rebuild: this state holds what never became durable
-    SET_ASIDE = "set aside"  # unreadable, or it could not be applied: not ready until cured
+    OLD = "old"  # already applied
+    GAP = "gap"  # records before it are missing: list again
+    FORK = "fork"  # this state holds a record that never became durable: rebuild
+    QUARANTINED = "quarantined"  # unreadable, or it could not be applied: not ready until it is replaced
 
 
-class SetAside(Struct, frozen=True):
-    """A batch that could not be applied, by the number of its first record."""
+class QuarantinedRecord(Struct, frozen=True):
+    """A record that could not be applied; `n` is its number, or that of its batch's first record."""
 
     n: int
     reason: str
@@ -53,21 +53,22 @@ class SetAside(Struct, frozen=True):
 class LastWrite(Struct, frozen=True):
     """The newest write of the newest epoch that this node has seen, on this node's clock.
 
-    `live`: seen as it happened, while that epoch's leader held its key. What was found by listing may be of any age,
-    and so may what a successor attaches from a dead leader's buffer.
+    `lease_ms`: the leader lease that this write extended lasts this long.
+    `live`: received while that epoch's leader held its key. A batch that was found by listing may be of any age, and so
+    may a batch that a successor attached from a dead leader's buffer.
     """
 
     epoch: int = 0
     seen_ms: int = NEVER_MS
-    right_ms: int = 0
+    lease_ms: int = 0
     live: bool = False
 
 
-class SignOfLife(Struct, frozen=True):
-    """The newest bulk batch: only a worker writes those. What a guardian writes for a dead one is no sign of life.
+class Heartbeat(Struct, frozen=True):
+    """The newest unlogged batch. Only a live worker writes those; a guardian never writes one for a dead worker.
 
-    `live`: as above.
-    `after_ms`: it was not written before this moment, as far as is known (what is heard may be old news).
+    `live`: as in `LastWrite`.
+    `after_ms`: it was written after this moment. The time of its arrival proves nothing: it may have been delayed.
     """
 
     live: bool = False
@@ -75,128 +76,146 @@ class SignOfLife(Struct, frozen=True):
 
 
 class AppliedState:
-    """The standby's half of the state; the primary goes on with the same `index`."""
+    """The state that a standby builds from the journal; a primary continues with the same `index`.
+
+    Invariants: every record up to `applied` is in `index`, and `applied` only moves forward until `reset`. While
+    `quarantined_records` is not empty, this node is not ready.
+    """
 
     __slots__ = (
-        "_bulk_seen",
-        "_bulks_to_hear",
+        "_batches_until_trusted",
         "_cleared_before",
-        "_lacked_n",
         "_make",
-        "_unheard_told_n",
+        "_missing_object_n",
+        "_reported_unheard_n",
+        "_unlogged_seen",
         "applied",
         "diverged",
         "handover",
-        "heard",
+        "heartbeat",
         "index",
+        "journal_length",
         "last_write",
-        "ledger",
-        "piece_objects",
+        "partial_batch",
         "quarantined_records",
         "records_applied",
-        "torn",
-        "unexplained",
+        "step_objects",
+        "unexplained_renewal",
         "unlogged",
     )
 
     def __init__(self, make_index: Callable[[], Index]) -> None:
         self._make = make_index
-        self.piece_objects = replay_piece_objects
-        self._lacked_n = 0  # the last record that cost a rebuild because its object was not here
+        self.step_objects = replay_piece_objects
+        self._missing_object_n = 0  # the last record that caused a rebuild because its object was missing here
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: what follows is a rebuild."""
+        """Forget everything, before a rebuild."""
         self.index = self._make()
         self.applied = Position()
         self.unlogged = UnloggedReader()
-        self.ledger = Ledger()
-        self.handover: Handover | None = None  # if it is the last record of the chain
-        self.quarantined_records: list[SetAside] = []
-        self.torn: ExplicitBatch | None = None  # the batch in whose middle the first record set aside stands
-        self.diverged = ""
-        self.unexplained = False  # a renewal of this epoch named what is not here
+        self.journal_length = JournalLength()
+        self.handover: Handover | None = None  # set if the last applied record is a hand-over
+        self.quarantined_records: list[QuarantinedRecord] = []
+        self.partial_batch: ExplicitBatch | None = None  # set if the first quarantined record is inside a batch
+        self.diverged = ""  # why this state cannot be a prefix of the leader's state; empty: it can
+        self.unexplained_renewal = False  # a renewal of this epoch named an object that is missing here
         self.records_applied = 0
         self.last_write = LastWrite()
-        self.heard = SignOfLife()
-        self._bulks_to_hear = 0  # until what is told of the owners of memory counts: see `_hear`
-        self._bulk_seen = (0, 0)
-        self._unheard_told_n = NOT_TOLD  # by the newest bulk batch that was seen, also one whose place has not come
+        self.heartbeat = Heartbeat()
+        self._batches_until_trusted = 0  # unlogged batches to ignore as evidence about owners, see `_take_heartbeat`
+        self._unlogged_seen = (0, 0)
+        self._reported_unheard_n = NOT_TOLD  # from the newest unlogged batch seen, also one that has not taken effect
         self._cleared_before = (0, 0, 0)
 
+    def limit_steps(self, objects: int) -> None:
+        """Apply at most this many records, or renew this many objects, in one step."""
+        self.step_objects = objects
+
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
-        """Begin from a snapshot: replay goes on after its lowest slice."""
+        """Start from a snapshot; replay continues after its lowest slice."""
         self.reset()
         self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.quarantined, step))
         self.applied = loaded.low
         self.unlogged.begin(self.applied.epoch, known_from_start=False)
 
+    def advance_to(self, durable: Position) -> None:
+        """The leader's own records up to `durable`, already in `index`, became durable."""
+        self.applied = durable
+
     def follow(self, unlogged_written: int, handover: Handover | None) -> None:
-        """Go on with the state of an epoch that this node has led and cleanly handed over: that is its last record."""
+        """Continue as a standby of the epoch that this node led and handed over cleanly, with its last record."""
         self.handover = handover
         self.unlogged = UnloggedReader()
         self.unlogged.begin(self.applied.epoch, known_from_start=True)
         self.unlogged.skip_to(unlogged_written)
-        self.quarantined_records = []
+        self.discard_quarantined()
         index = self.index
         self._cleared_before = (index.displaced_count, index.evicted_count, index.evicted_bytes)
 
+    def discard_quarantined(self) -> None:
+        """The quarantined records were deleted from the journal."""
+        self.quarantined_records = []
+        self.partial_batch = None
+
     def cleared(self) -> tuple[int, int, int]:
-        """Since this node follows: objects displaced by newer claims, objects evicted on the primary's word, bytes."""
+        """As a standby: objects displaced by newer claims, objects evicted as the primary reported, their bytes."""
         index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
         return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
 
-    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Pieces[Took]:
-        """One value of `journal/explicit/`, whose key says that its first record is `n`.
+    def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Steps[BatchOutcome]:
+        """Offer one value of `journal/explicit/` from the slot of record `n`.
 
-        `leads`: the epoch whose leader writes it now, as far as this node knows; 0 if it was found, not seen to happen.
+        `leads`: the epoch whose leader is writing now, as far as this node knows; 0 if the value came from a listing.
         """
         try:
             batch = decode_explicit(raw)
         except UnreadableBatch as error:
-            return self._put_aside(n, str(error)) if n > self.applied.n else Took.OLD
+            return self._quarantine(n, str(error)) if n > self.applied.n else BatchOutcome.OLD
         if batch.first_n != n:
-            return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
+            return self._quarantine(n, f"slot {n} holds batch {batch.first_n}")
         if batch.last_n > self.applied.n or batch.epoch > self.last_write.epoch:
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
-        took = yield from self.take_batch(batch)
-        if took is Took.APPLIED:
-            self.ledger.saw(n, len(raw))
-        return took
+            self._record_write(now_ms, batch.epoch, batch.right_ms, leads)
+        outcome = yield from self.take_batch(batch)
+        if outcome is BatchOutcome.APPLIED:
+            self.journal_length.add(n, len(raw))
+        return outcome
 
-    def take_batch(self, batch: ExplicitBatch) -> Pieces[Took]:
-        """A decoded batch; see `Took`. Between its pieces this node is where it would be had the batch ended there."""
+    def take_batch(self, batch: ExplicitBatch) -> Steps[BatchOutcome]:
+        """Apply a decoded batch. Between two steps the state is the same as if the batch ended there."""
         verdict = fit(self.applied, batch)
         if verdict is Fit.OLD:
-            return Took.OLD
+            return BatchOutcome.OLD
         if verdict is Fit.GAP:
-            return Took.GAP
+            return BatchOutcome.GAP
         if verdict is Fit.FORK:
-            return Took.FORK
+            return BatchOutcome.FORK
         touched = 0
         for at, record in enumerate(batch.records, start=batch.first_n):
             if at <= self.applied.n:
                 continue
-            if touched >= self.piece_objects:
+            if touched >= self.step_objects:
                 touched = 0
                 yield
             try:
                 self._apply(batch.epoch, at, record)
             except LeaseholdError as error:
-                self.torn = batch if at > batch.first_n else None
-                if isinstance(error, NotHere) and at != self._lacked_n:
-                    # What was evicted here by an older leader's word, another leader still has, and copies. It is no
-                    # fault of the record: the leader's snapshot has the object. Once; then it is set aside as others.
-                    self._lacked_n = at
+                self.partial_batch = batch if at > batch.first_n else None
+                if isinstance(error, NotHere) and at != self._missing_object_n:
+                    # An older leader reported this object as evicted, but the present leader still has it and copies
+                    # it. The record is not at fault: the leader's snapshot has the object. Rebuild from it once; if
+                    # that does not help, quarantine the record like any other.
+                    self._missing_object_n = at
                     self.diverged = str(error)
-                return self._put_aside(at, f"record {at} cannot be applied: {error}")
+                return self._quarantine(at, f"record {at} cannot be applied: {error}")
             if self.unlogged.waits:
-                yield from self._count_bulk()  # at its very place in the order: only there can divergence be told
-            touched += 1 if type(record) is not RemoveRange else self.piece_objects  # which is a piece of its own
+                yield from self._apply_due_unlogged()  # exactly here, or a missing object could not be judged
+            touched += 1 if type(record) is not RemoveRange else self.step_objects  # a range takes a step of its own
         if self.quarantined_records:
-            # A slot that could not be applied was given up by an operator's word, and the chain goes on in its place.
+            # An operator discarded the slot that could not be applied, and the chain continues in its place.
             self.quarantined_records = [one for one in self.quarantined_records if one.n > self.applied.n]
-        return Took.APPLIED
+        return BatchOutcome.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:
         self.index.apply(n, record)
@@ -207,35 +226,35 @@ class AppliedState:
         self.handover = record if isinstance(record, Handover) else None
 
     def _begin(self, epoch: int, record: Begin) -> None:
-        """A new epoch. After a hand-over lease ends go on as they were, also those that this node never heard of."""
+        """Start a new epoch. After a hand-over lease ends stay valid, also those of renewals that this node missed."""
         handed_over, before = record.handover_ms != NO_HANDOVER_MS, self.handover
         unknown = handed_over and (before is None or not self.unlogged.has_all_to(before.last_unlogged))
         self.unlogged.begin(epoch, known_from_start=True)
-        self.unexplained = False
+        self.unexplained_renewal = False
         if unknown:
-            self.unlogged.gap_closed_ms = 0
-            self.index.gap_closed(record.drift_ms)  # ends that were handed over are mapped later by so much
+            self.unlogged.open_gap_at_start()
+            self.index.gap_closed(record.drift_ms)  # lease ends that were handed over are mapped later by the drift
 
-    def take_unlogged(self, now_ms: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Pieces[None]:
-        """One value of `journal/bulk/`; `leads` as above. A damaged one is as good as lost: its number leaves a gap."""
+    def take_unlogged(self, now_ms: int, raw: bytes, *, leads: int, after_ms: int = NEVER_MS) -> Steps[None]:
+        """Offer one value of the unlogged journal; `leads` as above. A damaged batch is dropped and leaves a gap."""
         try:
             batch = decode_unlogged(raw)
         except UnreadableBatch:
             return
-        if (batch.epoch, batch.number) > self._bulk_seen:
-            self._bulk_seen = (batch.epoch, batch.number)
-            self._unheard_told_n = batch.unheard_n
-            self._saw(now_ms, batch.epoch, batch.right_ms, leads)
-            self._hear(now_ms, SignOfLife(batch.epoch == leads, after_ms))
+        if (batch.epoch, batch.number) > self._unlogged_seen:
+            self._unlogged_seen = (batch.epoch, batch.number)
+            self._reported_unheard_n = batch.unheard_n
+            self._record_write(now_ms, batch.epoch, batch.right_ms, leads)
+            self._take_heartbeat(now_ms, Heartbeat(batch.epoch == leads, after_ms))
         self.unlogged.offer(batch)
-        yield from self._count_bulk()
+        yield from self._apply_due_unlogged()
 
-    def _count_bulk(self) -> Pieces[None]:
+    def _apply_due_unlogged(self) -> Steps[None]:
         for batch in self.unlogged.due(self.applied):
-            yield from self._apply_bulk(batch)
+            yield from self._apply_unlogged(batch)
 
-    def _apply_bulk(self, batch: UnloggedBatch) -> Pieces[None]:
-        index, every = self.index, self.piece_objects
+    def _apply_unlogged(self, batch: UnloggedBatch) -> Steps[None]:
+        index, every = self.index, self.step_objects
         for place, one in enumerate(batch.renewals, start=1):
             if place % every == 0:
                 yield
@@ -243,10 +262,10 @@ class AppliedState:
             if known:
                 continue
             if batch.as_of_n == self.applied.n and index.covered_n is None:
-                # The primary has, as of this very record, an object that this node lacks: nothing explains that.
-                self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
+                # As of exactly this record the primary has an object that this node lacks: the states diverged.
+                self.diverged = f"the primary renewed {one.key!r} (put {one.put_seq}), which this node does not have"
             else:
-                self.unexplained = True  # it may have been removed since, or never have been here
+                self.unexplained_renewal = True  # it may have been removed since, or was never here
         for place, hint in enumerate(batch.hints, start=1):
             if place % every == 0:
                 yield
@@ -257,36 +276,37 @@ class AppliedState:
             index.unheard_n = batch.unheard_n
         if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
-        if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
+        if batch.complete and batch.expires:  # the leader's policy decides: this node's may differ
             yield from index.expiring(batch.leader_ms, every)
 
-    def _hear(self, now_ms: int, unlogged: SignOfLife) -> None:
-        """A leader is alive, and hears the owners of memory; unless it was silent for longer than they are believed in.
+    def _take_heartbeat(self, now_ms: int, heartbeat: Heartbeat) -> None:
+        """A leader is alive and receives the pings of the owners of memory.
 
-        It may not have noticed that when it wrote this one; the next one tells (H9).
+        After a silence longer than a client's TTL the first batch may have been written before the leader noticed the
+        silence. A standby ignores it as evidence about owners, and trusts the second (H9).
         """
-        if now_ms - self.heard.after_ms > self.index.settings.client_ttl_ms:
-            self._bulks_to_hear = 1
-        elif self._bulks_to_hear:
-            self._bulks_to_hear -= 1
-        self.heard = unlogged
+        if now_ms - self.heartbeat.after_ms > self.index.settings.client_ttl_ms:
+            self._batches_until_trusted = 1
+        elif self._batches_until_trusted:
+            self._batches_until_trusted -= 1
+        self.heartbeat = heartbeat
 
-    def owners_heard(self, now_ms: int) -> bool:
-        """Whether a leader is known to have heard the owners of memory lately, or has told of those that it has not."""
-        lately = now_ms - self.heard.after_ms <= self.index.settings.client_ttl_ms
-        return self.heard.live and lately and not self._bulks_to_hear
+    def owners_known(self, now_ms: int) -> bool:
+        """Whether a leader recently received pings from the owners of memory, or reported the owners without one."""
+        recent = now_ms - self.heartbeat.after_ms <= self.index.settings.client_ttl_ms
+        return self.heartbeat.live and recent and not self._batches_until_trusted
 
     def unheard_n(self) -> int:
-        """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
-        told_n = self._unheard_told_n if self._bulk_seen[0] == self.applied.epoch else NOT_TOLD
-        return max(self.index.unheard_n, told_n)
+        """The last leader still waits for pings from owners of segments mounted before this record, as it reported."""
+        reported_n = self._reported_unheard_n if self._unlogged_seen[0] == self.applied.epoch else NOT_TOLD
+        return max(self.index.unheard_n, reported_n)
 
-    def _put_aside(self, n: int, reason: str) -> Took:
+    def _quarantine(self, n: int, reason: str) -> BatchOutcome:
         if all(one.n != n for one in self.quarantined_records):
-            self.quarantined_records.append(SetAside(n, reason))
-        return Took.SET_ASIDE
+            self.quarantined_records.append(QuarantinedRecord(n, reason))
+        return BatchOutcome.QUARANTINED
 
-    def _saw(self, now_ms: int, epoch: int, right_ms: int, leads: int) -> None:
-        """Remember when the newest epoch was last seen writing: a successor counts its wait from there."""
+    def _record_write(self, now_ms: int, epoch: int, lease_ms: int, leads: int) -> None:
+        """Remember the newest write of the newest epoch: a successor waits from then on."""
         if epoch >= self.last_write.epoch:
-            self.last_write = LastWrite(epoch, now_ms, right_ms, epoch == leads)
+            self.last_write = LastWrite(epoch, now_ms, lease_ms, epoch == leads)

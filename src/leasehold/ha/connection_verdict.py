@@ -1,21 +1,21 @@
-"""What becomes of a dead worker's connections. Pure.
+"""Which connections of a dead worker may continue at another worker.
 
-A guardian holds every connection of its worker a second time, so they outlive it. Which of them may be served on by
-somebody else? Only one on which nothing is open: every byte that the worker has read belonged to a request that it
-has answered, and that answer has wholly left (schedule 20: what was read and not answered is reset, never moved).
+A guardian holds a second descriptor of every connection of its worker, so the connections survive it. Only an idle
+connection may be forwarded: every byte that the worker read belonged to a request that it answered, and that answer
+was sent completely (schedule 20: a request that was read and not answered is reset, never moved).
 
-The worker cannot be asked any more, so it says so beforehand, by one number for each connection in memory that both
-see, its **mark**: *when so many bytes have passed, in both directions together, nothing is open.* It sets the mark
-just **before** it writes an answer that leaves no other open, to what will have passed when that is written. What
-really has passed is asked of the kernel, which nobody can kill:
+A dead worker cannot report this, so it publishes one number for each connection in shared memory beforehand, its
+**checkpoint**: *when this many bytes have passed, in both directions together, no request is open.* The worker sets it
+just **before** it writes an answer that leaves no other request open, to the count that will be reached once the
+answer is written. The kernel counts the bytes that really passed, and no kill can disturb that count:
 
-- less than the mark: killed before all of the answer was written. Its request is open;
-- as much: the answer was written, and nothing was read since;
-- more: something was read since (the sum never falls), and no answer of it was the last one open.
+- fewer than the checkpoint: the worker died before it wrote the whole answer. Its request is open;
+- equal: the answer was written, and nothing was read since;
+- more: something was read since (the sum never falls), and its answer was not the last open one.
 
-There is no moment, also none inside a system call, in which the two agree by chance. One more rule makes it so: if
-the kernel did not take the whole answer, the mark is `NEVER` before anything else is read, for the missing bytes of
-an answer could otherwise be made up for by as many of the next request.
+The two never agree by chance, not even inside a system call. One more rule ensures it: if the kernel did not take the
+whole answer, the worker sets the checkpoint to `NEVER` before it reads anything else. Otherwise bytes of the next
+request could stand in for the unsent bytes of the answer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Fate(Enum):
-    """What the guardian does with one connection."""
+class ConnectionVerdict(Enum):
+    """The guardian's decision about one connection."""
 
-    FORWARD = "forward"  # nothing is open: like a connection of which nothing was read
-    RESET = "reset"  # a request may be open: its outcome is unknown, and its caller must know that
-    DROP = "drop"  # it is over already, by the peer or by the worker
+    FORWARD = "forward"  # no request is open: same as a connection from which nothing was read
+    RESET = "reset"  # a request may be open: its outcome is unknown, and the reset shows that to its caller
+    DROP = "drop"  # already closed, by the peer or by the worker
 
 
-def judge(applied: int, passed_bytes: int | None, *, gone: bool) -> Fate:
-    """`mark` is what the worker had set, `passed_bytes` what the kernel has counted (None: it cannot say)."""
+def judge(checkpoint: int, passed_bytes: int | None, *, gone: bool) -> ConnectionVerdict:
+    """Compare the worker's checkpoint with the bytes that the kernel counted (None: not available)."""
     if gone:
-        return Fate.DROP
-    return Fate.FORWARD if passed_bytes == applied else Fate.RESET
+        return ConnectionVerdict.DROP
+    return ConnectionVerdict.FORWARD if passed_bytes == checkpoint else ConnectionVerdict.RESET

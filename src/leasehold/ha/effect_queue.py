@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from leasehold.ha.effects import GrantLease, NodeEffect, Say, StoreRequest
 from leasehold.ha.events import StoreAnswered
-from leasehold.ha.steps import Pieces
+from leasehold.ha.steps import Steps
 from leasehold.mvcc.model import DeleteRange, Put, Range, Txn
 
-Handler: TypeAlias = Callable[[int, StoreAnswered], Pieces[None] | None]
+Handler: TypeAlias = Callable[[int, StoreAnswered], Steps[None] | None]
 
 
 class Activity:
@@ -60,7 +60,7 @@ class Desk:
         self._waiting[request] = (owner, then)
         self.out.append(GrantLease(request, ttl_s, self.timeout_ms))
 
-    def answered(self, now_ms: int, event: StoreAnswered) -> Pieces[None] | None:
+    def answered(self, now_ms: int, event: StoreAnswered) -> Steps[None] | None:
         """Hand an answer to whoever waits for it; repeated or late ones concern nobody. What is left to do about it."""
         owner, then = self._waiting.pop(event.request, (None, None))
         if owner is not None and then is not None and owner.open:

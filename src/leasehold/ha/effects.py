@@ -1,7 +1,7 @@
-"""What a node's machine wants done. Data only: the shell on asyncio and the simulator both carry it out.
+"""The effects that a node's machine requests, as data. The asyncio shell and the simulator both carry them out.
 
-Effects are done in the order of the list. Requests to the store may overlap each other; where one must be
-decided before another is sent, the machine itself waits for the answer.
+Effects are carried out in the order of the list. Requests to the store may overlap; where one must be decided before
+another is sent, the machine itself waits for the answer.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from leasehold.mvcc.model import DeleteRange, Put, Range, Txn
 
 
 class Role(Enum):
-    FOLLOWER = "follower"  # knows nothing yet, or is rebuilding
-    CATCHING_UP = "catching up"  # has a base, not yet the durable tail
+    FOLLOWER = "follower"  # has no state yet, or is rebuilding it
+    CATCHING_UP = "catching up"  # has a starting state, not yet the durable tail
     STANDBY = "standby"  # has applied the durable tail
     PROMOTING = "promoting"  # has won the election, may not answer yet
     PRIMARY = "primary"  # answers while `may_serve`
-    STEPPING_DOWN = "stepping down"  # will never answer again in this epoch
+    STEPPING_DOWN = "stepping down"  # never answers again in this epoch
 
 
 class StoreRequest(Struct, frozen=True):
-    """Put `op` to the store; answer with `StoreAnswered` of the same number, within `timeout_ms`.
+    """Send `op` to the store; answer with `StoreAnswered` of the same number within `timeout_ms`.
 
-    Never repeated by the shell: a repeat is the machine's decision, with the same bytes. A request that was sent and
-    not answered in time ends in `Failure.UNKNOWN`, also if it was a read.
+    The shell never repeats it: a retry is the machine's decision, with the same bytes. A request that was sent and not
+    answered in time ends in `Failure.UNKNOWN`, also if it was a read.
     """
 
     request: int
@@ -36,7 +36,7 @@ class StoreRequest(Struct, frozen=True):
 
 
 class GrantLease(Struct, frozen=True):
-    """Ask for a lease with an id of the store's own choice (ids are never reused). `StoreAnswered` tells it."""
+    """Request a lease; the store chooses an id that it never reuses. `StoreAnswered` carries it."""
 
     request: int
     ttl_s: int
@@ -44,9 +44,9 @@ class GrantLease(Struct, frozen=True):
 
 
 class KeepLease(Struct, frozen=True):
-    """Renew the lease every third of its TTL until `DropLease`; `LeaseLost` when the store says that it is gone.
+    """Renew the lease every third of its TTL until `DropLease`; `LeaseLost` when the store reports that it expired.
 
-    This alone gives no right to serve: keep-alives go on succeeding after the key was deleted.
+    A renewed lease is not the leader lease: keep-alives still succeed after the leader key was deleted.
     """
 
     lease: int
@@ -55,7 +55,7 @@ class KeepLease(Struct, frozen=True):
 
 
 class DropLease(Struct, frozen=True):
-    """Stop renewing. With `revoke`, also tell the store, once, without waiting for its answer."""
+    """Stop renewing. With `revoke`, also revoke the lease, once, without waiting for the answer."""
 
     lease: int
     revoke: bool = False
@@ -75,7 +75,7 @@ class CloseWatch(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """One readable sentence for the log. `grave` asks for a person's attention."""
+    """One sentence for the log. `serious` logs it as a warning for the operator."""
 
     sentence: str
     serious: bool = False
@@ -84,8 +84,8 @@ class Say(Struct, frozen=True):
 class ChangeRole(Struct, frozen=True):
     """The role has changed; `sentence` is the reason.
 
-    Law: when the new role is not PRIMARY, the shell closes its clients' connections *before* it does anything else:
-    no answer held back may leave afterwards. When it is PRIMARY, `begin` is durable already.
+    Law: when the new role is not PRIMARY, the shell closes its clients' connections *before* it does anything else, so
+    that no waiting answer is sent afterwards. When it is PRIMARY, `begin` is already durable.
     """
 
     role: Role
@@ -93,7 +93,7 @@ class ChangeRole(Struct, frozen=True):
 
 
 class PushBuffer(Struct, frozen=True):
-    """Store one finished batch in the buffer (durability `buffered`); `BufferPushed(last_n)` when it outlives us."""
+    """Store one batch in the buffer (durability `buffered`); `BufferPushed(last_n)` once it survives this process."""
 
     epoch: int
     last_n: int
@@ -101,20 +101,20 @@ class PushBuffer(Struct, frozen=True):
 
 
 class ForgetBuffer(Struct, frozen=True):
-    """Batches up to `last_n` are in the store: the buffer may let them go."""
+    """Batches up to `last_n` are in the store: the buffer may delete them."""
 
     epoch: int
     last_n: int
 
 
 class DrainBuffer(Struct, frozen=True):
-    """Seal every epoch before `before_epoch` (a later push to them fails), then read them: `BufferDrained`."""
+    """Seal every epoch before `before_epoch` (later pushes to it fail), then read their batches: `BufferDrained`."""
 
     before_epoch: int
 
 
 class ReadSnapshot(Struct, frozen=True):
-    """Read the newest complete snapshot: `SnapshotRead`. With `peer`, stream it from there, else from the disk."""
+    """Read the newest complete snapshot from the node named `peer`, or from the local disk: `SnapshotRead`."""
 
     peer: str = ""
 
@@ -122,7 +122,7 @@ class ReadSnapshot(Struct, frozen=True):
 class WriteSnapshot(Struct, frozen=True):
     """Write one part of a snapshot's file; after the `last`: fsync, read back, `SnapshotStored`.
 
-    Law: the last part is handed out only when everything the snapshot shows is durable in the journal.
+    Law: the machine emits the last part only when every record in the snapshot is durable in the journal.
     The newest two complete files are kept.
     """
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to campaign; win the leader key, or learn who has it. Pure."""
+"""When this node may campaign, and the campaign for the leader key."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from leasehold.mvcc.model import (
 )
 
 RETRY_MS = 100
-PREFERENCE_MS = 1_000  # how long the others leave the key to a named successor, and a resigned leader to all others
+PREFERENCE_MS = 1_000  # head start of a named successor over other nodes, and of other nodes over a resigned leader
 
 
 class Turn:
-    """When this node may campaign: a named successor goes first, and a leader that has just resigned goes last."""
+    """When this node may campaign: a named successor first, a leader that has just resigned last."""
 
     __slots__ = ("_ctx", "_patience_until_ms")
 
@@ -36,45 +36,45 @@ class Turn:
         self._patience_until_ms = -FAR_MS
 
     def again(self, now_ms: int) -> None:
-        """A campaign was lost: the next one a little later."""
+        """A campaign was lost: try again a little later."""
         self._patience_until_ms = now_ms + RETRY_MS
 
     def after_all_others(self, now_ms: int) -> None:
-        """This node has led, or could not: whoever else can goes before it."""
+        """This node resigned or failed to be promoted: other nodes campaign first."""
         self._patience_until_ms = now_ms + PREFERENCE_MS
 
     @property
     def comes_at_ms(self) -> int:
         view, me = self._ctx.view, self._ctx.identity.name
         at_ms = self._patience_until_ms
-        note = view.notes.get(max(view.notes)) if view.notes else None
-        if note is not None and note.successor == me:
+        marker = view.end_markers.get(max(view.end_markers)) if view.end_markers else None
+        if marker is not None and marker.successor == me:
             return min(at_ms, view.no_leader_since_ms)
-        if note is not None and note.successor:
-            chosen = view.nodes.get(note.successor)
+        if marker is not None and marker.successor:
+            chosen = view.nodes.get(marker.successor)
             if chosen is not None and chosen.ready:
                 at_ms = max(at_ms, view.no_leader_since_ms + PREFERENCE_MS)
         return at_ms
 
 
 class Campaign(Activity):
-    """A lease of its own (ids are never reused), then one transaction: whoever finds the key absent creates it.
+    """Gets a new lease (ids are never reused), then creates the leader key in one transaction if it does not exist.
 
-    An unknown outcome is cleared up by the same transaction again: a key with our run on our lease is ours.
-    `won(now_ms, epoch, lease)` or `lost(now_ms, sentence)`.
+    After an unknown outcome it repeats the same transaction: a key that is attached to this lease was created by it.
+    Calls `won(now_ms, epoch, lease)` or `lost(now_ms, sentence)`.
     """
 
-    __slots__ = ("_asked_ms", "_ctx", "_lease", "_lost", "_won", "wake_at_ms")
+    __slots__ = ("_ctx", "_lease", "_lost", "_requested_ms", "_won", "wake_at_ms")
 
     def __init__(self, ctx: Context, won: Callable[[int, int, int], None], lost: Callable[[int, str], None]) -> None:
         super().__init__()
         self._ctx, self._won, self._lost = ctx, won, lost
         self._lease = 0
-        self._asked_ms = 0
+        self._requested_ms = 0
         self.wake_at_ms = FAR_MS
 
     def start(self, now_ms: int) -> None:
-        self._asked_ms = now_ms
+        self._requested_ms = now_ms
         ttl_s = -(-self._ctx.settings.leader_ttl_ms // 1000)
         self._ctx.desk.grant(self, ttl_s, self._granted)
 
@@ -85,10 +85,10 @@ class Campaign(Activity):
 
     def _granted(self, now_ms: int, event: StoreAnswered) -> None:
         if not isinstance(event.result, LeaseGrantResult):
-            self._end(now_ms, "The store gave no lease to campaign with.")
+            self._end(now_ms, "The store granted no lease for the campaign.")
             return
         self._lease = event.result.id
-        self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._asked_ms))
+        self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
         self._try(now_ms)
 
     def _try(self, now_ms: int) -> None:
@@ -104,7 +104,7 @@ class Campaign(Activity):
     def _answered(self, now_ms: int, event: StoreAnswered) -> None:
         if not isinstance(event.result, TxnResult):
             if event.failure is Failure.REFUSED:
-                self._end(now_ms, f"The store refuses a new leader: {event.error}.")
+                self._end(now_ms, f"The store refused the leader key: {event.error}.")
             else:
                 self.wake_at_ms = now_ms + RETRY_MS
             return
@@ -119,11 +119,11 @@ class Campaign(Activity):
 
     def lease_lost(self, now_ms: int, lease: int) -> None:
         if lease == self._lease:
-            self._end(now_ms, "The campaign's lease has ended.")
+            self._end(now_ms, "The lease of the campaign expired.")
 
     def _end(self, now_ms: int, sentence: str) -> None:
         self.close()
         if self._lease:
-            # Revoked, because a key that was created by an attempt without answer must not stand on.
+            # Revoke it: an attempt without an answer may have created the key, which must not remain.
             self._ctx.desk.do(DropLease(self._lease, revoke=True))
         self._lost(now_ms, sentence)

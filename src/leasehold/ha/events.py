@@ -1,4 +1,4 @@
-"""What happens to a node: everything that its machine is told, always together with the time."""
+"""The events that a node's machine handles, each together with the time."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ StoreResult: TypeAlias = RangeResult | PutResult | DeleteResult | TxnResult | Le
 
 
 class Failure(Enum):
-    """Why a store request has no result. It decides whether a repeat is safe."""
+    """Why a store request has no result. It decides whether a retry is safe."""
 
-    REFUSED = "refused"  # the store said no; nothing was changed (`error` says why)
-    UNAVAILABLE = "unavailable"  # nobody could be asked; nothing was changed
-    UNKNOWN = "unknown"  # sent and not answered: it may have happened, or may still happen
+    REFUSED = "refused"  # the store rejected it; nothing was changed (`error` has the reason)
+    UNAVAILABLE = "unavailable"  # no server could be reached; nothing was changed
+    UNKNOWN = "unknown"  # sent and not answered: it may have been executed, or may still be
 
 
 class Started(Struct, frozen=True):
-    """The node's shell is up. The first event, once. The local snapshot, if any, was asked for by an effect."""
+    """The node's shell is running. The first event, once. The machine answers with `ReadSnapshot`."""
 
 
 class Ticked(Struct, frozen=True):
-    """`machine.wake_at_ms` has been reached. Ticking early or often is harmless."""
+    """`machine.wake_at_ms` was reached. Ticking early or often is harmless."""
 
 
 class StoreAnswered(Struct, frozen=True):
-    """The end of one `StoreRequest`, `GrantLease` or `RevokeLease`: exactly one of `result` and `failure`."""
+    """The end of one `StoreRequest` or `GrantLease`: exactly one of `result` and `failure` is set."""
 
     request: int
     result: StoreResult | None = None
@@ -52,20 +52,20 @@ class WatchDelivered(Struct, frozen=True):
 
 
 class WatchBroken(Struct, frozen=True):
-    """The watch cannot go on without loss (compacted, or its reader was too slow): list again."""
+    """The watch cannot continue without loss (compacted, or its reader was too slow): list again."""
 
     watch: int
     reason: str = ""
 
 
 class LeaseLost(Struct, frozen=True):
-    """The store said that a lease under `KeepLease` is gone."""
+    """The store reported that a lease under `KeepLease` no longer exists."""
 
     lease: int
 
 
 class Decided(Struct, frozen=True):
-    """Commands were put to `machine.index`: there may be records to commit."""
+    """`machine.index` executed commands: there may be records to commit."""
 
 
 class SwitchoverRequested(Struct, frozen=True):
@@ -75,11 +75,11 @@ class SwitchoverRequested(Struct, frozen=True):
 
 
 class ForceRequested(Struct, frozen=True):
-    """An operator's word: lead in spite of records set aside, or of a buffer that cannot be reached."""
+    """An operator allows this node to lead despite quarantined records or an unreachable buffer."""
 
 
 class BufferPushed(Struct, frozen=True):
-    """Everything up to record `n` stands in the buffer."""
+    """The buffer holds every record up to `n`."""
 
     n: int
 
@@ -91,28 +91,37 @@ class BufferDrained(Struct, frozen=True):
 
 
 class BufferFailed(Struct, frozen=True):
-    """The buffer could not be reached. A push may be repeated; a drain needs an operator's word to go on."""
+    """The buffer could not be reached. A push may be repeated; a drain is skipped only if an operator forces it."""
 
     reason: str
 
 
 class SnapshotStored(Struct, frozen=True):
-    """A snapshot's file is complete, checked and on the disk."""
+    """A snapshot's file is complete, verified and on disk."""
 
     snapshot: int
 
 
 class SnapshotFailed(Struct, frozen=True):
-    """A snapshot's file could not be written: nothing of it counts, and another one is due."""
+    """A snapshot's file could not be written: it does not count, and another one is due."""
 
     snapshot: int
 
 
 class SnapshotRead(Struct, frozen=True):
-    """The newest readable snapshot, from the disk or from a peer; None where there is none."""
+    """The newest readable snapshot, or None; from the node named `peer`, or from the local disk if that is empty."""
 
     raw: bytes | None
-    source: str = "disk"
+    peer: str = ""
+
+    @property
+    def local(self) -> bool:
+        return not self.peer
+
+    @property
+    def source(self) -> str:
+        """For people: where the snapshot came from."""
+        return self.peer or "disk"
 
 
 NodeEvent: TypeAlias = (

@@ -1,13 +1,13 @@
-"""What a guardian decides: when a worker is dead, when to kill it, when its key may be given up. Pure.
+"""The decisions of a guardian: when its worker is dead, when to kill it, and when to release its leader key.
 
-A guardian is the parent of one worker process. It notices a dead *process* at once, where the lease alone would
-take its full TTL. Two laws stand here and nowhere else:
+A guardian is the parent of one worker process. It notices a dead *process* immediately, where the lease alone would
+take its full TTL. Two laws are kept here and nowhere else:
 
-- the leader key is given up only for a run that `waitpid` has **reaped**: a closed pipe proves nothing, and a
-  worker that still lives could still answer (schedule 7a);
-- connections are accepted by the guardian only while its worker is not the primary; one on which a request is open is
-  never moved (schedule 20). That second half is kept by the door, which acts on what is decided here, and by the judge
-  of what a dead worker leaves behind (`ha.inheritance`).
+- the leader key is released only for a run that `waitpid` has **reaped**: a closed pipe proves nothing, and a worker
+  that is still alive could still answer (schedule 7a);
+- the guardian accepts connections only while its worker is not the primary; a connection with an open request is never
+  moved (schedule 20). The connection forwarder keeps the second half for new connections, and
+  `ha.connection_verdict` for those of a dead worker.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class GuardianSettings:
     )
 
 
-# --- what happens -----------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The guardian has its sockets and may begin."""
+    """The guardian has its sockets and may start a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; `beats` is the worker's counter in the shared page. A tick every 100 ms or so.
+    """Time has passed; `beats` is the worker's heartbeat counter in the shared page. Sent about every 100 ms.
 
-    `patient`: the worker loads or catches up. Nobody depends on it yet, and a snapshot of a million objects takes
-    longer to load than a beat may be late.
+    `patient`: the worker loads or catches up. No client depends on it yet, and loading a snapshot of a million objects
+    takes longer than a heartbeat may be late.
     """
 
     beats: int
@@ -65,14 +65,14 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """The host had no process, memory or descriptor for a worker. Nothing was started."""
+    """The host had no process, memory or descriptor left for a worker. Nothing was started."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """`waitpid` has returned this run: the only proof that it will not answer again."""
+    """`waitpid` returned this run: the only proof that it will not answer again."""
 
     run: str
     how: str  # for people: "killed by signal 9", "exit status 1"
@@ -80,7 +80,7 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The reaped run's leader key is gone, or never was; or its lease must have ended: another worker may start."""
+    """The reaped run has no leader key, or its lease must have expired: another worker may start."""
 
     run: str
     was_leader: bool
@@ -88,7 +88,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class WorkerServes:
-    """The worker says whether it accepts connections by itself, being the primary."""
+    """The worker reports whether it is the primary and accepts connections itself."""
 
     run: str
     serving: bool
@@ -96,19 +96,19 @@ class WorkerServes:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """An operator wants this node to end (SIGTERM, Ctrl-C)."""
+    """An operator stops this node (SIGTERM, Ctrl-C)."""
 
 
 Event: TypeAlias = Start | Tick | Spawned | SpawnFailed | Reaped | Released | WorkerServes | StopRequested
 
-# --- what is to be done -----------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
     """Start a worker; answer with `Spawned` or `SpawnFailed`.
 
-    `reaped` names the runs before it, which are dead beyond doubt.
+    `reaped` names earlier runs that are proven dead.
     """
 
     reaped: tuple[str, ...]
@@ -116,27 +116,27 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL. Nothing is given up before `Reaped` follows."""
+    """Send SIGKILL. The leader key is kept until `Reaped` follows."""
 
     run: str
 
 
 @dataclass(frozen=True, slots=True)
-class AskToStop:
-    """Ask the worker to hand over and end."""
+class RequestStop:
+    """Request that the worker hands over and exits."""
 
     run: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give up the leader key if this run holds it, with the note in the same transaction.
+    """Delete the leader key if this run holds it, and write the end marker in the same transaction.
 
-    Only ever issued after `Reaped`. Repeat until the store has answered, or for so long that the lease must have
-    ended; then say `Released`. While the buffer on the disk holds what that run acknowledged, repeat even longer.
+    Only issued after `Reaped`. Repeat until the store answers, or until the lease must have expired; then send
+    `Released`. While the disk buffer holds records that this run acknowledged, repeat for longer.
 
-    `hurry`: the node is to end, and somebody waits for that. A worker that could has handed over by itself; what is
-    left is a store that does not answer, and the lease knows what to do then. Only the buffer is worth more patience.
+    `hurry`: an operator is waiting for this node to stop. A healthy worker has already handed over; otherwise the store
+    does not answer, and the lease will expire. Only a disk buffer with records justifies waiting longer.
     """
 
     run: str
@@ -145,10 +145,10 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Accept connections here (and hold or forward them), or leave that to the worker."""
+class AcceptConnections:
+    """Accept connections in the guardian and hold or forward them, or leave that to the worker."""
 
-    open: bool
+    enabled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +161,21 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Everything is given up: the guardian may end."""
+    """Everything is released: the guardian may exit."""
 
 
-Effect: TypeAlias = Spawn | Kill | AskToStop | Release | Door | Say | Exit
+Effect: TypeAlias = Spawn | Kill | RequestStop | Release | AcceptConnections | Say | Exit
 
-RESTART_FORGET_MS = 60_000  # a worker that lived so long starts the back-off anew
+RESTART_FORGET_MS = 60_000  # a worker that lived this long resets the back-off
 REAPED_REMEMBERED = 16
 
 
 @dataclass(slots=True)
 class Beats:
-    """Has the worker beaten lately? Counts only time in which the guardian itself was running.
+    """Detects a worker without heartbeats. Counts only time in which the guardian itself was running.
 
-    After a stop of the whole host (SIGSTOP of both, a suspended VM) the first look would otherwise find two seconds
-    without a beat and kill a healthy worker.
+    Otherwise the first check after a stop of the whole host (SIGSTOP of both, a suspended VM) would find a long time
+    without a heartbeat and kill a healthy worker.
     """
 
     timeout_ms: int
@@ -187,7 +187,7 @@ class Beats:
     LOOK_MAX_MS = 500
 
     def look(self, now_ms: int, beats: int, patient: bool) -> bool:
-        """True if the worker has been silent for too long."""
+        """Returns True if the worker has been silent for too long."""
         passed_ms = now_ms - self.looked_ms if self.looked_ms >= 0 else 0
         self.looked_ms = now_ms
         if beats != self.last_beats:
@@ -218,28 +218,28 @@ class GuardianMachine:
 
     def __init__(self, settings: GuardianSettings) -> None:
         self._settings = settings
-        self.run = ""  # the living worker's run, "" while there is none
+        self.run = ""  # the live worker's run, "" while there is none
         self.serving = False
         self._beats = self._fresh_beats()
         self._spawned_ms = 0
-        self._spawn_at_ms = -1  # when the next worker is due; -1: not planned
+        self._spawn_at_ms = -1  # when to start the next worker; -1: not planned
         self._deaths_in_row = 0
         self._reaped: tuple[str, ...] = ()
         self._killed = False
-        self._releasing = ""  # the reaped run whose key is being given up
+        self._releasing = ""  # the reaped run whose key is being released
         self._stopping = False
         self._kill_at_ms = -1
 
     def handle(self, now_ms: int, event: Event) -> list[Effect]:
         match event:
             case Start():
-                return [Door(open=True), Spawn(reaped=())]
+                return [AcceptConnections(enabled=True), Spawn(reaped=())]
             case Tick(beats, patient):
                 return self._tick(now_ms, beats, patient)
             case Spawned(run):
                 self.run, self._spawned_ms, self._killed = run, now_ms, False
                 self._beats = self._fresh_beats()
-                return [AskToStop(run)] if self._stopping else []
+                return [RequestStop(run)] if self._stopping else []
             case SpawnFailed(reason):
                 return self._on_spawn_failed(now_ms, reason)
             case Reaped(run, how):
@@ -265,10 +265,10 @@ class GuardianMachine:
             return []
         if self._kill_at_ms >= 0 and now_ms >= self._kill_at_ms:
             self._killed = True
-            return [Say("the worker did not end in the time it was given: it is killed", "warning"), Kill(self.run)]
+            return [Say("the worker did not stop in time and is killed", "warning"), Kill(self.run)]
         if silent:
             self._killed = True
-            sentence = f"the worker has not beaten for {self._beats.silent_ms} ms: it is killed, then reaped"
+            sentence = f"the worker sent no heartbeat for {self._beats.silent_ms} ms and is killed"
             return [Say(sentence, "warning"), Kill(self.run)]
         return []
 
@@ -279,52 +279,52 @@ class GuardianMachine:
         self._deaths_in_row = 1 if lived_ms > RESTART_FORGET_MS else self._deaths_in_row + 1
         self._reaped = (*self._reaped, run)[-REAPED_REMEMBERED:]
         self.run, self.serving, self._killed, self._releasing = "", False, False, run
-        sentence = f"the worker has ended ({how}) after {lived_ms} ms: its leadership, if it had one, is given up"
+        sentence = f"the worker exited ({how}) after {lived_ms} ms; releasing its leader key if it has one"
         level = "info" if self._stopping else "warning"
-        return [Door(open=True), Release(run, how, hurry=self._stopping), Say(sentence, level)]
+        return [AcceptConnections(enabled=True), Release(run, how, hurry=self._stopping), Say(sentence, level)]
 
     def _on_released(self, now_ms: int, run: str, was_leader: bool) -> list[Effect]:
         if run != self._releasing:
             return []
         self._releasing = ""
-        said: list[Effect] = []
+        effects: list[Effect] = []
         if was_leader:
-            said.append(Say("the dead worker's leader key is deleted: a standby can lead at once"))
+            effects.append(Say("deleted the dead worker's leader key; a standby can lead immediately"))
         if self._stopping:
-            return [*said, Exit()]
+            return [*effects, Exit()]
         self._plan_spawn(now_ms)
-        return said
+        return effects
 
     def _plan_spawn(self, now_ms: int) -> int:
-        """The next worker is due after a pause that grows with every failure in a row; the pause."""
+        """Plan the next start after a pause that grows with every failure in a row. Returns the pause."""
         pause_ms = self._settings.restart_min_ms << min(self._deaths_in_row - 1, 20)
         pause_ms = min(pause_ms, self._settings.restart_max_ms)
         self._spawn_at_ms = now_ms + pause_ms
         return pause_ms
 
     def _on_spawn_failed(self, now_ms: int, reason: str) -> list[Effect]:
-        """The door stays open: connections are held, and forwarded as soon as another node leads."""
+        """The guardian keeps accepting connections: they wait, and are forwarded as soon as another node leads."""
         if self._stopping:
             return [Exit()]
         self._deaths_in_row += 1
         pause_ms = self._plan_spawn(now_ms)
-        return [Say(f"a worker cannot be started ({reason}): trying again in {pause_ms} ms", "error")]
+        return [Say(f"cannot start a worker ({reason}); trying again in {pause_ms} ms", "error")]
 
     def _on_serves(self, run: str, serving: bool) -> list[Effect]:
         if run != self.run or serving == self.serving:
             return []
         self.serving = serving
-        return [Door(open=not serving)]
+        return [AcceptConnections(enabled=not serving)]
 
     def _stop(self, now_ms: int) -> list[Effect]:
-        if self._stopping:  # asked twice: the operator is in a hurry, and the lease will free the key
+        if self._stopping:  # stopped twice: the operator is in a hurry, and the lease will free the key
             self._kill_at_ms = now_ms
             return [] if self.run else [Exit()]
         self._stopping = True
         self._kill_at_ms = now_ms + self._settings.stop_timeout_ms
-        if self.run and not self._beats.last_beats:  # it still loads: it has no state, and has told nobody anything
+        if self.run and not self._beats.last_beats:  # it is still loading: it has no state and has answered no client
             self._killed = True
-            return [Say("stopping: the worker has not begun yet, and is ended"), Kill(self.run)]
+            return [Say("stopping: the worker has not started yet and is killed"), Kill(self.run)]
         if self.run:
-            return [Say("stopping: the worker is asked to hand over"), AskToStop(self.run)]
+            return [Say("stopping: requesting a hand-over from the worker"), RequestStop(self.run)]
         return [] if self._releasing else [Exit()]

@@ -195,9 +195,9 @@ class Leading(Activity):
         self._refused = False
         durable = self.committer.durable
         state = self._ctx.state
-        state.applied = durable
+        state.advance_to(durable)
         first_n, _, value = self.committer.written
-        state.ledger.saw(first_n, len(value))
+        state.journal_length.add(first_n, len(value))
         state.index.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._buffered:

@@ -1,27 +1,42 @@
-"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to view and state. Pure."""
+"""Reads everything under a cluster's prefix at one revision, in pages, and feeds it to the view and the state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from leasehold.base import limits
-from leasehold.ha.applied_state import AppliedState, Took
+from leasehold.ha.applied_state import AppliedState, BatchOutcome
 from leasehold.ha.effect_queue import Activity, Desk
-from leasehold.ha.events import Failure, StoreAnswered
+from leasehold.ha.events import StoreAnswered
 from leasehold.ha.keys import Keys
-from leasehold.ha.steps import Pieces
+from leasehold.ha.steps import Steps
 from leasehold.ha.view import View
 from leasehold.journal.batch import UnreadableBatch, decode_explicit
 from leasehold.journal.fenced_writer import slot_key, slot_number
 from leasehold.mvcc.model import KeyValue, Range, RangeResult, SortOrder, Txn, TxnResult, prefix_end
 
 
-class Lister(Activity):
-    """One pass. `done(now_ms, revision)` when everything has been fed; `failed(now_ms, reason)` otherwise.
+class ListingFailure(Enum):
+    """Why a listing failed. The value is the reason for people; no decision depends on its words."""
 
-    The first answer holds floor, leader, notes, nodes and pause at the very revision of the journal that follows: a
-    floor read at another time would hide what was trimmed in between. With a leader of our own the journal is
-    known, and only the view is read.
+    TRUNCATED = "the next record was truncated"
+    FORK = "it contradicts an applied record"
+    GAP = "a record is missing"
+    NO_ANSWER = "the store did not answer"
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether this state cannot continue with this journal. Otherwise a retry helps."""
+        return self is not ListingFailure.NO_ANSWER
+
+
+class Lister(Activity):
+    """One pass. Calls `done(now_ms, revision)` when everything was fed, or `failed(now_ms, failure)`.
+
+    The first answer holds the leader, pause, truncation point, end markers and nodes at exactly the revision of the
+    journal pages that follow: a truncation point read at another time would hide a truncation in between. A leader
+    knows its own journal and lists only the view (`journal=False`).
     """
 
     __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_revision", "_start_n", "_state", "_view")
@@ -35,39 +50,39 @@ class Lister(Activity):
         *,
         journal: bool,
         done: Callable[[int, int], None],
-        failed: Callable[[int, str], None],
+        failed: Callable[[int, ListingFailure], None],
     ) -> None:
         super().__init__()
         self._desk, self._keys, self._view, self._state = desk, keys, view, state
         self._journal = journal
         self._done, self._failed = done, failed
         self._revision = 0
-        self._start_n = 0  # what was applied when the first read was sent, which has to show all of it
+        self._start_n = 0  # the applied record when the first read was sent: the journal must reach at least to it
 
     def start(self) -> None:
         keys, page = self._keys, limits.journal_list_page_keys
         reads: list[Range] = [
             Range(keys.leader),
             Range(keys.pause),
-            Range(keys.floor),
-            Range(keys.notes, prefix_end(keys.notes)),
+            Range(keys.truncation),
+            Range(keys.end_markers, prefix_end(keys.end_markers)),
             Range(keys.nodes, prefix_end(keys.nodes)),
         ]
         if self._journal:
             self._start_n = self._state.applied.n
-            # The batch that holds the next record may have begun before it (a snapshot ends anywhere).
+            # The batch that holds the next record may begin before it: a snapshot can end inside a batch.
             here = slot_key(keys.explicit, self._state.applied.n + 1)
-            # How far back is bounded, because etcd reads and sorts the whole of a range that is asked for backwards.
+            # The range is bounded, because etcd reads and sorts all of it to return the last key.
             back = slot_key(keys.explicit, max(0, self._state.applied.n + 1 - limits.journal_batch_records_max))
             reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
             reads.append(Range(here, keys.explicit_end, limit=page))
             reads.append(Range(keys.explicit, keys.explicit_end, limit=1, keys_only=True))
         self._desk.ask(self, Txn(success=tuple(reads)), self._first)
 
-    def _first(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
+    def _first(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         result = event.result
         if not isinstance(result, TxnResult):
-            self._fail(now_ms, event)
+            self._fail(now_ms, ListingFailure.NO_ANSWER)
             return
         parts = [part for part in result.results if isinstance(part, RangeResult)]
         self._revision = result.header.revision
@@ -76,22 +91,20 @@ class Lister(Activity):
             self._finish(now_ms)
             return
         if self._state.applied.n < self._view.truncated_n and not parts[5].kvs and self._lacks(parts[6]):
-            self.close()
-            self._failed(now_ms, "below the floor")
+            self._fail(now_ms, ListingFailure.TRUNCATED)
             return
         if parts[7].kvs and not parts[6].kvs and self._ends_before_us(parts[5].kvs):
-            self.close()
-            self._failed(now_ms, Took.FORK.value)
+            self._fail(now_ms, ListingFailure.FORK)
             return
         if (yield from self._feed_explicit(now_ms, [*parts[5].kvs, *parts[6].kvs])):
             self._page_explicit(parts[6])
 
     def _ends_before_us(self, behind: Sequence[KeyValue]) -> bool:
-        """Whether a journal that has nothing new ends before what was applied here: the store was put back, as it was.
+        """Whether the journal ends before the applied position: the store was restored from a backup.
 
-        What was cut off so is written anew, by epochs of any number, and would look old to this node. It goes on with
-        what it has only if nothing else is left to begin from: the journal's beginning is gone, and no peer has it; or
-        all of the journal is gone, and contradicts nothing.
+        New epochs of any number then write those records again, and this node would ignore them as already applied. It
+        keeps its state only if there is nothing else to start from: the beginning of the journal was truncated and no
+        peer has a snapshot of it, or the journal is empty and contradicts nothing.
         """
         view = self._view
         if self._start_n <= view.truncated_n:
@@ -99,18 +112,18 @@ class Lister(Activity):
         try:
             tail_n = decode_explicit(behind[0].value).last_n if behind else 0
         except UnreadableBatch:
-            return False  # that is told in another way
+            return False  # reported when the batch is applied
         if tail_n >= self._start_n:
             return False
-        bases = (s.end_n for node in view.nodes.values() if node.applied_n <= tail_n for s in node.snapshots)
-        return view.truncated_n == 0 or any(end_n <= tail_n for end_n in bases)
+        snapshot_ends = (s.end_n for node in view.nodes.values() if node.applied_n <= tail_n for s in node.snapshots)
+        return view.truncated_n == 0 or any(end_n <= tail_n for end_n in snapshot_ends)
 
     def _lacks(self, ahead: RangeResult) -> bool:
-        """Whether the record after the mark is gone from the journal."""
+        """Whether the record after the applied position is missing from the journal."""
         return not ahead.kvs or slot_number(ahead.kvs[0].key) > self._state.applied.n + 1
 
     def _page_explicit(self, page: RangeResult) -> None:
-        # After a record that is set aside nothing fits: the pages behind it would only look like a gap.
+        # Nothing fits after a quarantined record: the next pages would only look like a gap.
         if page.more and page.kvs and not self._state.quarantined_records:
             op = Range(
                 page.kvs[-1].key + b"\0",
@@ -120,39 +133,39 @@ class Lister(Activity):
             )
             self._desk.ask(self, op, self._explicit_page)
             return
-        self._ask_bulk(self._keys.unlogged)
+        self._request_unlogged(self._keys.unlogged)
 
-    def _explicit_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
+    def _explicit_page(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         if not isinstance(event.result, RangeResult):
-            self._fail(now_ms, event)
+            self._fail(now_ms, ListingFailure.NO_ANSWER)
         elif (yield from self._feed_explicit(now_ms, list(event.result.kvs))):
             self._page_explicit(event.result)
 
-    def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> Pieces[bool]:
+    def _feed_explicit(self, now_ms: int, kvs: list[KeyValue]) -> Steps[bool]:
         for kv in kvs:
             if not (n := slot_number(kv.key)):
-                continue  # somebody's hand: it is no slot
-            took = yield from self._state.take_explicit(now_ms, n, kv.value, leads=0)
-            if took in (Took.GAP, Took.FORK):
-                self.close()
-                self._failed(self._desk.now_ms, took.value)
+                continue  # not a slot key, e.g. written manually
+            outcome = yield from self._state.take_explicit(now_ms, n, kv.value, leads=0)
+            if outcome is BatchOutcome.GAP or outcome is BatchOutcome.FORK:
+                fork = outcome is BatchOutcome.FORK
+                self._fail(self._desk.now_ms, ListingFailure.FORK if fork else ListingFailure.GAP)
                 return False
-            if took is Took.SET_ASIDE:
-                break  # nothing after it fits; the caller sees `state.quarantined_records`
+            if outcome is BatchOutcome.QUARANTINED:
+                break  # nothing fits after it; the caller checks `state.quarantined_records`
         return True
 
-    def _ask_bulk(self, start: bytes) -> None:
+    def _request_unlogged(self, start: bytes) -> None:
         op = Range(start, prefix_end(self._keys.unlogged), limit=limits.journal_list_page_keys, revision=self._revision)
-        self._desk.ask(self, op, self._bulk_page)
+        self._desk.ask(self, op, self._unlogged_page)
 
-    def _bulk_page(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
+    def _unlogged_page(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         if not isinstance(event.result, RangeResult):
-            self._fail(now_ms, event)
+            self._fail(now_ms, ListingFailure.NO_ANSWER)
             return
         for kv in event.result.kvs:
             yield from self._state.take_unlogged(now_ms, kv.value, leads=0)
         if event.result.more and event.result.kvs:
-            self._ask_bulk(event.result.kvs[-1].key + b"\0")
+            self._request_unlogged(event.result.kvs[-1].key + b"\0")
         else:
             self._finish(self._desk.now_ms)
 
@@ -160,9 +173,6 @@ class Lister(Activity):
         self.close()
         self._done(now_ms, self._revision)
 
-    def _fail(self, now_ms: int, event: StoreAnswered) -> None:
+    def _fail(self, now_ms: int, failure: ListingFailure) -> None:
         self.close()
-        reason = event.failure.value if event.failure else "no answer"
-        if event.failure is Failure.REFUSED and event.error is not None:
-            reason = str(event.error)
-        self._failed(now_ms, reason)
+        self._failed(now_ms, failure)

@@ -44,7 +44,7 @@ from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.leading import Phase
 from leasehold.ha.roles import Roles
 from leasehold.ha.settings import HaSettings
-from leasehold.ha.steps import Pieces
+from leasehold.ha.steps import Steps
 from leasehold.index.index import Index
 
 __all__ = ["Identity", "NodeMachine"]
@@ -58,7 +58,7 @@ class NodeMachine:
         self.settings = settings
         self.ctx = ctx = Context(identity, settings, make_index)
         self._roles = Roles(ctx)
-        self._work: Pieces[None] | None = None  # what is left to do about an event
+        self._work: Steps[None] | None = None  # what is left to do about an event
         self._waiting: deque[NodeEvent] = deque()  # events that came meanwhile
         self.wake_at_ms = 0
         self.index = ctx.state.index
@@ -85,12 +85,12 @@ class NodeMachine:
 
     @property
     def role(self) -> Role:
-        return self._roles.standing.role
+        return self._roles.status.role
 
     @property
     def sentence(self) -> str:
         """Why this node has its role."""
-        return self._roles.standing.sentence
+        return self._roles.status.sentence
 
     @property
     def epoch(self) -> int:
@@ -106,7 +106,7 @@ class NodeMachine:
     @property
     def durable_copies(self) -> int:
         """On how many nodes' disks that is which has left the journal: fewer than `copies` is a mode to worry about."""
-        floor = self._roles.floor
+        floor = self._roles.truncation
         if floor is not None:
             return floor.copies
         return self.ctx.view.truncation_copies or self.settings.copies
@@ -114,7 +114,7 @@ class NodeMachine:
     @property
     def ready(self) -> bool:
         """Whether this node may be promoted, or serves."""
-        return self._roles.standing.ready
+        return self._roles.status.ready
 
     @property
     def forced(self) -> bool:
@@ -170,7 +170,7 @@ class NodeMachine:
             self._work = None
         return self._work is None
 
-    def _begin(self, now_ms: int, event: NodeEvent) -> Pieces[None] | None:
+    def _begin(self, now_ms: int, event: NodeEvent) -> Steps[None] | None:
         """Take one event; what of it is to be done in pieces."""
         roles = self._roles
         match event:
@@ -183,7 +183,7 @@ class NodeMachine:
             case LeaseLost(lease):
                 roles.lease_lost(now_ms, lease)
             case Started():
-                roles.base.read()
+                roles.restore.read()
             case SnapshotRead():
                 roles.snapshot_read(now_ms, event)
             case SnapshotStored(snapshot):
@@ -193,7 +193,7 @@ class NodeMachine:
             case SwitchoverRequested(target):
                 roles.switchover(now_ms, target)
             case ForceRequested():
-                roles.forced = True
+                roles.force()
             case BufferPushed(n):
                 if roles.leading is not None:
                     roles.leading.pushed(now_ms, n)

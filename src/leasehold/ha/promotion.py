@@ -1,10 +1,10 @@
-"""From elected to `begin`: the exact order that keeps the promises. Pure.
+"""From elected to `begin`. The promises depend on this order:
 
-1. read the journal with a linearizable read to its tail, and apply all of it (nobody else can write to it any more);
-2. wait until the old primary's right to serve has ended, unless a note says that it will not answer again;
-3. drain the buffer: batches that were acknowledged and not yet written;
-4. one-time cleanup, with counts;
-5. `begin` (written by `Leading`), durable before the first answer.
+1. read the journal to its tail with a linearizable read, and apply all of it (no other node can write to it any more);
+2. wait until the old primary's leader lease has expired, unless an end marker proves that it will not answer again;
+3. drain the buffer: batches that were acknowledged and are not in the store yet;
+4. count what this node cleaned up and what it starts with;
+5. write `begin` (done by `Leading`); it is durable before the first answer.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from leasehold.ha.applied_state import Took
+from leasehold.ha.applied_state import BatchOutcome
 from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import StoreAnswered
-from leasehold.ha.listing import Lister
-from leasehold.ha.steps import Pieces
+from leasehold.ha.listing import Lister, ListingFailure
+from leasehold.ha.steps import Steps
 from leasehold.journal.batch import UnreadableBatch, decode_explicit, encode_explicit, encode_records
 from leasehold.journal.chain import Fit, fit
 from leasehold.journal.fenced_writer import Fate, FencedWriter, fence, slot_key
@@ -28,21 +28,21 @@ from leasehold.mvcc.model import DeleteRange, Put, Txn, TxnResult, prefix_end
 RETRY_MS = 100
 
 
-class Ready(Struct, frozen=True):
-    """Everything that `begin` needs to know."""
+class PromotionResult(Struct, frozen=True):
+    """The input of `begin`."""
 
-    handover_ms: int | None  # leader time of a hand-over that holds, else None: full grace
-    owners_unheard: bool  # nobody knows how long nobody led: storage hosts may have come and gone (H9)
-    spoke_ms: int  # the old epoch's last write was not before this
+    handover_ms: int | None  # leader time of a valid hand-over; None: every lease gets the full grace
+    owners_unheard: bool  # the cluster may have been without a leader for long: storage hosts may have restarted (H9)
+    last_write_ms: int  # lower bound on when the previous epoch last wrote
     counts: dict[str, int]
     sentence: str
 
 
 class Promotion(Activity):
-    """`ready(now_ms, Ready)` or `failed(now_ms, sentence)`, once."""
+    """Calls `ready(now_ms, result)` or `failed(now_ms, sentence)`, once."""
 
     __slots__ = (
-        "_applied_before", "_batches", "_ctx", "_drain_asked", "_drained", "_failed", "_forced",
+        "_applied_before", "_batches", "_ctx", "_drained", "_draining", "_failed", "_forced",
         "_lister", "_ready", "_retry_at_ms", "_uses_buffer", "_wait_until_ms", "_writer", "epoch", "lease",
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ class Promotion(Activity):
         lease: int,
         *,
         forced: bool,
-        ready: Callable[[int, Ready], None],
+        ready: Callable[[int, PromotionResult], None],
         failed: Callable[[int, str], None],
     ) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Promotion(Activity):
         self._retry_at_ms = FAR_MS
         self._wait_until_ms = FAR_MS
         self._uses_buffer = ctx.settings.durability == "buffered"
-        self._drain_asked = False
+        self._draining = False
         self._batches: list[bytes] = []
         self._drained = 0
         self._writer = FencedWriter(ctx.keys.leader, epoch)
@@ -95,11 +95,11 @@ class Promotion(Activity):
                 self.start(now_ms)
         if now_ms >= self._wait_until_ms:
             self._wait_until_ms = FAR_MS
-            self._right_ended(now_ms)
+            self._lease_ended(now_ms)
 
-    def _not_read(self, now_ms: int, reason: str) -> None:
-        if reason in ("below the floor", Took.FORK.value, Took.GAP.value):
-            self._fail(now_ms, f"The journal does not go on from here ({reason}).")
+    def _not_read(self, now_ms: int, failure: ListingFailure) -> None:
+        if failure.needs_rebuild:
+            self._fail(now_ms, f"The journal does not continue from this state ({failure.value}).")
         else:
             self._retry_at_ms = now_ms + RETRY_MS
 
@@ -108,26 +108,28 @@ class Promotion(Activity):
         if state.quarantined_records or (state.diverged and not self._forced):
             self._cannot_apply(now_ms)
         else:
-            self._await_right(now_ms)
+            self._await_lease_end(now_ms)
 
     def _cannot_apply(self, now_ms: int) -> None:
         if self._forced:
             self._cut_off()
         else:
-            self._fail(now_ms, "The tail holds a record that cannot be applied: another node must lead.")
+            self._fail(now_ms, "The tail has a record that this node cannot apply: another node must lead.")
 
     def _cut_off(self) -> None:
-        """An operator's word: what cannot be applied, and all that follows it, leaves the journal."""
+        """An operator forced it: delete the record that cannot be applied, and all records after it."""
         ctx = self._ctx
-        n, torn = ctx.state.applied.n, ctx.state.torn
+        n, partial = ctx.state.applied.n, ctx.state.partial_batch
         ops: list[DeleteRange | Put] = [DeleteRange(slot_key(ctx.keys.explicit, n + 1), prefix_end(ctx.keys.explicit))]
-        if torn is not None:
-            # What stands in the middle of a batch leaves with the rest of that batch: else the chain would go on at a
-            # place that its own slot contradicts, and no other node could ever follow it.
-            kept = [encode_records(torn.records[: n + 1 - torn.first_n])]
-            prev = (torn.prev_epoch, torn.prev_n)
-            value = encode_explicit(torn.epoch, torn.first_n, prev, torn.right_ms, torn.wall_us, kept, ctx.writes())
-            ops.append(Put(slot_key(ctx.keys.explicit, torn.first_n), value))
+        if partial is not None:
+            # The record is in the middle of a batch: rewrite that batch without it. Otherwise the chain would continue
+            # at a record that the batch also holds, and no other node could follow it.
+            kept = [encode_records(partial.records[: n + 1 - partial.first_n])]
+            prev = (partial.prev_epoch, partial.prev_n)
+            value = encode_explicit(
+                partial.epoch, partial.first_n, prev, partial.right_ms, partial.wall_us, kept, ctx.writes()
+            )
+            ops.append(Put(slot_key(ctx.keys.explicit, partial.first_n), value))
         ctx.desk.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), tuple(ops)), self._cut)
 
     def _cut(self, now_ms: int, event: StoreAnswered) -> None:
@@ -135,43 +137,42 @@ class Promotion(Activity):
             self._retry_at_ms = now_ms + RETRY_MS
             return
         if not event.result.succeeded:
-            self._fail(now_ms, "The leader key was lost while the journal was being cut off.")
+            self._fail(now_ms, "The leader key was lost while the journal was being cut.")
             return
         state = self._ctx.state
         self._ctx.desk.say(
-            f"By an operator's word everything after record {state.applied.n} has left the journal "
+            f"Forced by an operator: every record after {state.applied.n} was deleted from the journal "
             f"({state.quarantined_records[0].reason}).",
             serious=True,
         )
-        state.quarantined_records = []
-        state.torn = None
-        self._await_right(now_ms)
+        state.discard_quarantined()
+        self._await_lease_end(now_ms)
 
-    def _await_right(self, now_ms: int) -> None:
+    def _await_lease_end(self, now_ms: int) -> None:
         state = self._ctx.state
-        wait_ms = max(0, self._old_right_ends_ms() - now_ms)
+        wait_ms = max(0, self._old_lease_ends_ms() - now_ms)
         if wait_ms:
             self._ctx.desk.say(
-                f"Elected for epoch {self.epoch}; epoch {state.applied.epoch} left no note: "
-                f"waiting {wait_ms} ms until it cannot answer any more."
+                f"Elected for epoch {self.epoch}. Epoch {state.applied.epoch} left no end marker: "
+                f"waiting {wait_ms} ms until its leader lease has expired."
             )
         self._wait_until_ms = now_ms + wait_ms
         self.tick(now_ms)
 
-    def _old_right_ends_ms(self) -> int:
-        """When the last epoch that wrote anything can no longer answer, on this node's clock.
+    def _old_lease_ends_ms(self) -> int:
+        """When the leader lease of the last epoch that wrote anything expires, on this node's clock.
 
-        An epoch without a committed write never had the right to serve, so the newest one that wrote is all that
-        counts. Expired and revoked leases look the same; only a note in the deleting transaction proves an end.
+        An epoch without a committed write never had a leader lease, so only the newest epoch that wrote counts. An
+        expired leader key and a deleted one look the same; only an end marker proves that the leader stopped.
         """
         last, settings = self._ctx.state.last_write, self._ctx.settings
-        if last.epoch == 0 or last.epoch in self._ctx.view.notes:
+        if last.epoch == 0 or last.epoch in self._ctx.view.end_markers:
             return -FAR_MS
-        return last.seen_ms + last.right_ms + int(last.right_ms * settings.drift) + 1
+        return last.seen_ms + last.lease_ms + int(last.lease_ms * settings.drift) + 1
 
-    def _right_ended(self, now_ms: int) -> None:
+    def _lease_ended(self, now_ms: int) -> None:
         if self._uses_buffer:
-            self._drain_asked = True
+            self._draining = True
             self._ctx.desk.do(DrainBuffer(self.epoch))
         else:
             self._finish(now_ms)
@@ -179,20 +180,20 @@ class Promotion(Activity):
     # --- the buffer ---
 
     def drained(self, now_ms: int, batches: tuple[bytes, ...]) -> None:
-        """What the buffer held. A batch is attached only if its predecessor is the tail."""
-        if self._drain_asked:
-            self._drain_asked = False
+        """Take the batches of the buffer. A batch is attached only if its predecessor is the tail."""
+        if self._draining:
+            self._draining = False
             self._batches = list(batches)
             self._attach(now_ms)
 
     def drain_failed(self, now_ms: int, reason: str) -> None:
-        if not self._drain_asked:
+        if not self._draining:
             return
         if self._forced:
             self.drained(now_ms, ())
         else:
-            self._fail(now_ms, f"The buffer cannot be reached ({reason}): it may hold acknowledged records. "
-                       "Bring it back, or force the promotion.")  # fmt: skip
+            self._fail(now_ms, f"The buffer cannot be reached ({reason}) and may hold acknowledged records. "
+                       "Restore it, or force the promotion.")  # fmt: skip
 
     def _attach(self, now_ms: int) -> None:
         while self._batches:
@@ -200,7 +201,7 @@ class Promotion(Activity):
             try:
                 batch = decode_explicit(raw)
             except UnreadableBatch as error:
-                self._ctx.desk.say(f"Set aside from the buffer: {error}.", serious=True)
+                self._ctx.desk.say(f"A batch from the buffer was not attached: {error}.", serious=True)
                 self._batches.pop(0)
                 continue
             verdict = fit(self._ctx.state.applied, batch)
@@ -210,13 +211,14 @@ class Promotion(Activity):
                 return
             if verdict is not Fit.OLD:
                 self._ctx.desk.say(
-                    f"Set aside from the buffer: batch {batch.first_n} of epoch {batch.epoch} does not fit the tail.",
+                    f"Batch {batch.first_n} of epoch {batch.epoch} from the buffer was not attached: "
+                    "it does not follow the tail.",
                     serious=True,
                 )
             self._batches.pop(0)
         self._finish(now_ms)
 
-    def _attached(self, now_ms: int, event: StoreAnswered) -> Pieces[None]:
+    def _attached(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         if not isinstance(event.result, TxnResult):
             self._retry_at_ms = now_ms + RETRY_MS
             return
@@ -225,19 +227,19 @@ class Promotion(Activity):
             return
         raw = self._batches.pop(0)
         batch = decode_explicit(raw)
-        took = yield from self._ctx.state.take_batch(batch)
-        if took not in (Took.APPLIED, Took.OLD):  # old: our own watch was faster
-            # It stands in the journal now: to begin in its middle would contradict it, and nobody could follow.
+        outcome = yield from self._ctx.state.take_batch(batch)
+        if outcome not in (BatchOutcome.APPLIED, BatchOutcome.OLD):  # old: this node's watch delivered it first
+            # The batch is in the journal now: an epoch that begins in its middle would contradict it (schedule 14).
             self._cannot_apply(self._ctx.desk.now_ms)
             return
-        self._ctx.state.ledger.saw(batch.first_n, len(raw))
+        self._ctx.state.journal_length.add(batch.first_n, len(raw))
         self._drained += 1
         self._attach(self._ctx.desk.now_ms)
 
     # --- the end ---
 
     def overtaken(self) -> bool:
-        """Whether another epoch is known to have followed this one: then nothing may be begun any more."""
+        """Whether another epoch is known to have followed this one: then this one must not begin."""
         view = self._ctx.view
         if self._ctx.state.applied.epoch > self.epoch:
             return True
@@ -246,29 +248,30 @@ class Promotion(Activity):
     def _finish(self, now_ms: int) -> None:
         state = self._ctx.state
         if self.overtaken():
-            self._fail(now_ms, f"The leader key of epoch {self.epoch} is gone.")
+            self._fail(now_ms, f"The leader key of epoch {self.epoch} was lost.")
             return
         handover = state.handover
-        holds = handover is not None and state.unlogged.has_all_to(handover.last_unlogged) and not state.unexplained
+        complete = handover is not None and state.unlogged.has_all_to(handover.last_unlogged)
+        holds = complete and not state.unexplained_renewal
         counts = self._counts(handed_over=holds)
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
         sentence = _begins(self.epoch, state.applied.n, counts, handed_over=holds)
         state.index.unheard_n = state.unheard_n()
         unheard = self._owners_unheard(now_ms)
-        spoke_ms = now_ms if unheard or not state.applied.n else state.heard.after_ms
-        self._ready(now_ms, Ready(handover_ms, unheard, spoke_ms, counts, sentence))
+        last_write_ms = now_ms if unheard or not state.applied.n else state.heartbeat.after_ms
+        self._ready(now_ms, PromotionResult(handover_ms, unheard, last_write_ms, counts, sentence))
 
     def _owners_unheard(self, now_ms: int) -> bool:
-        """Whether the owners of memory may have come and gone unseen: no leader is known to have heard them lately."""
+        """Whether owners of memory may have restarted unnoticed: no leader is known to have received their pings."""
         state = self._ctx.state
-        return state.applied.n > 0 and not state.owners_heard(now_ms)
+        return state.applied.n > 0 and not state.owners_known(now_ms)
 
     def _counts(self, *, handed_over: bool) -> dict[str, int]:
-        """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""
+        """Counts of this promotion's work, of this node's cleanup as a standby, and of the state it starts with."""
         state = self._ctx.state
         index = state.index
-        quarantined, resting_bytes = index.quarantined()
+        extents, extent_bytes = index.quarantined()
         displaced, cleaned_up, bytes_cleaned_up = state.cleared()
         return {
             "applied": state.records_applied - self._applied_before,
@@ -279,8 +282,8 @@ class Promotion(Activity):
             "objects": index.object_count,
             "bytes_used": index.used_bytes,
             "in_grace": 0 if handed_over else index.readable_count,
-            "extents_resting": quarantined,
-            "bytes_resting": resting_bytes,
+            "extents_resting": extents,
+            "bytes_resting": extent_bytes,
         }
 
     def _fail(self, now_ms: int, sentence: str) -> None:
@@ -289,15 +292,15 @@ class Promotion(Activity):
 
 
 def _begins(epoch: int, n: int, counts: dict[str, int], *, handed_over: bool) -> str:
-    """One sentence for people: what is none is not told (`counts` has it all)."""
-    told = [
-        f"{counts['applied']} applied on the way" if counts["applied"] else "",
+    """One sentence for people, without the counts that are zero (`counts` has them all)."""
+    parts = [
+        f"{counts['applied']} records applied during promotion" if counts["applied"] else "",
         f"{counts['batches_drained']} batches drained" if counts["batches_drained"] else "",
-        f"as a standby {counts['displaced']} displaced" if counts["displaced"] else "",
+        f"{counts['displaced']} displaced as a standby" if counts["displaced"] else "",
         f"{counts['cleaned_up']} cleaned up ({counts['bytes_cleaned_up']} bytes)" if counts["cleaned_up"] else "",
         f"{counts['objects']} objects in {counts['bytes_used']} bytes",
-        f"{counts['bytes_resting']} of them at rest" if counts["bytes_resting"] else "",
+        f"{counts['bytes_resting']} of them in quarantine" if counts["bytes_resting"] else "",
     ]
-    in_grace = f" ({counts['in_grace']} objects held in grace)" if counts["in_grace"] else ""
-    grace = "leases go on as handed over" if handed_over else f"every lease gets its full term again{in_grace}"
-    return f"Epoch {epoch} begins after record {n}: {', '.join(part for part in told if part)}; {grace}."
+    in_grace = f" ({counts['in_grace']} objects in grace)" if counts["in_grace"] else ""
+    grace = "leases continue as handed over" if handed_over else f"every lease gets its full term again{in_grace}"
+    return f"Epoch {epoch} begins after record {n}: {', '.join(part for part in parts if part)}; {grace}."

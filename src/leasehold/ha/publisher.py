@@ -1,4 +1,4 @@
-"""What a new leader publishes besides the journal: the master view of Mooncake's clients, and the history. Pure."""
+"""Publishes a new leader's address for Mooncake's clients, and writes the history."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ RETRY_MS = 200
 
 
 def view_key(cluster: str) -> bytes:
-    """Where Mooncake's clients look for their master."""
+    """The key where Mooncake's clients look up their master."""
     return b"mooncake-store/%s/master_view" % cluster.encode()
 
 
 class Publisher(Activity):
-    """Writes one thing after the other, each under the fence, each until it is answered.
+    """Executes one write at a time, each under the fence, each repeated until it is answered.
 
-    The master view is deleted, then created: its create revision is the view version, and clients notice only that.
-    It hangs on the leader's lease, so it never outlives the leadership.
+    The master view is deleted, then created: clients notice only a new create revision, which is the view version. It
+    is attached to the leader's lease, so it expires with the leadership.
     """
 
-    __slots__ = ("_ctx", "_epoch", "_jobs", "_lease", "_notes", "wake_at_ms")
+    __slots__ = ("_ctx", "_entries", "_epoch", "_jobs", "_lease", "wake_at_ms")
 
     def __init__(self, ctx: Context, epoch: int, lease: int) -> None:
         super().__init__()
         self._ctx, self._epoch, self._lease = ctx, epoch, lease
         self._jobs: list[Txn] = []
-        self._notes = 0
+        self._entries = 0
         self.wake_at_ms = FAR_MS
 
     def publish(self) -> None:
-        """Tell Mooncake's clients, of every cluster name that is served, where their master is."""
+        """Publish the master's address to Mooncake's clients under every served cluster name."""
         for cluster, address in self._ctx.identity.views:
             key = view_key(cluster)
             self._add(DeleteRange(key))
             self._add(Put(key, address.encode(), lease=self._lease))
 
-    def note(self, role: Role, sentence: str, counts: dict[str, int]) -> None:
-        """One line of history."""
+    def add_history(self, role: Role, sentence: str, counts: dict[str, int]) -> None:
+        """Add one history entry."""
         ctx = self._ctx
-        self._notes += 1
+        self._entries += 1
         entry = HistoryEntry(ctx.identity.name, self._epoch, role.value, sentence, ctx.wall_us, counts)
-        key = ctx.keys.history + b"%020d-%06d" % (self._epoch, self._notes)
+        key = ctx.keys.history + b"%020d-%06d" % (self._epoch, self._entries)
         self._add(Put(key, pack(entry)))
 
     def trim_history(self) -> None:
-        """Keep the newest entries."""
+        """Delete all but the newest entries and end markers."""
         prefix = self._ctx.keys.history
         keep = self._ctx.settings.history_max
         op = Range(prefix, prefix_end(prefix), limit=keep + 1, sort_order=SortOrder.DESCEND, keys_only=True)
@@ -61,9 +61,9 @@ class Publisher(Activity):
         result = event.result
         if isinstance(result, RangeResult) and len(result.kvs) > self._ctx.settings.history_max:
             self._add(DeleteRange(self._ctx.keys.history, result.kvs[-1].key + b"\0"))
-        notes = sorted(self._ctx.view.notes)
-        if len(notes) > self._ctx.settings.history_max:
-            self._add(DeleteRange(self._ctx.keys.notes, self._ctx.keys.note(notes[-self._ctx.settings.history_max])))
+        keys, keep, epochs = self._ctx.keys, self._ctx.settings.history_max, sorted(self._ctx.view.end_markers)
+        if len(epochs) > keep:
+            self._add(DeleteRange(keys.end_markers, keys.end_marker(epochs[-keep])))
 
     def _add(self, op: Put | DeleteRange) -> None:
         self._jobs.append(Txn(compare=(fence(self._ctx.keys.leader, self._epoch),), success=(op,)))

@@ -1,4 +1,4 @@
-"""What this node says about itself in `nodes/{name}`, on a lease of its own. Pure."""
+"""Publishes this node's status in `nodes/{name}`, attached to a lease of its own."""
 
 from __future__ import annotations
 
@@ -11,48 +11,51 @@ from leasehold.ha.node_values import NodeValue
 from leasehold.mvcc.model import LeaseGrantResult, Put
 
 RETRY_MS = 500
-MARK_MS = 2_000  # a mark that moves is told this often; everything else at once
+APPLIED_MS = 2_000  # interval for publishing a new applied position; everything else is published immediately
 
 
 class Registration(Activity):
-    """Keeps the store's value equal to the wanted one; news about the mark alone may wait."""
+    """Keeps the value in the store equal to the wanted one; a new applied position alone may wait."""
 
-    __slots__ = ("_asked_ms", "_busy", "_ctx", "_lease", "_mark_at_ms", "_retry_at_ms", "_said", "_said_ms", "_wanted")
+    __slots__ = (
+        "_applied_at_ms", "_busy", "_ctx", "_lease", "_published", "_published_ms", "_requested_ms", "_retry_at_ms",
+        "_wanted",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context) -> None:
         super().__init__()
         self._ctx = ctx
         self._lease = 0
         self._busy = False
-        self._asked_ms = 0
+        self._requested_ms = 0
         self._wanted: NodeValue | None = None
-        self._said: NodeValue | None = None
-        self._said_ms = -FAR_MS
-        self._retry_at_ms = FAR_MS  # after a failure: nothing is said before
-        self._mark_at_ms = FAR_MS  # a mark that has moved is told then; anything else does not wait for it
+        self._published: NodeValue | None = None
+        self._published_ms = -FAR_MS
+        self._retry_at_ms = FAR_MS  # after a failure: publish nothing before this
+        self._applied_at_ms = FAR_MS  # when to publish a new applied position; other changes do not wait for it
 
     @property
     def wake_at_ms(self) -> int:
-        return min(self._retry_at_ms, self._mark_at_ms)
+        return min(self._retry_at_ms, self._applied_at_ms)
 
     @property
-    def told(self) -> NodeValue | None:
-        """What the store is known to hold."""
-        return self._said
+    def published(self) -> NodeValue | None:
+        """The value that the store is known to hold."""
+        return self._published
 
     def want(self, now_ms: int, value: NodeValue) -> None:
-        """Say this from now on."""
+        """Publish this value from now on."""
         self._wanted = value
         self._go(now_ms)
 
     def tick(self, now_ms: int) -> None:
         if now_ms >= self.wake_at_ms:
-            self._retry_at_ms = self._mark_at_ms = FAR_MS
+            self._retry_at_ms = self._applied_at_ms = FAR_MS
             self._go(now_ms)
 
     def lease_lost(self, now_ms: int, lease: int) -> None:
         if lease == self._lease:
-            self._lease, self._said = 0, None
+            self._lease, self._published = 0, None
             self._go(now_ms)
 
     def _go(self, now_ms: int) -> None:
@@ -60,16 +63,16 @@ class Registration(Activity):
             return
         if not self._lease:
             self._busy = True
-            self._asked_ms = now_ms
+            self._requested_ms = now_ms
             self._ctx.desk.grant(self, -(-self._ctx.settings.node_ttl_ms // 1000), self._granted)
             return
-        wanted, said = self._wanted, self._said
-        if wanted is None or wanted == said:
+        wanted, published = self._wanted, self._published
+        if wanted is None or wanted == published:
             return
-        if said is not None and now_ms < self._said_ms + MARK_MS and _same_but_mark(wanted, said):
-            self._mark_at_ms = self._said_ms + MARK_MS
+        if published is not None and now_ms < self._published_ms + APPLIED_MS and _same_but_applied(wanted, published):
+            self._applied_at_ms = self._published_ms + APPLIED_MS
             return
-        self._mark_at_ms = FAR_MS
+        self._applied_at_ms = FAR_MS
         self._busy = True
         key = self._ctx.keys.node(self._ctx.identity.name)
         sent = wanted
@@ -81,7 +84,7 @@ class Registration(Activity):
         self._busy = False
         if isinstance(event.result, LeaseGrantResult):
             self._lease = event.result.id
-            self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._asked_ms))
+            self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
             self._go(now_ms)
         else:
             self._retry_at_ms = now_ms + RETRY_MS
@@ -89,16 +92,16 @@ class Registration(Activity):
     def _put(self, now_ms: int, event: StoreAnswered, sent: NodeValue) -> None:
         self._busy = False
         if event.failure is None:
-            self._said, self._said_ms = sent, now_ms
+            self._published, self._published_ms = sent, now_ms
             self._go(now_ms)
             return
         if event.failure is Failure.REFUSED:
-            self._lease = 0  # most likely the lease has ended; a new one harms nobody
-        self._said = None  # unknown: the next put says it again
+            self._lease = 0  # most likely the lease expired; a new one does no harm
+        self._published = None  # unknown: the next put writes it again
         self._retry_at_ms = now_ms + RETRY_MS
 
 
-def _same_but_mark(one: NodeValue, other: NodeValue) -> bool:
+def _same_but_applied(one: NodeValue, other: NodeValue) -> bool:
     return (one.role, one.ready, one.snapshots, one.pin_n, one.quarantined_records, one.applied_epoch) == (
         other.role, other.ready, other.snapshots, other.pin_n, other.quarantined_records, other.applied_epoch,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where a node's state begins: a snapshot, its own or a peer's. Pure."""
+"""Restores a node's state from a snapshot, its own or a peer's."""
 
 from __future__ import annotations
 
@@ -10,37 +10,45 @@ from leasehold.index.saving import BadSnapshot
 from leasehold.journal.snapshot_file import UnreadableSnapshot, load_snapshot
 
 PAUSE_MS = 1_000  # between two attempts to rebuild
-SOON_MS = 10_000  # a rebuild so soon after another: what we have ourselves was of no use
+SOON_MS = 10_000  # a second rebuild within this time: this node's own snapshot did not help
 
 
-class Base:
-    """Asks for a snapshot, and begins the state from it. The journal after it is the watcher's to read."""
+class Restore:
+    """Requests a snapshot and loads it. The watcher then reads the journal after it."""
 
-    __slots__ = ("_asked_ms", "_ctx", "pin_n", "reading", "wake_at_ms", "wants_leader", "wants_peer")
+    __slots__ = ("_ctx", "_prefers_leader", "_prefers_peer", "_requested_ms", "pin_n", "reading", "wake_at_ms")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.reading = False  # a snapshot was asked for
-        self.wants_peer = False  # the next one must come from a peer
-        self.wants_leader = False  # the leader has what we lack: its own will do, others may lack it too
-        self.pin_n = -1  # while a peer's is read: nothing above this may leave the journal
+        self.reading = False  # a snapshot was requested
+        self._prefers_peer = False  # the next snapshot should come from a peer
+        self._prefers_leader = False  # only the leader is sure to have the missing object
+        self.pin_n = -1  # while a peer's snapshot is read: do not truncate the journal above this record
         self.wake_at_ms = FAR_MS
-        self._asked_ms = -FAR_MS
+        self._requested_ms = -FAR_MS
 
     @property
     def busy(self) -> bool:
-        """There is no base yet: it is being read, or will be."""
+        """Whether a snapshot is being read, or will be: the state is not ready for the journal."""
         return self.reading or self.wake_at_ms != FAR_MS
 
+    def prefer_peer(self) -> None:
+        """Read the next snapshot from a peer, if one has any."""
+        self._prefers_peer = True
+
+    def prefer_leader(self) -> None:
+        """Read the next snapshot from the leader, if it has one."""
+        self._prefers_peer = self._prefers_leader = True
+
     def again(self, now_ms: int) -> None:
-        """The state was forgotten: read a base anew, soon."""
-        if now_ms < self._asked_ms + SOON_MS:
+        """The state was reset: read a snapshot soon."""
+        if now_ms < self._requested_ms + SOON_MS:
             if self._ctx.view.truncated_n > 0:
-                self.wants_peer = True
+                self._prefers_peer = True
             else:
-                self.wants_leader = True  # then ours is left where it is: the journal has everything
-        soon = now_ms < self._asked_ms + PAUSE_MS
-        self._asked_ms = now_ms
+                self._prefers_leader = True  # then this node's snapshot is skipped: the journal has everything
+        soon = now_ms < self._requested_ms + PAUSE_MS
+        self._requested_ms = now_ms
         self.wake_at_ms = now_ms + (PAUSE_MS if soon else 0)
 
     def tick(self, now_ms: int) -> None:
@@ -48,25 +56,25 @@ class Base:
             self.read()
 
     def read(self) -> None:
-        """Ask for a snapshot. A peer's holds the floor meanwhile."""
+        """Request a snapshot. While a peer's is read, the truncation point is pinned."""
         self.wake_at_ms = FAR_MS
         self.reading = True
         peer = ""
-        if self.wants_peer:
+        if self._prefers_peer:
             peers = self._peer_snapshots()
             self.pin_n = self._ctx.view.truncated_n
             peer = peers[-1][0] if peers else ""
             leader = self._ctx.view.leader
-            if self.wants_leader and leader is not None and any(name == leader.value.name for name, _ in peers):
+            if self._prefers_leader and leader is not None and any(name == leader.value.name for name, _ in peers):
                 peer = leader.value.name
         self._ctx.desk.do(ReadSnapshot(peer))
 
     def peer_covers(self, n: int) -> bool:
-        """Whether a peer's snapshot is past record `n`."""
-        return any(applied.low_n >= n for _, applied in self._peer_snapshots())
+        """Whether a peer's snapshot includes record `n`."""
+        return any(snapshot.low_n >= n for _, snapshot in self._peer_snapshots())
 
     def _peer_snapshots(self) -> list[tuple[str, ConfirmedSnapshot]]:
-        """Confirmed snapshots of other nodes, the newest last; at equal age the leader's."""
+        """Confirmed snapshots of other nodes, the newest last; the leader's is last among equals."""
         view, me = self._ctx.view, self._ctx.identity.name
         leads = view.leader.value.name if view.leader is not None else ""
         found = [
@@ -75,24 +83,24 @@ class Base:
         return [(name, s) for _, _, name, s in sorted(found, key=lambda one: one[:3])]
 
     def answered(self, event: SnapshotRead) -> ConfirmedSnapshot | None:
-        """Begin from what came, or from nothing; the snapshot's mark if it was read back from this node's own disk."""
+        """Load the snapshot that was read, if any. Returns its position if it came from this node's own disk."""
         ctx = self._ctx
         self.reading = False
-        wanted_peer, self.wants_peer = self.wants_peer, False
-        lacking, self.wants_leader = self.wants_leader, False
+        wanted_peer, self._prefers_peer = self._prefers_peer, False
+        lacking, self._prefers_leader = self._prefers_leader, False
         self.pin_n = -1
-        if lacking and event.source == "disk" and ctx.view.truncated_n == 0:
-            return None  # ours lacks it, and the journal has everything from its beginning
+        if lacking and event.local and ctx.view.truncated_n == 0:
+            return None  # this node's snapshot lacks the object, and the journal is complete
         if event.raw is None:
             if wanted_peer and ctx.view.truncated_n > 0:
-                ctx.desk.say("No peer could give a snapshot, and the journal's beginning is gone: trying again.")
+                ctx.desk.say("No peer could send a snapshot, and the journal is truncated. Trying again.")
             return None
         try:
             loaded = load_snapshot(event.raw, ctx.identity.cluster, ctx.step)
             ctx.state.load(loaded, ctx.step)
         except (UnreadableSnapshot, BadSnapshot) as error:
             ctx.state.reset()
-            ctx.desk.say(f"A snapshot from {event.source} is of no use: {error}.", serious=True)
+            ctx.desk.say(f"The snapshot from {event.source} cannot be used: {error}.", serious=True)
             return None
-        ctx.desk.say(f"Loaded a snapshot from {event.source}: replay goes on after record {loaded.low.n}.")
-        return ConfirmedSnapshot(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.source == "disk" else None
+        ctx.desk.say(f"Loaded a snapshot from {event.source}. Replay continues after record {loaded.low.n}.")
+        return ConfirmedSnapshot(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.local else None

@@ -1,4 +1,4 @@
-"""What a node is, and why: one role, one sentence. Said aloud, kept in the history, told in `nodes/{name}`. Pure."""
+"""A node's role and the reason for it: logged, kept in the history, and published in `nodes/{name}`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from leasehold.journal.batch import READS
 from leasehold.journal.snapshot_file import VERSION_NEWEST as SNAPSHOT_VERSION_NEWEST
 
 
-class Standing:
-    """The machine decides what this node becomes; here it is put into words, once for each change."""
+class RoleStatus:
+    """One role, one sentence. `Roles` decides the role; each change is logged once."""
 
-    __slots__ = ("_ctx", "history", "role", "sentence")
+    __slots__ = ("_ctx", "_history", "role", "sentence")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.role = Role.FOLLOWER
         self.sentence = "Just started."
-        self.history: Publisher | None = None  # of the epoch that this node leads: only a leader writes history
+        self._history: Publisher | None = None  # set while this node leads: only a leader writes history
 
     @property
     def ready(self) -> bool:
@@ -27,7 +27,7 @@ class Standing:
         return self.role in (Role.STANDBY, Role.PRIMARY)
 
     def become(self, role: Role, sentence: str, *, serious: bool = False, counts: dict[str, int] | None = None) -> None:
-        """Change the role. If it is that already, nothing is said, except a grave reason that is new."""
+        """Change the role. If it is unchanged, nothing is logged, except a new serious reason."""
         if role is self.role:
             if serious and sentence != self.sentence:
                 self.sentence = sentence
@@ -35,19 +35,27 @@ class Standing:
             return
         self.role, self.sentence = role, sentence
         self._ctx.desk.do(ChangeRole(role, sentence))
-        self._note(sentence, counts or {})
+        self._add_history(sentence, counts or {})
+
+    def elected(self, sentence: str) -> None:
+        """Remember the sentence of a promotion: it is logged when `begin` is durable and the role changes."""
+        self.sentence = sentence
+
+    def write_history_to(self, publisher: Publisher | None) -> None:
+        """Write the history through `publisher`, or stop writing it."""
+        self._history = publisher
 
     def warn(self, sentence: str) -> None:
-        """The role stays, but people must see this, also later."""
+        """Log a warning and add it to the history; the role does not change."""
         self._ctx.desk.say(sentence, serious=True)
-        self._note(sentence, {})
+        self._add_history(sentence, {})
 
-    def _note(self, sentence: str, counts: dict[str, int]) -> None:
-        if self.history is not None:
-            self.history.note(self.role, sentence, counts)
+    def _add_history(self, sentence: str, counts: dict[str, int]) -> None:
+        if self._history is not None:
+            self._history.add_history(self.role, sentence, counts)
 
     def value(self, snapshots: tuple[ConfirmedSnapshot, ...], pin_n: int) -> NodeValue:
-        """What the other nodes are told: this standing, how far this node is, and where it can be reached."""
+        """The value for the other nodes: role, applied position and addresses."""
         state, who = self._ctx.state, self._ctx.identity
         return NodeValue(
             name=who.name,

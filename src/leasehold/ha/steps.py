@@ -1,7 +1,7 @@
-"""Long work in pieces: a generator that yields wherever something else may be done first. Pure.
+"""Long work in steps: a generator that yields wherever the event loop may run something else first.
 
-A batch can hold thousands of records, and one record can take thousands of objects away. Whoever applies that must not
-keep its loop from beating, from keeping leases alive and from answering those who ask how it is.
+A batch can hold thousands of records, and one record can remove thousands of objects. A node that applies them must
+still send its heartbeats, renew its leases and answer status requests.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
-Pieces: TypeAlias = Generator[None, None, T]
+Steps: TypeAlias = Generator[None, None, T]
 
 
-def immediately(pieces: Pieces[T]) -> T:
-    """All of it without a pause; its result."""
+def run_to_end(steps: Steps[T]) -> T:
+    """Run all steps without a pause and return the result."""
     while True:
         try:
-            next(pieces)
+            next(steps)
         except StopIteration as end:
             result: T = end.value
             return result

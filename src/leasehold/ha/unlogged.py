@@ -12,7 +12,7 @@ from leasehold.ha.effect_queue import Activity
 from leasehold.ha.events import StoreAnswered
 from leasehold.journal.batch import UnloggedBatch, encode_unlogged
 from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
-from leasehold.journal.unlogged_batch import Cargo
+from leasehold.journal.unlogged_batch import UnloggedQueue
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.mvcc.model import LeaseGrantResult, Txn, TxnResult
 
@@ -27,12 +27,12 @@ class UnloggedWriter(Activity):
 
     __slots__ = (
         "_base_ms",
-        "_cargo",
         "_ctx",
         "_epoch",
         "_lease",
         "_lease_asked",
         "_lease_at_ms",
+        "_queue",
         "_refused",
         "_retry_at_ms",
         "_sent",
@@ -57,7 +57,7 @@ class UnloggedWriter(Activity):
         self._ctx, self._epoch, self._base_ms = ctx, epoch, base_ms
         self._written, self._refused = written, refused
         self._writer = FencedWriter(ctx.keys.leader, epoch)
-        self._cargo = Cargo()
+        self._queue = UnloggedQueue()
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._lease = 0
@@ -96,7 +96,7 @@ class UnloggedWriter(Activity):
         if self._lease_wanted(now_ms):
             return
         index, number = self._ctx.state.index, self.number + 1
-        renewals, hints, complete = self._cargo.load(index)
+        renewals, hints, complete = self._queue.next_batch(index)
         batch = UnloggedBatch(
             epoch=self._epoch,
             number=number,

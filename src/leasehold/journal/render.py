@@ -1,4 +1,4 @@
-"""The journal for people: one line a record. Pure."""
+"""The journal for people: one line per record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT_CHARACTERS_MAX = 80
 
 
 def describe(record: Struct) -> str:
-    """`PutEnd key=model/7 put_seq=12 ...`: what is not at its default, in the order of the record."""
+    """`PutEnd key=model/7 put_seq=12 ...`: the fields that differ from their defaults, in the record's order."""
     parts = [type(record).__name__]
     for field in msgspec.structs.fields(record):
         value = getattr(record, field.name)
@@ -21,7 +21,7 @@ def describe(record: Struct) -> str:
 
 
 def plain(value: object) -> str:
-    """A value as people read it: texts as texts, ids as hex, long ones cut."""
+    """A value in readable form: text as text, ids as hex, long values shortened."""
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, Enum):

@@ -1,9 +1,10 @@
-"""A fuzzy snapshot as a file: slices of key hashes, taken one after the other while the state goes on. Pure.
+"""A fuzzy snapshot as a file: slices of the key space, exported one after the other while the state keeps changing.
 
-A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, what rests if it is much, and
-the keyless slice last. A slice is a run of tables, as many as make a short step: a small index has one or two, one
-with a million objects thousands. Each carries its own number; replay goes on from the lowest, and a record touches a
-key only if it is newer than that key's slice. Without its last frame a file is nothing.
+A file is a sequence of frames (length, CRC-32, zstd of msgpack): a head, the slices, the quarantine if it is large,
+and the keyless slice last. A slice is a run of tables, as many as make a short step: a small index has one or two
+slices, an index with a million objects has thousands. Each slice carries its own record number. Replay starts from the
+lowest of them, and a record changes a key only if it is newer than that key's slice. A file without its last frame is
+not valid.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from leasehold.index.state import TABLES
 from leasehold.index.walk import QuarantineWalk
 from leasehold.journal.chain import Position
 
-VERSION_NEWEST: Final = 1  # of those that are written and read here
+VERSION_NEWEST: Final = 1  # the only version that this release writes and reads
 T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
 _FRAME_BYTES_MAX: Final = 1 << 30
@@ -35,14 +36,14 @@ _decompressor = zstandard.ZstdDecompressor()
 
 
 class UnreadableSnapshot(PeerError):
-    """A snapshot's bytes are damaged or not complete. It is left as it is; another one, or the journal, must do."""
+    """A snapshot's bytes are damaged or incomplete. The file stays; use another snapshot, or the journal."""
 
 
-class AnothersSnapshot(UnreadableSnapshot):
-    """It is of another cluster, whose name is `cluster`."""
+class ForeignSnapshot(UnreadableSnapshot):
+    """The snapshot belongs to another cluster, named `cluster`."""
 
     def __init__(self, cluster: str, ours: str) -> None:
-        super().__init__(f"a snapshot of cluster {cluster!r} is not for us: this is {ours!r}")
+        super().__init__(f"the snapshot belongs to cluster {cluster!r}; this is cluster {ours!r}")
         self.cluster = cluster
 
 
@@ -54,7 +55,7 @@ class Head(Struct, frozen=True, array_like=True):
 
 
 class Loaded(Struct, frozen=True):
-    """A whole snapshot, decoded. `low` is where replay begins, `end` what must have been durable."""
+    """A whole snapshot, decoded. Replay begins after `low`; every record up to `end` was durable."""
 
     head: Head
     slices: tuple[Slice, ...]
@@ -63,7 +64,7 @@ class Loaded(Struct, frozen=True):
 
     @property
     def low(self) -> Position:
-        return min((Position(one.epoch, one.n) for one in self.slices), key=lambda applied: applied.n)
+        return min((Position(one.epoch, one.n) for one in self.slices), key=lambda position: position.n)
 
     @property
     def end(self) -> Position:
@@ -71,15 +72,15 @@ class Loaded(Struct, frozen=True):
 
 
 class SnapshotTaker:
-    """Takes one snapshot of an index that goes on changing.
+    """Takes one snapshot of an index that keeps changing.
 
-    `slice` until all are taken (`sliced`), `resting` until there is nothing more, then `keyless`.
+    Call `slice` until `sliced`, then `quarantined` until it returns nothing, then `keyless`.
     """
 
     __slots__ = ("_cluster", "_index", "_next", "_version", "_walk", "end", "low_n", "started")
 
     def __init__(self, index: Index, cluster: str, version: int = VERSION_NEWEST) -> None:
-        """`version`: one that everybody reads who may be given it."""
+        """`version`: one that every node that may receive this snapshot can read."""
         self._index = index
         self._cluster = cluster
         self._version = version
@@ -95,11 +96,11 @@ class SnapshotTaker:
 
     @property
     def sliced(self) -> bool:
-        """All slices are taken; what rests, and what else has no key, is missing."""
+        """All slices are taken; the quarantine and the keyless state are still missing."""
         return self._next == TABLES
 
     def slice(self, tables_max: int = TABLES) -> bytes:
-        """The frame of the next slice (after that of the head, before the first): one short step."""
+        """The frame of the next slice, one short step; the first call also returns the frame of the head."""
         head = b""
         if self._next == 0:
             head = _pack(Head(self._version, self._cluster, self.started.epoch, self.started.n))
@@ -108,9 +109,9 @@ class SnapshotTaker:
         return head + _pack(part)
 
     def quarantined(self, extents_max: int = snapshot_step_extents) -> bytes:
-        """The next frame of what rests: one short step. Nothing, once the rest is so little that the last has it.
+        """The next frame of the quarantine, one short step.
 
-        If it is little from the start, there is none of these.
+        Returns nothing once the remaining extents fit into the last frame, also if they fit from the start.
         """
         if self._walk is None:
             if len(self._index.quarantine) <= extents_max:
@@ -121,42 +122,42 @@ class SnapshotTaker:
         return _pack(self._index.export_quarantine(self._walk, extents_max))
 
     def keyless(self) -> bytes:
-        """The last frame. Law: written only once `end` is durable, or the file would show what never happened."""
+        """The last frame. Law: write it only once `end` is durable, or the file could hold records that were lost."""
         keyless = self._index.export_keyless(self._walk)
         self.end = Position(keyless.epoch, keyless.n)
         return _pack(keyless)
 
     def give_up(self) -> None:
-        """Nothing more will be taken."""
+        """Stop before the snapshot is complete."""
         if self._walk is not None:
             self._walk.end()
 
 
 def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: None) -> Loaded:
-    """Decode a whole file, calling `step` between its parts; `UnreadableSnapshot` says what is wrong with it."""
+    """Decode a whole file, calling `step` between its parts; `UnreadableSnapshot` names the fault."""
     frames = list(_frames(raw))
     try:
         head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
         if head.version != VERSION_NEWEST:
             raise UnreadableSnapshot(
-                f"a snapshot of version {head.version} is not for us: this release reads version {VERSION_NEWEST}"
+                f"the snapshot has version {head.version}; this release reads version {VERSION_NEWEST}"
             )
         if head.cluster != cluster:
-            raise AnothersSnapshot(head.cluster, cluster)
+            raise ForeignSnapshot(head.cluster, cluster)
         parts = [msgspec.msgpack.decode(frame, type=Slice | QuarantineSlice) for frame in stepping(frames[1:-1], step)]
         slices = tuple(part for part in parts if isinstance(part, Slice))
         quarantined = tuple(part for part in parts if isinstance(part, QuarantineSlice))
         tables = sum(one.table_count for one in slices)
         if tables != TABLES:
-            raise UnreadableSnapshot(f"a snapshot of {tables} tables is not complete ({TABLES} are)")
+            raise UnreadableSnapshot(f"the snapshot is incomplete: it has {tables} of {TABLES} tables")
         keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
     except msgspec.MsgspecError as error:
-        raise UnreadableSnapshot(f"a snapshot does not decode: {error}") from None
+        raise UnreadableSnapshot(f"the snapshot does not decode: {error}") from None
     return Loaded(head, slices, quarantined, keyless)
 
 
 def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:
-    """The same parts, with `step` called before each: whoever watches over this process sees that it is at work."""
+    """The same parts, with `step` called before each, so that the guardian sees progress during a long load."""
     for part in parts:
         step()
         yield part
@@ -171,13 +172,13 @@ def _frames(raw: bytes) -> Iterator[bytes]:
     at, view = 0, memoryview(raw)
     while at < len(raw):
         if at + _FRAME.size > len(raw):
-            raise UnreadableSnapshot("a snapshot ends in the middle of a frame")
+            raise UnreadableSnapshot("the snapshot ends in the middle of a frame")
         length, crc = _FRAME.unpack_from(raw, at)
         body = view[at + _FRAME.size : at + _FRAME.size + length]
         at += _FRAME.size + length
         if len(body) != length or zlib.crc32(body) != crc:
-            raise UnreadableSnapshot("a snapshot's frame is damaged or cut off")
+            raise UnreadableSnapshot("a frame of the snapshot is damaged or cut off")
         try:
             yield _decompressor.decompress(body, max_output_size=_FRAME_BYTES_MAX)
         except zstandard.ZstdError as error:
-            raise UnreadableSnapshot(f"a snapshot's frame does not decompress: {error}") from None
+            raise UnreadableSnapshot(f"a frame of the snapshot does not decompress: {error}") from None

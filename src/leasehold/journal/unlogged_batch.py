@@ -1,4 +1,4 @@
-"""What goes into the next bulk batch: bounded by count and bytes; what does not fit waits for the one after. Pure."""
+"""The content of the next unlogged batch, bounded by count and bytes. Entries that do not fit wait for the next one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from leasehold.base import limits
 from leasehold.index.index import Index
 from leasehold.journal.batch import Hint, Renewal
 
-_ENTRY_BYTES = 40  # numbers and frame of one entry, at most
+_ENTRY_BYTES = 40  # upper bound for the numbers and the framing of one entry
 
 
-class Cargo:
-    """Renewals and hints that were taken out of the index and not yet packed."""
+class UnloggedQueue:
+    """Renewals and hints that were taken out of the index and are not in a batch yet."""
 
     __slots__ = ("_hints", "_renewals")
 
@@ -20,8 +20,8 @@ class Cargo:
         self._renewals: deque[Renewal] = deque()
         self._hints: deque[Hint] = deque()
 
-    def load(self, index: Index) -> tuple[tuple[Renewal, ...], tuple[Hint, ...], bool]:
-        """Renewals, hints, and whether every renewal up to now is in this batch or an earlier one."""
+    def next_batch(self, index: Index) -> tuple[tuple[Renewal, ...], tuple[Hint, ...], bool]:
+        """Renewals, hints, and whether this batch and the earlier ones hold every renewal up to now."""
         complete = False
         if len(self._renewals) < limits.journal_bulk_entries_max:
             taken, complete = index.take_renewals(limits.journal_bulk_entries_max - len(self._renewals))

@@ -1,4 +1,4 @@
-"""The reader's side of bulk batches: when one counts, and what may be concluded from it. Pure."""
+"""The reader's side of unlogged batches: when a batch takes effect, and what a missing batch implies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from leasehold.journal.chain import Position
 
 
 class UnloggedReader:
-    """Bulk of one epoch at a time, judged at its place in the order.
+    """Orders the unlogged batches of one epoch and detects gaps between them.
 
-    A batch counts once its as-of record has been applied. Bulk of an older epoch is void: that epoch's `begin`
-    successor has lifted every end that it could have told. A gap (batches ran out of their 60 s unseen) is closed at
-    leader time g by the first batch after it; nothing counts as ended before g plus the maximum lease term, because
-    a renewal in the gap may have run that long.
+    A batch takes effect once its as-of record has been applied. Batches of an older epoch have no effect: the next
+    epoch's `begin` has extended every lease end that they could report. A gap means that batches expired from the
+    store unread. The first batch after the gap closes it, at leader time g. No lease counts as expired before g plus
+    the maximum lease term, because a renewal inside the gap may have lasted that long.
     """
 
     __slots__ = ("_next", "_waiting", "epoch", "gap_closed_ms", "gaps")
@@ -28,44 +28,48 @@ class UnloggedReader:
 
     @property
     def waits(self) -> bool:
-        """Whether a batch is here whose place in the order has not come."""
+        """Whether a batch waits for its as-of record."""
         return bool(self._waiting)
 
     @property
     def applied(self) -> int:
-        """The number of the last batch that counted in this epoch."""
+        """The number of the last batch of this epoch that took effect."""
         return self._next - 1
 
     def begin(self, epoch: int, *, known_from_start: bool) -> None:
-        """`begin` of `epoch` was applied (or loaded from a snapshot, then what came before is not known)."""
+        """`begin` of `epoch` was applied, or loaded from a snapshot: then the earlier batches are not known."""
         self.epoch = epoch
         self._next = 1 if known_from_start else 0
         self.gap_closed_ms = -1
         self._waiting = {at: batch for at, batch in self._waiting.items() if at[0] >= epoch}
 
+    def open_gap_at_start(self) -> None:
+        """Renewals of the epoch before are missing: record a gap that closed when this epoch began."""
+        self.gap_closed_ms = 0
+
     def skip_to(self, number: int) -> None:
-        """Everything up to `number` is our own doing."""
+        """This node wrote every batch up to `number` itself."""
         self._next = number + 1
 
     def offer(self, batch: UnloggedBatch) -> None:
-        """A batch was read; duplicates and older epochs are dropped."""
+        """Take a batch that was read; duplicates and batches of older epochs are dropped."""
         if batch.epoch < self.epoch or (batch.epoch == self.epoch and self._next and batch.number < self._next):
             return
         self._waiting[(batch.epoch, batch.number)] = batch
 
     def due(self, applied: Position) -> Iterator[UnloggedBatch]:
-        """The batches that count now, in order. At each, `gap_closed_ms` is what it was at that batch."""
+        """The batches that take effect now, in order. `gap_closed_ms` is up to date for the batch just returned."""
         for at in sorted(self._waiting):
             batch = self._waiting[at]
             if batch.epoch != self.epoch or applied.epoch != self.epoch or batch.as_of_n > applied.n:
                 break
             del self._waiting[at]
-            if batch.number != self._next:  # 0: it is not known what came before the first one that we see
+            if batch.number != self._next:  # `_next` is 0 if the batches before the first one are not known
                 self.gap_closed_ms = batch.leader_ms
                 self.gaps += 1
             self._next = batch.number + 1
             yield batch
 
     def has_all_to(self, number: int) -> bool:
-        """Whether every batch of this epoch up to `number` has counted here, without a gap."""
+        """Whether every batch of this epoch up to `number` took effect here, without a gap."""
         return self.gap_closed_ms < 0 and self._next > number

@@ -15,8 +15,8 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
     leader_kv = await coord.get_one(keys.leader)
     leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
     nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
-    floor_kv = await coord.get_one(keys.floor)
-    floor = unpack(TruncationPoint, floor_kv.value, keys.floor) if floor_kv else TruncationPoint(0, 0)
+    floor_kv = await coord.get_one(keys.truncation)
+    floor = unpack(TruncationPoint, floor_kv.value, keys.truncation) if floor_kv else TruncationPoint(0, 0)
     pause_kv = await coord.get_one(keys.pause)
     explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
     return ClusterStatus(

@@ -16,7 +16,7 @@ from leasehold.ha.keys import Keys, pack
 from leasehold.ha.node_values import TruncationPoint
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
-from leasehold.journal.snapshot_file import AnothersSnapshot, SnapshotTaker, UnreadableSnapshot, load_snapshot
+from leasehold.journal.snapshot_file import ForeignSnapshot, SnapshotTaker, UnreadableSnapshot, load_snapshot
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, prefix_end
 from leasehold.node import preflight
 from leasehold.node.worker.snapshot_files import seal, sealed_length, sync_folder, unseal
@@ -71,7 +71,7 @@ def _read(data: bytes, cluster: str) -> Index:
         raise NotImportable(f"the file {what}: export it again")
     try:
         loaded = load_snapshot(raw, cluster)
-    except AnothersSnapshot as error:
+    except ForeignSnapshot as error:
         raise NotImportable(
             f"the file is an index of cluster {error.cluster!r}: say --cluster {error.cluster}"
         ) from None
@@ -124,6 +124,6 @@ async def _claim(coord: Coord, keys: Keys, n: int) -> None:
     found = await coord.get(keys.root, prefix_end(keys.root), count_only=True)
     if found.count:
         raise NotImportable(f"{keys.root.decode()} is in use in this store ({found.count} keys): name another")
-    absent = Compare(keys.floor, CompareTarget.CREATE, CompareResult.EQUAL, 0)
-    if not (await coord.txn([absent], [Put(keys.floor, pack(TruncationPoint(n, 0)))])).succeeded:
+    absent = Compare(keys.truncation, CompareTarget.CREATE, CompareResult.EQUAL, 0)
+    if not (await coord.txn([absent], [Put(keys.truncation, pack(TruncationPoint(n, 0)))])).succeeded:
         raise NotImportable(f"{keys.root.decode()} has just been taken by another in this store: name another")

@@ -1,9 +1,8 @@
-"""Was there an order? A linearizability checker (Wing and Gong's search, with Lowe's memory of what was tried).
+"""A linearizability checker (Wing and Gong's search with Lowe's cache of visited states).
 
-A history is a list of operations with the real times of call and return. It is linearizable if every operation can
-be given one moment between its call and its return at which it happened, such that a single copy of the object,
-stepped in that order, gives the answers that were seen. An operation without a return may have happened at any
-time after its call, or never.
+A history is a list of operations with the real times of call and return. It is linearizable if every operation can be
+assigned one moment between its call and its return, such that a single copy of the object, stepped in that order, gives
+the observed answers. An operation without a return may have happened at any time after its call, or never.
 
 Check objects one by one (`by_key`): a history is linearizable if and only if it is for each object alone.
 """
@@ -21,9 +20,9 @@ State = TypeVar("State", bound=Hashable)
 
 
 class Operation(Struct, frozen=True):
-    """One call: `what` is the kind, `argument` what went in, `result` what came out.
+    """One call: `what` is its kind, with `argument` and `result`.
 
-    `returned` is None for a call whose outcome is unknown. `hint` is what the system itself claims about the order.
+    `returned` is None for a call whose outcome is unknown. `hint` is the order that the system itself claims.
     """
 
     called: int
@@ -36,9 +35,9 @@ class Operation(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """`stuck` is empty for a good history; else what could not be placed, at the furthest point of the search.
+    """`stuck` is empty for a linearizable history; else the operations that could not be placed at the furthest point.
 
-    A verdict that is not `proven` is a search that was given up.
+    A verdict that is not `proven` comes from a search that was given up.
     """
 
     linearizable: bool
@@ -80,7 +79,7 @@ class _Entry:
 
 
 def _linked(history: Sequence[Operation]) -> _Entry:
-    """The list's head. At equal times calls come before returns: that is the weaker demand."""
+    """The list's head. At equal times calls come before returns: that is the weaker requirement."""
     entries: list[tuple[float, int, int, _Entry]] = []
     for index, operation in enumerate(history):
         back = _Entry(index, None)
@@ -96,7 +95,7 @@ def _linked(history: Sequence[Operation]) -> _Entry:
 
 
 class _Choice:
-    """A point of the search: the state there, what may come next, and what was taken to get there."""
+    """A point of the search: its state, the candidates for the next operation, and the operation that led to it."""
 
     __slots__ = ("came_by", "open", "state")
 
@@ -113,11 +112,11 @@ def check(
     *,
     steps_max: int = 200_000,
 ) -> Verdict:
-    """Search for an order. `step` gives the state after an operation, or None if it could not answer like that.
+    """Search for an order. `step` returns the state after an operation, or None if its answer is impossible.
 
-    Two things keep the search short: a `read` that fits is placed at once (that never hurts), and where there is a
-    choice the operation with the lowest `hint` is tried first, so a history whose hints tell the truth needs no
-    second try. After `steps_max` it gives up, and says so.
+    Two rules keep the search short: a `read` that fits is placed immediately (that is always safe), and among several
+    candidates the one with the lowest `hint` is tried first, so correct hints need no second try. After `steps_max` it
+    gives up with an unproven verdict.
     """
     answered = sum(operation.returned is not None for operation in history)
     head = _linked(history)
@@ -156,7 +155,7 @@ def check(
 def _candidates(
     head: _Entry, history: Sequence[Operation], state: State, step: Callable[[State, Operation], State | None]
 ) -> list[_Entry]:
-    """What may be placed next, best last: everything that was called before the first return."""
+    """The operations that may be placed next, best last: those called before the first return."""
     found: list[_Entry] = []
     entry = head.next
     while entry is not None and entry.match is not None:
@@ -172,7 +171,7 @@ def _candidates(
 
 
 def _window(head: _Entry, history: Sequence[Operation]) -> tuple[Operation, ...]:
-    """The operations among which the search found no next one: calls up to the first return."""
+    """The operations that the search could not place next: calls up to the first return."""
     found: list[Operation] = []
     entry = head.next
     while entry is not None and entry.match is not None and len(found) < 12:
@@ -182,7 +181,7 @@ def _window(head: _Entry, history: Sequence[Operation]) -> tuple[Operation, ...]
 
 
 def by_key(history: Iterable[tuple[Key, Operation]]) -> dict[Key, list[Operation]]:
-    """A history of many objects, one list for each, in order of call."""
+    """Split a history of many objects into one list per object, in order of call."""
     parts: dict[Key, list[Operation]] = defaultdict(list)
     for key, operation in history:
         parts[key].append(operation)
@@ -195,9 +194,9 @@ Register = tuple[Hashable]
 
 
 def register_step(state: Register, operation: Operation) -> Register | None:
-    """A register: `read` -> result, `write` argument, `cas` (expected, new) -> result is whether it was done.
+    """A register: `read` -> result, `write` argument, `cas` (expected, new) -> whether it succeeded.
 
-    A `cas` that failed saw something else than `expected`.
+    A `cas` that failed saw another value than `expected`.
     """
     if operation.what == "read":
         return state if state[0] == operation.result else None
@@ -212,9 +211,9 @@ def register_step(state: Register, operation: Operation) -> Register | None:
 def check_register(history: Sequence[Operation], start: Hashable = None, *, steps_max: int = 200_000) -> Verdict:
     """`check` for one register whose writes have different values (None, a deletion, may be written again).
 
-    First a quick look for two values that contradict each other; it finds most stale reads at once. Writes of unknown
-    outcome whose value nobody saw are left out: that keeps the search small, and changes no verdict (unless a `cas`
-    failed, which may have seen one of them: then they stay).
+    First it looks for two values that contradict each other, which finds most stale reads immediately. Writes of
+    unknown outcome whose value no operation saw are left out. That keeps the search small and changes no verdict,
+    unless a `cas` failed, which may have seen one of them: then they stay.
     """
     contradiction = _contradiction(history)
     if contradiction:
@@ -234,7 +233,7 @@ def check_register(history: Sequence[Operation], start: Hashable = None, *, step
 
 
 class _Zone:
-    """When a value certainly stood: between the first return and the last call of all that wrote or read it."""
+    """When a value was certainly present: from the first return to the last call of the operations on it."""
 
     __slots__ = ("first", "first_return", "last", "last_call")
 
@@ -251,14 +250,14 @@ class _Zone:
 
 
 def _contradiction(history: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Two values of which each must have stood while the other did (after Gibbons and Korach); none if all is well."""
+    """Operations of two values that must have been present at the same time (after Gibbons and Korach), if any."""
     zones: dict[Hashable, _Zone] = {}
     for operation in history:
         value = _value_of(operation)
         if value is not None:
             zones.setdefault(value, _Zone(operation)).take(operation)
-    standing = [zone for zone in zones.values() if zone.first_return < zone.last_call]
-    for zone in standing:
+    present = [zone for zone in zones.values() if zone.first_return < zone.last_call]
+    for zone in present:
         for other in zones.values():
             if other is zone:
                 continue
@@ -272,7 +271,7 @@ def _contradiction(history: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 def _value_of(operation: Operation) -> Hashable | None:
-    """The value that surely stood at some moment of the operation, if it is one that is written only once."""
+    """The value that was certainly present at some moment of the operation, if it is written only once."""
     if operation.what == "read":
         value: Hashable | None = operation.result
         return value

@@ -1,4 +1,4 @@
-"""Load that goes on while something happens, and remembers what it was told."""
+"""Background load that remembers the answers it got."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold.testing.workload import Putter
 
 
 class Burst:
-    """Writers at work inside the `async with`, each with a connection of its own; afterwards what they were told."""
+    """Writers that run inside the `async with`, each on its own connection; afterwards it has their results."""
 
     def __init__(self, master: str, writers: int = 4, batch: int = 50, prefix: str = "w") -> None:
         self.putters = [Putter(master, f"{prefix}{number}") for number in range(writers)]
@@ -22,7 +22,7 @@ class Burst:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(putter.run(self._stop, self._batch)) for putter in self.putters]
-        await until(lambda: all(putter.told.acknowledged for putter in self.putters), "every writer has written")
+        await until(lambda: all(putter.results.acknowledged for putter in self.putters), "every writer has written")
         return self
 
     async def __aexit__(
@@ -35,13 +35,13 @@ class Burst:
 
     @property
     def acknowledged(self) -> list[str]:
-        return sorted(set[str]().union(*(putter.told.acknowledged for putter in self.putters)))
+        return sorted(set[str]().union(*(putter.results.acknowledged for putter in self.putters)))
 
     @property
     def failures(self) -> list[list[str]]:
-        return [putter.told.failures for putter in self.putters]
+        return [putter.results.failures for putter in self.putters]
 
     @property
     def gap_ms_max(self) -> int:
-        """The longest time that any writer was without success."""
+        """The longest time of any writer without success."""
         return max(putter.gap_ms_max for putter in self.putters)

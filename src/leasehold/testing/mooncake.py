@@ -1,52 +1,52 @@
-"""Real Mooncake masters and clients for tests and comparisons: what `scripts/mooncake` has installed.
+"""Real Mooncake masters and clients for tests and comparisons, as installed by `scripts/mooncake`.
 
-Clients run in the virtual environment of their wheel, as processes of their own.
+Clients run in the virtual environment of their wheel, as separate processes.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from leasehold.testing.node import NodeProcess
 from leasehold.testing.ports import free_ports, listens
-from leasehold.testing.process import MissingServer, ServerProcess, cpu_s, wait_until
+from leasehold.testing.process import MissingServer, ServerProcess, wait_until
 
 NEWEST = "0.3.13.post1"
 OLDER = "0.3.12.post1"
 
 
 def cache_dir() -> Path:
-    """Where the environments are: `.cache` of the checkout, or `LEASEHOLD_MOONCAKE_CACHE`."""
+    """The folder of the environments: `.cache` of the checkout, or `LEASEHOLD_MOONCAKE_CACHE`."""
     given = os.environ.get("LEASEHOLD_MOONCAKE_CACHE")
     return Path(given) if given else Path(__file__).resolve().parents[3] / ".cache"
 
 
 def why_missing(version: str = NEWEST) -> str | None:
-    """Why this release cannot be run here, or None if it can."""
-    note = cache_dir() / f"mooncake-{version}.missing"
-    if note.exists():
-        return note.read_text().strip()
+    """Why this release cannot run here, or None if it can."""
+    reason = cache_dir() / f"mooncake-{version}.missing"
+    if reason.exists():
+        return reason.read_text().strip()
     if not (cache_dir() / f"mooncake-{version}" / "bin" / "python").exists():
         return f"Mooncake {version} is not installed: run scripts/mooncake"
     return None
 
 
 def venv(version: str = NEWEST) -> Path:
-    """The virtual environment of a release; `MissingServer` says why it is not there."""
+    """The virtual environment of a release; `MissingServer` has the reason if it is missing."""
     if (reason := why_missing(version)) is not None:
         raise MissingServer(reason)
     return cache_dir() / f"mooncake-{version}"
 
 
 def client_environment(version: str = NEWEST) -> dict[str, str]:
-    """What a client process needs: everything on loopback, and the libraries that some wheels want."""
+    """Environment of a client process: everything on loopback, and the libraries that some wheels need."""
     libraries = [str(path) for path in venv(version).glob("lib/python*/site-packages/nvidia/cuda_runtime/lib")]
     return {"MC_TCP_BIND_ADDRESS": "127.0.0.1", "GLOG_minloglevel": "3", "LD_LIBRARY_PATH": ":".join(libraries)}
 
@@ -58,7 +58,7 @@ def run_client(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with the real client; its output is text. Failing is the caller's to judge."""
+    """Run a script with the real client; its output is text. The caller checks its exit status."""
     return subprocess.run(
         [str(venv(version) / "bin" / "python"), str(script), *arguments],
         env={**os.environ, **client_environment(version), **(environment or {})},
@@ -69,74 +69,83 @@ def run_client(
     )
 
 
-class _Master(ServerProcess):
-    """Something that answers Mooncake's RPC on `rpc`."""
-
-    def __init__(self, name: str, argv: Sequence[str], rpc_port: int, env: Mapping[str, str] | None = None) -> None:
-        self.rpc_port = rpc_port
-        self._directory = tempfile.TemporaryDirectory(prefix="leasehold-mooncake-")
-        super().__init__(
-            name, argv, log_path=Path(self._directory.name) / "log", probe=lambda: listens(rpc_port), env=env
-        )
-
-    @property
-    def rpc(self) -> str:
-        return f"127.0.0.1:{self.rpc_port}"
-
-    def cpu_s(self) -> float:
-        """Processor time used so far, by all its threads."""
-        return cpu_s(self.pid)
-
-    def kill(self) -> None:
-        """kill -9 of the whole group: an older wheel's `mooncake_master` is a script that starts the real one."""
-        if self.running:
-            os.killpg(self.pid, signal.SIGKILL)
-        super().kill()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        self._directory.cleanup()
-
-
-class MooncakeMaster(_Master):
+class MooncakeMaster(ServerProcess):
     """The C++ master of the wheel."""
 
     def __init__(self, *flags: str, version: str = NEWEST) -> None:
-        rpc_port, metrics_port, self.metadata_port = free_ports(3)
-        argv = [str(venv(version) / "bin" / "mooncake_master"), f"--rpc_port={rpc_port}"]
+        self.rpc_port, metrics_port, self.metadata_port = free_ports(3)
+        self.rpc = f"127.0.0.1:{self.rpc_port}"
+        argv = [str(venv(version) / "bin" / "mooncake_master"), f"--rpc_port={self.rpc_port}"]
         argv += [f"--metrics_port={metrics_port}", "--rpc_address=127.0.0.1", *flags]
         argv += ["--http_metadata_server_host=127.0.0.1", f"--http_metadata_server_port={self.metadata_port}"]
-        super().__init__("mooncake_master", argv, rpc_port, client_environment(version))
+        folder = tempfile.TemporaryDirectory(prefix="leasehold-mooncake-")
+        super().__init__(
+            "mooncake_master",
+            argv,
+            log_path=Path(folder.name) / "log",
+            probe=lambda: listens(self.rpc_port),
+            env=client_environment(version),
+            kill_group=True,  # an older wheel's `mooncake_master` is a script that starts the real one
+            owned=folder,
+        )
 
 
-class StandaloneMaster(_Master):
-    """Ours without journal and standby, with a second port for clients of 0.3.12."""
+class StandaloneMaster(ServerProcess):
+    """Our master without journal and standby, with a second port for clients of 0.3.12."""
 
     def __init__(self, *arguments: str) -> None:
-        rpc_port, self.compat_port, self.metadata_port = free_ports(3)
-        argv = [sys.executable, "-m", "leasehold.node.standalone", "--rpc", f"127.0.0.1:{rpc_port}", *arguments]
+        self.rpc_port, self.compat_port, self.metadata_port = free_ports(3)
+        self.rpc = f"127.0.0.1:{self.rpc_port}"
+        argv = [sys.executable, "-m", "leasehold.node.standalone", "--rpc", self.rpc, *arguments]
         argv += ["--rpc-compat", f"0.3.12=127.0.0.1:{self.compat_port}"]
         argv += ["--metadata", f"127.0.0.1:{self.metadata_port}"]
-        super().__init__("leasehold standalone", argv, rpc_port)
+        folder = tempfile.TemporaryDirectory(prefix="leasehold-mooncake-")
+        super().__init__(
+            "leasehold standalone",
+            argv,
+            log_path=Path(folder.name) / "log",
+            probe=lambda: listens(self.rpc_port),
+            kill_group=True,
+            owned=folder,
+        )
 
 
-class OwnNode(NodeProcess):
-    """`leasehold node` by itself, as a drop-in for the C++ master, with a port for 0.3.12 and a metadata server."""
+class OwnNode:
+    """A single `leasehold node` in place of the C++ master, with a port for 0.3.12 and a metadata server."""
 
     def __init__(self, *arguments: str) -> None:
         self.compat_port, self.metadata_port = free_ports(2)
         compat = f"0.3.12=127.0.0.1:{self.compat_port},cluster=older"
         metadata = f"127.0.0.1:{self.metadata_port}"
         given = ["--rpc-compat", compat, "--metadata-server", metadata, *arguments]
-        super().__init__("memory://", "alone", arguments=given)
+        self.process = NodeProcess("memory://", "alone", arguments=given)
+        self.rpc, self.rpc_port, self.log_path = self.process.rpc, self.process.rpc_port, self.process.log_path
 
-    def start(self) -> None:
-        """Start it and wait until it serves."""
-        super().start()
-        wait_until(self.is_primary, "the node leads")
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def worker_pid(self) -> int:
+        return self.process.worker_pid
+
+    def log_tail(self, lines: int = 20) -> str:
+        return self.process.log_tail(lines)
 
     def cpu_s(self) -> float:
-        """Processor time used so far, guardian and worker."""
-        return cpu_s(self.pid)
+        """CPU time used so far by guardian and worker."""
+        return self.process.cpu_s()
+
+    def __enter__(self) -> Self:
+        self.process.__enter__()
+        try:
+            wait_until(self.process.is_primary, "the node leads")
+        except BaseException:  # __exit__ is not called for a block that was never entered
+            self.process.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.__exit__(kind, error, trace)

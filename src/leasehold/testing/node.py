@@ -1,4 +1,4 @@
-"""`leasehold node` as real processes: guardian and worker, with what can befall them as verbs."""
+"""`leasehold node` as real processes: guardian and worker, with their faults as methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import START_TIMEOUT_S, ServerFailed, ServerProcess, wait_until
 
-# Whoever answers at all, answers within this, also on a busy machine; one that stands still costs it.
+# A node that answers does so within this time, also on a busy machine. A frozen node costs all of it.
 ANSWER_S = 10.0
 ROLE_S = 3.0
 
@@ -29,7 +29,7 @@ ROLE_S = 3.0
 class NodeProcess(ServerProcess):
     """One node: a guardian and its worker.
 
-    `kill_worker` is a crash of the process, `kill_host` of the machine, `freeze_host` a machine that stands still.
+    `kill_worker` is a crash of the process, `kill_host` of the machine, `freeze_host` a machine that is stopped.
     """
 
     def __init__(
@@ -42,14 +42,16 @@ class NodeProcess(ServerProcess):
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
-        self.data_dir = data_dir or Path(self._owned.name if self._owned else "")
+        owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
+        self.data_dir = data_dir or Path(owned.name if owned else "")
         self.node_name = name
         self.rpc_port, self.admin_port = free_ports(2)
         command = [sys.executable, "-m", "leasehold", "node", "--name", name, "--cluster", cluster, "--coord", coord]
         command += ["--rpc", self.rpc, "--admin", self.admin, "--data-dir", str(self.data_dir / "data")]
         log_path = self.data_dir / f"{name}.log"
-        super().__init__(f"node {name}", [*command, *arguments], log_path=log_path, probe=self.answers, env=env)
+        super().__init__(
+            f"node {name}", [*command, *arguments], log_path=log_path, probe=self.answers, env=env, owned=owned
+        )
 
     @property
     def rpc(self) -> str:
@@ -59,17 +61,17 @@ class NodeProcess(ServerProcess):
     def admin(self) -> str:
         return f"127.0.0.1:{self.admin_port}"
 
-    # --- what it says ---
+    # --- its answers ---
 
     def http(self, path: str, *, body: bytes | None = None, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
-        """Status and body of an answer of the admin port; status 0 if there is none."""
+        """HTTP status and body from the admin port; status 0 if there is no answer."""
         request = urllib.request.Request(f"http://{self.admin}{path}", data=body)
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
-        except (OSError, http.client.HTTPException):  # nobody there, or gone in the middle of its answer
+        except (OSError, http.client.HTTPException):  # nothing listens, or it died while answering
             return 0, b""
 
     def answers(self) -> bool:
@@ -85,16 +87,16 @@ class NodeProcess(ServerProcess):
         return self.http("/standby", timeout_s=ROLE_S)[0] == 200
 
     def status(self) -> NodeStatus:
-        return msgspec.json.decode(self._said("/api/status"), type=NodeStatus)
+        return msgspec.json.decode(self._get("/api/status"), type=NodeStatus)
 
     def cluster_status(self) -> ClusterStatus:
-        return msgspec.json.decode(self._said("/api/cluster"), type=ClusterStatus)
+        return msgspec.json.decode(self._get("/api/cluster"), type=ClusterStatus)
 
     def history(self) -> list[HistoryLine]:
-        return msgspec.json.decode(self._said("/api/history?limit=1000"), type=list[HistoryLine])
+        return msgspec.json.decode(self._get("/api/history?limit=1000"), type=list[HistoryLine])
 
-    def _said(self, path: str) -> bytes:
-        """The body of a good answer; asked for until it comes, as it does not while a worker is being replaced."""
+    def _get(self, path: str) -> bytes:
+        """The body of a successful answer. Retries: there is none while a worker is being replaced."""
         answers: list[tuple[int, bytes]] = []
 
         def is_good() -> bool:
@@ -108,7 +110,7 @@ class NodeProcess(ServerProcess):
         body = msgspec.json.encode({"target": target} if target else {})
         return self.http("/api/switchover", body=body, timeout_s=60)
 
-    # --- what befalls it ---
+    # --- its faults ---
 
     @property
     def worker_pid(self) -> int:
@@ -117,17 +119,17 @@ class NodeProcess(ServerProcess):
         return int(children[0]) if children else 0
 
     def kill_worker(self) -> None:
-        """kill -9 of the worker alone: its guardian notices."""
+        """Kill only the worker: its guardian notices."""
         os.kill(self._worker(), signal.SIGKILL)
 
     def kill_guardian(self) -> None:
-        """kill -9 of the guardian alone: the worker must end too."""
+        """Kill only the guardian: the worker must exit too."""
         self.kill()
 
     def kill_host(self) -> None:
-        """Guardian and worker end at the same moment, as with their machine: nobody is left to tell."""
+        """Kill guardian and worker together, as when their machine dies: no process is left to report it."""
         worker = self.worker_pid
-        os.kill(self.pid, signal.SIGSTOP)  # so that it cannot notice first
+        os.kill(self.pid, signal.SIGSTOP)  # so that the guardian cannot notice first
         if worker:
             os.kill(worker, signal.SIGKILL)
         self.kill()
@@ -141,13 +143,13 @@ class NodeProcess(ServerProcess):
                 os.kill(worker, signal.SIGCONT)
 
     def _worker(self) -> int:
-        """Its id, for a signal: 0 would be everybody in the test's own process group."""
+        """Its process id for a signal; never 0, which would signal the test's own process group."""
         if not (worker := self.worker_pid):
             raise ServerFailed(f"{self.name} has no worker now; its log ends with:\n{self.log_tail()}")
         return worker
 
     def freeze_host(self) -> None:
-        """Both processes stand still; connections stay open."""
+        """Stop both processes; connections stay open."""
         worker = self.worker_pid
         os.kill(self.pid, signal.SIGSTOP)
         if worker:
@@ -158,17 +160,6 @@ class NodeProcess(ServerProcess):
         if worker:
             os.kill(worker, signal.SIGCONT)
         os.kill(self.pid, signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-        if self._owned:
-            self._owned.cleanup()
 
 
 class NodeGroup:
@@ -210,7 +201,7 @@ class NodeGroup:
         return [node for node in self.nodes if node is not primary]
 
     def settle(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until one serves and all others are ready to take over."""
+        """Wait until one node serves and all others are ready."""
 
         def settled() -> bool:
             running = [node for node in self.nodes if node.running]
@@ -222,7 +213,7 @@ class NodeGroup:
         )
 
     def revive(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start what was killed, and wait until the cluster is whole again."""
+        """Start the killed nodes and wait until the cluster has settled."""
         for node in self.nodes:
             if not node.running:
                 node.start()
@@ -238,7 +229,7 @@ class NodeGroup:
             for node in self.nodes:
                 node.wait_ready()
             self.settle()
-        except BaseException:  # nobody leaves a block that was never entered
+        except BaseException:  # __exit__ is not called for a block that was never entered
             self.__exit__(None, None, None)
             raise
         return self

@@ -1,8 +1,8 @@
-"""Ports for servers of tests: nobody else gets them, also while their server is down.
+"""Ports for test servers. No other process gets them, even while their server is down.
 
-A port from `bind(0)` may be taken by any outgoing connection before its server starts, or while it is killed: these
-are below the range that the system takes from. And of several test processes each has blocks of its own, locked as
-long as it lives, so that none picks what another has picked and not bound yet.
+An outgoing connection may take a port from `bind(0)` before its server starts or while it is killed, so these ports are
+below the range for outgoing connections. Each test process locks blocks of its own for its lifetime, so that no other
+test process picks a port that is not bound yet.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ BLOCK = 300
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` distinct ports of 127.0.0.1 on which nothing listens, and which were not given before."""
+    """`count` distinct ports of 127.0.0.1 that were not returned before and on which nothing listens."""
     global _given, _given_by
-    with _giving:  # clusters are started in threads, side by side
+    with _giving:  # clusters are started in parallel threads
         if _given_by != os.getpid():  # a forked child has blocks of its own
             _given, _given_by = _ports(), os.getpid()
         return [next(_given) for _ in range(count)]
 
 
 def listens(port: int) -> bool:
-    """Whether somebody takes connections on this port of loopback."""
+    """Whether a server accepts connections on this port of loopback."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -39,7 +39,7 @@ def listens(port: int) -> bool:
 
 
 def _ports() -> Iterator[int]:
-    """Each port once; when all have been given, from the beginning."""
+    """Each port once; after the last one, start over."""
     blocks: list[range] = []
     for block in _blocks():
         blocks.append(block)
@@ -47,11 +47,11 @@ def _ports() -> Iterator[int]:
     while blocks:
         for block in blocks:
             yield from filter(_is_free, block)
-    raise RuntimeError(f"other processes have all ports from {LOWEST} to {HIGHEST}: end some of them")
+    raise RuntimeError(f"other processes hold all ports from {LOWEST} to {HIGHEST}: stop some of them")
 
 
 def _blocks() -> Iterator[range]:
-    """Blocks that no other process has; each is this one's until it ends."""
+    """Blocks that no other process has; each is locked until this process exits."""
     folder = Path(tempfile.gettempdir()) / f"leasehold-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     for first in range(LOWEST, HIGHEST, BLOCK):

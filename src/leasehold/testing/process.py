@@ -1,10 +1,11 @@
-"""A real server process, with the faults that can befall it as verbs."""
+"""A real server process, with its faults as methods."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +15,22 @@ from typing import Self
 
 from leasehold.base.errors import LeaseholdError
 
-# Ends a hang. It says nothing about how long something should take: a busy machine takes its time.
+# Ends a hang. It is no limit for how long something should take: a busy machine is slow.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 
 
 class ServerFailed(LeaseholdError):
-    """A server of the test kit did not come up, or ended when nobody asked it to."""
+    """A server of the test kit did not start, or stopped unexpectedly."""
 
 
 class MissingServer(LeaseholdError):
-    """A server that the tests need is not installed; the message says what to install."""
+    """A server that the tests need is not installed; the message names the package."""
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process and its children have used so far, by all their threads."""
+    """CPU time used so far by a process and its children, in all threads."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     used_ns = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -39,7 +40,7 @@ def cpu_s(pid: int) -> float:
 def wait_until(
     condition: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = START_TIMEOUT_S
 ) -> None:
-    """Wait for `condition`; `what` says in the error what did not happen, as it is then if it is called."""
+    """Wait for `condition`. `what` names it in the error; a callable is evaluated when the time is up."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -50,7 +51,8 @@ def wait_until(
 class ServerProcess:
     """One server process: `start`, `stop`, and the faults `kill`, `freeze`, `thaw`, `restart`.
 
-    `probe` says whether it answers; it is asked until it does. Output goes to `log_path`.
+    `probe` is called until it returns True: the server answers. Output goes to `log_path`. `kill_group` kills the whole
+    process group, for a script that starts the real server. `owned` is deleted when the block is left.
     """
 
     def __init__(
@@ -61,12 +63,15 @@ class ServerProcess:
         log_path: Path,
         probe: Callable[[], bool],
         env: Mapping[str, str] | None = None,
+        kill_group: bool = False,
+        owned: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.name = name
         self.argv = list(argv)
         self.log_path = log_path
         self._probe = probe
         self._env = dict(env or {})
+        self._kill_group, self._owned = kill_group, owned
         self._process: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize[[subprocess.Popen[bytes]], ServerProcess] | None = None
 
@@ -90,7 +95,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._env},
-                start_new_session=True,  # a ^C in the terminal ends the test, and the test ends its servers
+                start_new_session=True,  # Ctrl-C in the terminal stops the test, and the test stops its servers
             )
         self._finalizer = weakref.finalize(self, _end, self._process)
 
@@ -108,7 +113,7 @@ class ServerProcess:
         self.wait_ready()
 
     def stop(self) -> None:
-        """End it in an orderly way (SIGTERM), or after STOP_TIMEOUT_S in the other."""
+        """Stop it with SIGTERM, or with SIGKILL after STOP_TIMEOUT_S."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -120,29 +125,36 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process is dead."""
         process = self._process
         if process is not None and process.poll() is None:
-            process.kill()
+            if self._kill_group:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
             process.wait()
 
+    def cpu_s(self) -> float:
+        """CPU time used so far, by all its threads and children."""
+        return cpu_s(self.pid)
+
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
+        """SIGSTOP: connections stay open, no request is answered."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on as if nothing had happened."""
+        """SIGCONT: the process continues."""
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """kill -9, then start again on the same data."""
+        """Kill it, then start it again on the same data."""
         self.kill()
         self.start()
 
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:  # nobody leaves a block that was never entered
+        except BaseException:  # __exit__ is not called for a block that was never entered
             self.kill()
             raise
         return self
@@ -151,6 +163,8 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        if self._owned is not None:
+            self._owned.cleanup()
 
     def log_tail(self, lines: int = 20) -> str:
         if not self.log_path.exists():

@@ -1,7 +1,7 @@
 """Fixtures for pytest: `pytest_plugins = ["leasehold.testing.pytest_plugin"]` in your conftest.py.
 
 Servers are shared by a whole test session (start them yourself for tests that harm them); use keys of your own.
-A test after which a shared server has ended fails, with the server's last words.
+A test after which a shared server has stopped fails and shows the end of the server's log.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from leasehold.testing.store import StoreProcess
 
 @pytest.fixture(scope="session")
 def etcd() -> Iterator[EtcdCluster]:
-    """One real etcd node, shared: for tests that do it no harm."""
+    """One real etcd node, shared: for tests that do not harm it."""
     with EtcdCluster(1) as cluster, shared(*cluster.nodes):
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def served_store() -> Iterator[StoreProcess]:
-    """The embedded store as a process, shared: for tests that do it no harm."""
+    """The embedded store as a process, shared: for tests that do not harm it."""
     with StoreProcess() as store, shared(store):
         yield store
 
@@ -38,9 +38,9 @@ def prefix() -> bytes:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """After each test: do the shared servers live?"""
+    """After each test: check that the shared servers are running."""
     try:
         return (yield)
     finally:
-        if told := revive_ended():
-            pytest.fail("\n".join(told), pytrace=False)
+        if stopped := revive_ended():
+            pytest.fail("\n".join(stopped), pytrace=False)

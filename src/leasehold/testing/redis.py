@@ -1,4 +1,4 @@
-"""A real Redis for tests, with its faults as verbs."""
+"""A real Redis for tests, with its faults as methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold.testing.process import MissingServer, ServerProcess
 
 
 class RedisProcess(ServerProcess):
-    """`redis-server` on a loopback port of its own; what it holds is gone with it."""
+    """`redis-server` on its own loopback port, without persistence."""
 
     def __init__(self, folder: Path) -> None:
         binary = shutil.which("redis-server")

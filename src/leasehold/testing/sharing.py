@@ -1,6 +1,6 @@
-"""Servers that a whole test session shares: one that ends is told at the test that ended it, and started again.
+"""Servers that a whole test session shares. If one stops, the current test fails, and the server is started again.
 
-Otherwise every later test that uses it would wait for it until its timeout, and none would say why.
+Otherwise every later test that uses it would wait until its timeout, and none would show the cause.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 from leasehold.testing.process import ServerFailed, ServerProcess
 
-# etcd's last words are the stack of a goroutine: long, with the reason above it.
-LAST_WORDS_LINES = 60
+# etcd ends its log with the stack of a goroutine: long, with the reason above it.
+LOG_LINES = 60
 _shared: list[ServerProcess] = []
 
 
 @contextmanager
 def shared(*servers: ServerProcess) -> Iterator[None]:
-    """`servers`, which run, are shared by tests that are to do them no harm; the fixtures' plugin looks after them."""
+    """Share running `servers` between tests that do not harm them; the pytest plugin restarts them."""
     _shared.extend(servers)
     try:
         yield
@@ -27,14 +27,14 @@ def shared(*servers: ServerProcess) -> Iterator[None]:
 
 
 def revive_ended() -> list[str]:
-    """Start those again that have ended, on their data and their ports; for each of them, its last words."""
-    told: list[str] = []
+    """Restart the servers that stopped, on their data and ports. Returns the end of the log of each."""
+    found: list[str] = []
     for server in _shared:
         if server.running:
             continue
-        told.append(f"the shared {server.name} has ended; its log ends with:\n{server.log_tail(LAST_WORDS_LINES)}")
+        found.append(f"the shared {server.name} stopped; its log ends with:\n{server.log_tail(LOG_LINES)}")
         try:
             server.start()
         except ServerFailed as error:
-            told.append(f"and it could not be started again: {error}")
-    return told
+            found.append(f"and it could not be started again: {error}")
+    return found

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a time."""
+"""Waits for a condition instead of a fixed time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from leasehold.testing.process import START_TIMEOUT_S, ServerFailed
 
 async def until(
     condition: Callable[[], bool | Awaitable[bool]],
-    what: str = "the condition that is waited for",
+    what: str = "the condition",
     timeout_s: float = START_TIMEOUT_S,
     poll_s: float = 0.01,
 ) -> None:
-    """Wait until `condition()` holds (it may be async); `what` says in the error what did not happen."""
+    """Wait until `condition()` is true (it may be async); `what` names it in the error."""
     clock = BootClock()
     deadline_ms = clock.now_ms() + int(timeout_s * 1000)
     while True:

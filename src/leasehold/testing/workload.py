@@ -1,4 +1,4 @@
-"""Clients that do something to a master and remember what they were told: so that it can be held to it."""
+"""Clients that use a master and remember its answers, so that tests can check them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BASE = 0x7F00_0000_0000
 
 
 class Lender:
-    """Mounts segments (of which nobody checks the memory) and pings: a storage client as the master sees it."""
+    """Mounts segments (without real memory) and pings: a storage client as the master sees it."""
 
     def __init__(
         self, master: str, *, size: int = 1 << 30, segments: int = 1, protocol: str = "tcp", like: Lender | None = None
     ) -> None:
-        """`like`: at the endpoints of another one, under new ids, as after a restart of its process."""
+        """`like`: use the endpoints of another lender with new ids, as after a restart of its process."""
         self.client = Client(master, timeout_ms=20_000)
         name = like.segments[0].name.rpartition("-")[0] if like is not None else secrets.token_hex(4)
         self.segments: list[Segment] = [
@@ -69,8 +69,8 @@ class Lender:
 
 
 @dataclass(slots=True)
-class Told:
-    """What a client was told about keys."""
+class Results:
+    """The answers that a client got, by key."""
 
     acknowledged: set[str] = field(default_factory=set)  # puts that were answered
     removed: set[str] = field(default_factory=set)  # removes that were answered
@@ -83,16 +83,16 @@ class Putter:
 
     def __init__(self, master: str, prefix: str, *, size: int = 1024, timeout_ms: int = 20_000) -> None:
         self.client = Client(master, timeout_ms=timeout_ms)
-        self.told = Told()
+        self.results = Results()
         self.gap_ms_max = 0
-        self._prefix = f"{prefix}-{secrets.token_hex(3)}"  # nobody else's keys, also on a cluster that others use
+        self._prefix = f"{prefix}-{secrets.token_hex(3)}"  # unique keys, also on a shared cluster
         self._size = size
         self._count = 0
         self._clock = BootClock()
         self._good_ms = self._clock.now_ms()
 
     def key(self, number: int) -> str:
-        """The name of the `number`th key that this one puts."""
+        """The name of this putter's `number`th key."""
         return f"{self._prefix}-{number}"
 
     def _succeeded(self) -> None:
@@ -101,7 +101,7 @@ class Putter:
         self._good_ms = now_ms
 
     async def put_batch(self, count: int) -> None:
-        """One batch of new keys. What fails, or is not known, is remembered as such and not raised."""
+        """Put one batch of new keys. Failures and unknown outcomes are remembered, not raised."""
         keys = [self.key(self._count + i) for i in range(count)]
         self._count += count
         try:
@@ -109,17 +109,17 @@ class Putter:
             good = [key for key, answer in zip(keys, started, strict=True) if not isinstance(answer, Failed)]
             for key, answer in zip(keys, started, strict=True):
                 if isinstance(answer, Failed):
-                    self.told.failures.append(f"put_start {key}: {answer.code}")
+                    self.results.failures.append(f"put_start {key}: {answer.code}")
             ended = await self.client.batch_put_end(good) if good else []
         except (UnknownOutcome, PeerError) as error:
-            self.told.unknown.update(keys)
-            self.told.failures.append(f"{type(error).__name__}: {error}")
+            self.results.unknown.update(keys)
+            self.results.failures.append(f"{type(error).__name__}: {error}")
             return
         for key, outcome in zip(good, ended, strict=True):
             if outcome is None:
-                self.told.acknowledged.add(key)
+                self.results.acknowledged.add(key)
             else:
-                self.told.failures.append(f"put_end {key}: {outcome.code}")
+                self.results.failures.append(f"put_end {key}: {outcome.code}")
         if good:
             self._succeeded()
 
@@ -131,19 +131,19 @@ class Putter:
         try:
             await self.client.remove(key, force=force)
         except MasterError as error:
-            self.told.failures.append(f"remove {key}: {error.code}")
+            self.results.failures.append(f"remove {key}: {error.code}")
         except LeaseholdError:
-            self.told.unknown.add(key)
+            self.results.unknown.add(key)
         else:
-            self.told.removed.add(key)
-            self.told.acknowledged.discard(key)
+            self.results.removed.add(key)
+            self.results.acknowledged.discard(key)
 
     def close(self) -> None:
         self.client.close()
 
 
 async def missing(master: str, keys: Sequence[str], *, batch: int = 500) -> list[str]:
-    """Which of `keys` the master does not have. Lost keys, if all of them were acknowledged."""
+    """The keys that the master does not have: lost ones, if all of them were acknowledged."""
     lost: list[str] = []
     async with Client(master, timeout_ms=20_000) as client:
         for at in range(0, len(keys), batch):
@@ -155,10 +155,10 @@ async def missing(master: str, keys: Sequence[str], *, batch: int = 500) -> list
 
 
 async def recovery_ms(master: str, key: str, *, timeout_s: float = 60.0) -> int:
-    """How long it takes from now until a call about `key` is answered rightly. A false miss raises."""
+    """The time from now until a call about `key` is answered correctly. A false miss raises."""
     clock = BootClock()
     start_ms = clock.now_ms()
     async with Client(master, timeout_ms=int(timeout_s * 1000)) as client:
         if not await client.exist_key(key):
-            raise AssertionError(f"a false miss: {key} was acknowledged and is said not to exist")
+            raise AssertionError(f"a false miss: {key} was acknowledged and is reported as absent")
     return clock.now_ms() - start_ms

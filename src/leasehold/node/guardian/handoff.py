@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leasehold.ha.connection_verdict import Fate, judge
+from leasehold.ha.connection_verdict import ConnectionVerdict, judge
 from leasehold.node.boot import HoldsBoot
 from leasehold.node.worker.handoff import MESSAGE, YOURS, Marks
 from leasehold.runtime.tcp import passed_bytes, peer_has_closed, reset
@@ -65,7 +65,7 @@ class Holding:
         self._theirs.close()
         self._close()
 
-    def inherit(self) -> Iterator[tuple[socket.socket, int, Fate]]:
+    def inherit(self) -> Iterator[tuple[socket.socket, int, ConnectionVerdict]]:
         """The worker is dead: every connection with its port and what is to become of it. Each is the caller's now."""
         self._loop.remove_reader(self._channel.fileno())
         self._loop.remove_reader(self._ended.fileno())

@@ -164,5 +164,5 @@ async def _tail(coord: Coord, keys: Keys) -> int:
     )
     if found.kvs:
         return decode_explicit(found.kvs[0].value).last_n
-    floor = await coord.get_one(keys.floor, timeout_s=CALL_TIMEOUT_S)
-    return unpack(TruncationPoint, floor.value, keys.floor).n if floor is not None else 0
+    floor = await coord.get_one(keys.truncation, timeout_s=CALL_TIMEOUT_S)
+    return unpack(TruncationPoint, floor.value, keys.truncation).n if floor is not None else 0

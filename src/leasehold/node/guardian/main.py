@@ -18,10 +18,9 @@ import structlog
 from leasehold.base.errors import ResourceUnavailable
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
-from leasehold.ha.connection_verdict import Fate
+from leasehold.ha.connection_verdict import ConnectionVerdict
 from leasehold.ha.guardian import (
-    AskToStop,
-    Door,
+    AcceptConnections,
     Effect,
     Event,
     Exit,
@@ -30,6 +29,7 @@ from leasehold.ha.guardian import (
     Reaped,
     Release,
     Released,
+    RequestStop,
     Say,
     Spawn,
     Spawned,
@@ -182,12 +182,12 @@ class Guardian:
             case Kill():
                 if self._child is not None:
                     self._child.kill()
-            case AskToStop():
+            case RequestStop():
                 if self._child is not None:
                     self._child.say("stop")
             case Release(run, how, hurry):
                 self._tasks.start(self._release(run, how, hurry))
-            case Door(open=open_):
+            case AcceptConnections(enabled=open_):
                 self._door.set_open(open_)
             case Say(sentence, level):
                 getattr(log, level)(sentence)
@@ -240,10 +240,10 @@ class Guardian:
 
     async def _inherit(self, holding: Holding) -> None:
         """Go on with the dead worker's connections on which nothing is open, as if nothing had been read of them."""
-        fates: Counter[Fate] = Counter()
+        fates: Counter[ConnectionVerdict] = Counter()
         for sock, port, fate in holding.inherit():
             fates[fate] += 1
-            if fate is Fate.FORWARD:
+            if fate is ConnectionVerdict.FORWARD:
                 self._door.inherit(sock, port)
             else:
                 reset(sock)
@@ -252,9 +252,9 @@ class Guardian:
         if fates:
             log.info(
                 "the dead worker's connections are held, or reset where a request was open",
-                held=fates[Fate.FORWARD],
-                reset=fates[Fate.RESET],
-                over=fates[Fate.DROP],
+                held=fates[ConnectionVerdict.FORWARD],
+                reset=fates[ConnectionVerdict.RESET],
+                over=fates[ConnectionVerdict.DROP],
             )
 
     def _on_line(self, run: str, line: str) -> None:

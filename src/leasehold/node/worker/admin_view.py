@@ -76,8 +76,8 @@ class Face:
             held_answers=node.gate.held,
             durability=node.config.ha.durability,
             durable_copies=machine.durable_copies,
-            journal_batches=machine.ctx.state.ledger.batches,
-            journal_bytes=machine.ctx.state.ledger.bytes,
+            journal_batches=machine.ctx.state.journal_length.batches,
+            journal_bytes=machine.ctx.state.journal_length.bytes,
             journal_full=machine.index.journal_full,
             buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None

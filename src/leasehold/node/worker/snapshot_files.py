@@ -91,7 +91,7 @@ class SnapshotFiles:
             raw = await self._from_peer(peer)
         else:
             raw = await self._loop.run_in_executor(self._thread, self._newest_raw)
-        self._tell(SnapshotRead(raw, peer or "disk"))
+        self._tell(SnapshotRead(raw, peer))
 
     async def _from_peer(self, peer: str) -> bytes | None:
         admin = self._admin_of(peer)

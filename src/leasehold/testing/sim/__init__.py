@@ -1,4 +1,4 @@
-"""A cluster in a box on virtual time: real machines, a real store, everything else derived from one seed.
+"""A simulated cluster on virtual time: real machines, a real store, everything else derived from one seed.
 
 from leasehold.testing.sim import run_seed
 outcome = run_seed(7, events=5_000)

@@ -1,4 +1,4 @@
-"""The buffer of a simulated world: a Redis that outlives every node, sealed by a successor."""
+"""The buffer of a simulated world: a Redis that survives every node, sealed by a successor."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class SimBuffer:
         self._world.clock.after_ms(self._world.clock.random.uniform(0.1, 2), self._execute, run, effect)
 
     def holds_to(self, epoch: int) -> int:
-        """The last record of an epoch that outlives its writer here."""
+        """The last record of an epoch in this buffer: it survives its writer."""
         kept = self._kept.get(epoch)
         return kept[-1][0] if kept else 0
 
     def _execute(self, run: Run, effect: PushBuffer | ForgetBuffer | DrainBuffer) -> None:
         if not self.up:
             if not isinstance(effect, ForgetBuffer):
-                run.hear(BufferFailed("it does not answer"))
+                run.deliver(BufferFailed("it does not answer"))
         elif isinstance(effect, PushBuffer):
             if effect.epoch < self._sealed_before:
-                run.hear(BufferFailed("this epoch is sealed"))
+                run.deliver(BufferFailed("this epoch is sealed"))
                 return
             self._kept.setdefault(effect.epoch, []).append((effect.last_n, effect.batch))
-            run.hear(BufferPushed(effect.last_n))
+            run.deliver(BufferPushed(effect.last_n))
         elif isinstance(effect, ForgetBuffer):
             kept = self._kept.get(effect.epoch, [])
             self._kept[effect.epoch] = [one for one in kept if one[0] > effect.last_n]
@@ -47,4 +47,4 @@ class SimBuffer:
             batches = tuple(
                 batch for epoch in sorted(self._kept) if epoch < effect.before_epoch for _, batch in self._kept[epoch]
             )
-            run.hear(BufferDrained(batches))
+            run.deliver(BufferDrained(batches))

@@ -1,4 +1,4 @@
-"""Bugs planted from outside, to see whether the simulator finds them. The product has no switches for them."""
+"""Bugs planted from outside, to check that the simulator finds them. The product has no switches for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
-    """Bend one machine at a change of its role."""
+    """Plant bugs into one machine when its role changes."""
     if not bugs:
         return
     index, replica = run.machine.ctx.state.index, run.machine.ctx.state
     if role is Role.PROMOTING:
         if "no-wait" in bugs:
-            replica.last_write = LastWrite(1 << 62)  # later than all that is read from now on, and never seen
+            replica.last_write = LastWrite(1 << 62)  # newer than every epoch read from now on, and never seen
         if "no-grace" in bugs:
             index.max_term_ms = 0
         if "forget-pin" in bugs:
@@ -30,8 +30,8 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
 
 
 def bend(bugs: frozenset[str], index: Index) -> Index:
-    """Bend a fresh index."""
-    if "no-limbo" in bugs:
+    """Plant bugs into a new index."""
+    if "no-quarantine" in bugs:
         let_go = index._let_go
         index._let_go = lambda replicas, size, n, now, quarantine_ms: let_go(replicas, size, n, now, 0)  # type: ignore[method-assign] # a bug from outside
     if "no-skip" in bugs:
@@ -53,7 +53,7 @@ def _forget_pins(index: Index) -> None:
 
 
 def _show_copies_early(index: Index) -> None:
-    """Readers are told of copies that are still being written."""
+    """Readers see copies that are still being written."""
     get = index.get
 
     def early(now_ms: int, tenant: bytes, key: bytes) -> Object | None:

@@ -1,4 +1,4 @@
-"""What all clients of a simulated world have in common: how they call, and what memory means to them."""
+"""The common part of all clients of a simulated world: their calls, and the memory that they use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TENANT = b"default"
 CALL_MS = 4_000
 RETRY_MS = 60
 Execute = Callable[[Index, int], Answer | None]
-"""`(index, leader time)`; None: the memory's owner has not been heard of yet."""
+"""`(index, leader time)`; None: the leader waits for a ping of the memory's owner."""
 
 
 class Caller:
-    """Somebody who calls whichever node leads, and follows the leader when it is told to try elsewhere."""
+    """A client: calls the node that leads, and tries the next one when a node refuses."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -35,7 +35,7 @@ class Caller:
         then: Callable[[Any], None],
         leaving: Callable[[Answer], None] | None = None,
     ) -> None:
-        """`then(value)`; None stands for: no answer, outcome unknown."""
+        """Calls `then(value)`; None means: no answer, outcome unknown."""
         _Call(self, what, execute, then, leaving).go()
 
 
@@ -85,7 +85,7 @@ class _Call:
         self._end(value)
 
     def refused(self) -> None:
-        """Not the primary: nothing was done there, so the call may go elsewhere."""
+        """The node is not the primary and did nothing: try the next node."""
         if self.open and self.caller.alive:
             if self.caller.guess == self._sent_to:
                 self.caller.guess += 1
@@ -101,12 +101,12 @@ class _Call:
 
 
 def lenders_of(found: Object) -> set[bytes]:
-    """The segments that an object's memory is in."""
+    """The segments that hold an object's memory."""
     return {replica.segment.spec.id for replica in found.replicas}
 
 
 def are_live(world: World, lenders: set[bytes]) -> bool:
-    """Whether the processes that lend this memory are still the ones at that address: else nothing is promised."""
+    """Whether the processes that lend this memory are still running: otherwise nothing is promised."""
     return lenders <= {host.spec.id for host in world.hosts if host.alive}
 
 

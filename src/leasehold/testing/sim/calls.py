@@ -10,12 +10,12 @@ from leasehold.index.index import Index
 
 
 class Answer(Struct):
-    """What a command answered, before it is known whether it may be said."""
+    """The answer of a command, before it may be sent."""
 
     value: Any
     after: int
     hands_out_space: bool = False
-    about: int = 0  # the record that it really is about, also where a planted bug does not wait for it
+    about: int = 0  # the record that it depends on, also where a planted bug does not wait for it
 
 
 class Call(Protocol):
@@ -25,15 +25,15 @@ class Call(Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether somebody still waits for the answer."""
+        """Whether the client still waits for the answer."""
         ...
 
     def execute(self, index: Index, leader_ms: int) -> Answer | None:
-        """None: the memory's owner has not been heard of yet; ask again a little later (H9)."""
+        """None: the leader waits for a ping of the memory's owner; try again a little later (H9)."""
         ...
 
     def leaving(self, answer: Answer) -> None:
-        """The answer leaves its node: the oracle looks at it."""
+        """The node sends the answer: the oracle checks it."""
         ...
 
     def finish(self, value: Any) -> None: ...

@@ -1,4 +1,4 @@
-"""Copies and moves in a simulated world: a storage host fetches tasks, copies the bytes, and tells how it ended."""
+"""Copies and moves in a simulated world: a storage host fetches tasks, copies the bytes, and reports the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold.testing.sim.oracle import Block, Writing
 
 
 class Job(Struct, frozen=True):
-    """A task as it was fetched: a task of the index goes on changing."""
+    """A task as it was fetched: the task in the index keeps changing."""
 
     id: bytes
     kind: int
@@ -21,20 +21,22 @@ class Job(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
-class Copier(Caller):
-    """Does the tasks of one storage client, one at a time."""
+class Copier:
+    """Executes the tasks of one storage client, one at a time."""
 
-    client = b""
-    _busy = False
-    _copies = 0
+    def __init__(self, caller: Caller, client: bytes) -> None:
+        self._caller, self._client = caller, client
+        self._world = caller.world
+        self._busy = False
+        self._copies = 0
 
     def fetch(self) -> None:
-        """Ask for work, unless there is some."""
+        """Fetch a task, unless one is being executed."""
         if self._busy:
             return
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            tasks, after = index.fetch_tasks(leader_ms, self.client, 1)
+            tasks, after = index.fetch_tasks(leader_ms, self._client, 1)
             jobs = [Job(task.id, task.kind, task.key, task.source, task.targets) for task in tasks]
             return Answer(jobs, after)
 
@@ -43,14 +45,14 @@ class Copier(Caller):
                 self._busy = True
                 self._start(jobs[0])
 
-        self.call("fetch_tasks", execute, then)
+        self._caller.call("fetch_tasks", execute, then)
 
     def _start(self, job: Job) -> None:
-        world, sent_us = self.world, self.world.clock.now_us
-        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by record number: a call may be carried out twice
-        # As with puts: the end of a copy is told by client and key, and one that comes late must not end the next.
+        world, sent_us = self._world, self._world.clock.now_us
+        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by record number: a call may be executed twice
+        # As with puts: client and key identify the end of a copy, and a late one must not end the next copy.
         self._copies += 1
-        client = b"%s-%d" % (self.client, self._copies)
+        client = b"%s-%d" % (self._client, self._copies)
 
         def execute(index: Index, leader_ms: int) -> Answer:
             if job.kind == TaskKind.MOVE:
@@ -67,7 +69,10 @@ class Copier(Caller):
             blocks = blocks_of_replicas(targets, entry.size)
             sources = blocks_of_replicas([source], entry.size)
             active = are_live(world, lenders)
-            attempts[after] = Writing(job.key, entry.put_seq, blocks, self.name, active, after, sources), lenders
+            attempts[after] = (
+                Writing(job.key, entry.put_seq, blocks, self._caller.name, active, after, sources),
+                lenders,
+            )
             wait_for = 0 if "early-space" in world.bugs else after
             return Answer((code, after), wait_for, hands_out_space=True, about=after)
 
@@ -79,8 +84,8 @@ class Copier(Caller):
 
         def then(value: tuple[Code, int] | None) -> None:
             code, given = (None, None) if value is None else (value[0], attempts.pop(value[1], None))
-            for unheard, _ in attempts.values():
-                unheard.active = False  # it never heard of that space
+            for unused, _ in attempts.values():
+                unused.active = False  # the client never received that space
             if code is Code.OK and given is not None and given[0].blocks:
                 self._copy(job, client, given[0])
                 return
@@ -88,11 +93,11 @@ class Copier(Caller):
                 given[0].active = False  # there is nothing to copy
             self._finish(job, TaskStatus.SUCCESS if code is Code.OK else TaskStatus.FAILED)
 
-        self.call(f"copy_start({job.key!r})", execute, then, leaving)
+        self._caller.call(f"copy_start({job.key!r})", execute, then, leaving)
 
     def _copy(self, job: Job, client: bytes, writing: Writing) -> None:
-        """Block by block; some are slow, some give it back, some just vanish."""
-        clock = self.world.clock
+        """Copy block by block. Some copiers are slow, some revoke the copy, some vanish."""
+        clock = self._world.clock
         chance, at_ms, slow = clock.random, 0.0, clock.random.random() < 0.15
         for number, block in enumerate(writing.blocks):
             at_ms += chance.uniform(0.1, 3_000 if slow else 20)
@@ -108,7 +113,7 @@ class Copier(Caller):
 
     def _copy_block(self, writing: Writing, source: Block, target: Block) -> None:
         if writing.active:
-            self.world.oracle.copy(source, target)
+            self._world.oracle.copy(source, target)
 
     def _end(self, job: Job, client: bytes, writing: Writing, revoke: bool) -> None:
         if not writing.active:
@@ -128,14 +133,14 @@ class Copier(Caller):
             good = code is Code.OK and not revoke
             self._finish(job, TaskStatus.SUCCESS if good else TaskStatus.FAILED)
 
-        self.call(f"copy_{'revoke' if revoke else 'end'}({job.key!r})", execute, then)
+        self._caller.call(f"copy_{'revoke' if revoke else 'end'}({job.key!r})", execute, then)
 
     def _finish(self, job: Job, status: TaskStatus) -> None:
         self._busy = False
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            code, after = index.finish_task(leader_ms, self.client, job.id, status, "")
+            code, after = index.finish_task(leader_ms, self._client, job.id, status, "")
             return Answer(code, after)
 
-        if self.world.clock.random.random() < 0.9:  # some never tell
-            self.call("finish_task", execute, lambda _: None)
+        if self._world.clock.random.random() < 0.9:  # some never report
+            self._caller.call("finish_task", execute, lambda _: None)

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, and when: all of it drawn from the seed."""
+"""The faults of a simulated world: their kinds and times are drawn from the seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """One misfortune after the other, each of which may outlast the next."""
+    """One fault after the other; they may overlap."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,26 +27,26 @@ class Faults:
             (self._cut_node, 5),
             (self._cut_clients, 2),
             (self._slow, 3),
-            (self._store_away, 4),
+            (self._stop_store, 4),
             (self._break_watch, 3),
             (self._compact, 3),
             (self._lose_lease, 2),
             (self._delete_leader, 2),
             (self._stall_watch, 4),
             (self._switchover, 5),
-            (self._bad_weather, 3),
+            (self._disturb_messages, 3),
             (self._wipe_disk, 1),
             (self._restart_host, 1),
             (self._silence_host, 1),
-            (self._hold_elections, 1),
+            (self._pause_failover, 1),
             (self._store_full, 2),
             (self._power_cut, 1),
         ]
         self._absent = world.clock.random.choice(world.nodes) if world.plan.lonely else None
         if self._absent is not None:
             world.clock.after_ms(self._while_ms(1_000, 5_000), self._leave_for_long, self._absent)
-        if world.plan.unheard:
-            self._kinds.append((self._depose_unheard, 6))
+        if world.plan.silent_deposals:
+            self._kinds.append((self._depose_silently, 6))
         self._again()
 
     def _again(self) -> None:
@@ -69,12 +69,12 @@ class Faults:
         return world.clock.random.choice(world.nodes)
 
     def _start(self, node: SimNode) -> None:
-        """Start a node again, unless it is the one that stays away until everything is healed."""
+        """Start a node again, unless it is the one that stays down until everything is healed."""
         if node is not self._absent or not self.on:
             node.start()
 
     def _leave_for_long(self, node: SimNode) -> None:
-        self._world.clock.tell(node.name, "is down for long")
+        self._world.clock.log(node.name, "is down for a long time")
         node.kill(with_guardian=True)
 
     def _while_ms(self, low: float, high: float) -> float:
@@ -97,7 +97,7 @@ class Faults:
 
     def _cut(self, source: str, target: str, sentence: str, low: float = 300, high: float = 7_000) -> None:
         world = self._world
-        world.clock.tell("fault", sentence)
+        world.clock.log("fault", sentence)
         world.network.cut.add((source, target))
         world.clock.after_ms(self._while_ms(low, high), world.network.cut.discard, (source, target))
 
@@ -115,36 +115,36 @@ class Faults:
 
     def _slow(self) -> None:
         who = self._world.clock.random.choice([STORE, self._node().name])
-        self._world.clock.tell("fault", f"{who} is slow")
+        self._world.clock.log("fault", f"{who} is slow")
         self._world.network.slow.add(who)
         self._world.clock.after_ms(self._while_ms(300, 5_000), self._world.network.slow.discard, who)
 
-    def _store_away(self) -> None:
+    def _stop_store(self) -> None:
         world = self._world
         if not world.store.up:
             return
-        world.clock.tell("fault", "the store is away")
+        world.clock.log("fault", "the store is down")
         world.store.stop()
         world.clock.after_ms(self._while_ms(50, 8_000), self._store_back)
 
     def _store_back(self) -> None:
         if not self._world.store.up:
-            self._world.clock.tell("fault", "the store is back")
+            self._world.clock.log("fault", "the store is back")
             self._world.store.start()
 
     def _store_full(self) -> None:
-        """Out of space: reads and deletes go on, everything that adds a byte is refused."""
+        """The store is out of space: reads and deletes work, every write is refused."""
         world = self._world
         if world.store.store.quota_bytes:
             return
-        world.clock.tell("fault", "the store is out of space")
-        world.store.store.quota_bytes = 1
+        world.clock.log("fault", "the store is out of space")
+        world.store.fill()
         world.clock.after_ms(self._while_ms(100, 8_000), world.store.give_space)
 
     def _power_cut(self) -> None:
-        """All nodes at once; and some storage hosts, which are back later, with empty memory."""
+        """All nodes die together, and some storage hosts, which come back later with empty memory."""
         world, chance = self._world, self._world.clock.random
-        world.clock.tell("fault", "a power cut")
+        world.clock.log("fault", "a power cut")
         for node in world.nodes:
             node.kill(with_guardian=True)
             world.clock.after_ms(self._while_ms(100, 4_000), self._start, node)
@@ -154,25 +154,25 @@ class Faults:
 
     def _break_watch(self) -> None:
         node = self._node()
-        self._world.clock.tell("fault", f"the watch of {node.name} breaks")
+        self._world.clock.log("fault", f"the watch of {node.name} breaks")
         self._world.store.break_watches(node.name)
 
     def _stall_watch(self) -> None:
-        """A half-open stream: silent, not broken."""
+        """A half-open stream: silent, not closed."""
         node, store = self._node(), self._world.store
-        self._world.clock.tell("fault", f"the watch of {node.name} is silent")
+        self._world.clock.log("fault", f"the watch of {node.name} is silent")
         store.stalled.add(node.name)
         self._world.clock.after_ms(self._while_ms(500, 7_000), store.stalled.discard, node.name)
 
     def _compact(self) -> None:
         back = self._world.clock.random.choice((0, 3, 50))
-        self._world.clock.tell("fault", f"the store forgets all but {back} revisions")
+        self._world.clock.log("fault", f"the store compacts all but {back} revisions")
         self._world.store.compact(back)
 
     def _lose_lease(self) -> None:
         leader = self._world.leader()
         if leader is not None and self._world.store.up:
-            self._world.clock.tell("fault", f"the lease of epoch {leader.epoch} is revoked")
+            self._world.clock.log("fault", f"the lease of epoch {leader.epoch} is revoked")
             try:
                 self._world.store.store.lease_revoke(leader.lease)
             except StoreError:
@@ -180,16 +180,16 @@ class Faults:
 
     def _delete_leader(self) -> None:
         if self._world.store.up:
-            self._world.clock.tell("fault", "somebody deletes the leader key by hand")
+            self._world.clock.log("fault", "an operator deletes the leader key")
             self._world.store.store.execute(DeleteRange(self._world.keys.leader))
 
-    def _depose_unheard(self) -> None:
-        """The key is gone, and the one who held it is not told: its watch is silent, its keep-alives succeed."""
+    def _depose_silently(self) -> None:
+        """The key is deleted and its leader does not notice: its watch is silent, its keep-alives succeed."""
         leader, store = self._world.leader(), self._world.store
         if leader is None or not store.up:
             return
         name = leader.value.name
-        self._world.clock.tell("fault", f"the leader key is deleted by hand, and the watch of {name} is silent")
+        self._world.clock.log("fault", f"an operator deletes the leader key, and the watch of {name} is silent")
         store.stalled.add(name)
         self._world.clock.after_ms(self._while_ms(3_000, 12_000), store.stalled.discard, name)
         store.store.execute(DeleteRange(self._world.keys.leader))
@@ -199,33 +199,28 @@ class Faults:
         if node.run is not None:
             others = [one.name for one in self._world.nodes if one is not node]
             target = self._world.clock.random.choice(["", *others])
-            self._world.clock.tell("operator", f"asks {node.name} to hand over to {target or 'anybody'}")
-            node.run.hear(SwitchoverRequested(target))
+            self._world.clock.log("operator", f"requests that {node.name} hands over to {target or 'any node'}")
+            node.run.deliver(SwitchoverRequested(target))
 
-    def _bad_weather(self) -> None:
+    def _disturb_messages(self) -> None:
         network = self._world.network
-        self._world.clock.tell("fault", "messages are lost, late and repeated")
-        network.loss = self._world.clock.random.choice((0.0, 0.05, 0.2))
-        network.repeat = self._world.clock.random.choice((0.0, 0.1, 0.3))
-        network.delay_ms_max = self._world.clock.random.choice((2.0, 300.0, 3_000.0))
-        self._world.clock.after_ms(self._while_ms(500, 6_000), self._fair_weather)
-
-    def _fair_weather(self) -> None:
-        self._world.network.loss = self._world.network.repeat = 0.0
-        self._world.network.delay_ms_max = 2.0
+        self._world.clock.log("fault", "messages are lost, late and repeated")
+        choice = self._world.clock.random.choice
+        network.disturb(choice((0.0, 0.05, 0.2)), choice((0.0, 0.1, 0.3)), choice((2.0, 300.0, 3_000.0)))
+        self._world.clock.after_ms(self._while_ms(500, 6_000), network.disturb)
 
     def _wipe_disk(self) -> None:
-        """Only with all copies elsewhere: two losses at once are more than was promised."""
+        """Only if every other node has a copy: losing two disks is more than the promises cover."""
         world = self._world
         node = self._node()
         others = [one for one in world.nodes if one is not node]
         if world.plan.ha.copies < 2 or any(not one.up or not one.disk for one in others) or world.wiped:
             return
-        if world.rests_on_one_copy():
+        if world.has_one_copy():
             return
         world.wiped = True
         node.kill(with_guardian=True)
-        world.clock.tell(node.name, "loses its disk")
+        world.clock.log(node.name, "loses its disk")
         node.disk = []
         world.clock.after_ms(self._while_ms(500, 4_000), self._start, node)
 
@@ -233,22 +228,22 @@ class Faults:
         self._world.restart_host(self._world.clock.random.randrange(len(self._world.hosts)))
 
     def _silence_host(self) -> None:
-        """A storage host that nobody hears for longer than its term: a false death."""
+        """A storage host is cut off for longer than its TTL: the leader declares it dead although it lives."""
         host = self._world.hosts[self._world.clock.random.randrange(len(self._world.hosts))]
         for node in self._world.nodes:
             self._cut(host.name, node.name, f"{host.name} cannot reach {node.name}", 11_000, 14_000)
 
-    def _hold_elections(self) -> None:
+    def _pause_failover(self) -> None:
         world = self._world
         if world.store.up and not world.store.store.quota_bytes:
-            world.clock.tell("operator", "pauses failover")
+            world.clock.log("operator", "pauses failover")
             world.store.store.execute(Put(world.keys.pause, b"{}"))
-            world.clock.after_ms(self._while_ms(500, 5_000), self._let_elections)
+            world.clock.after_ms(self._while_ms(500, 5_000), self._resume_failover)
 
-    def _let_elections(self) -> None:
+    def _resume_failover(self) -> None:
         world = self._world
         if world.store.up:
-            world.clock.tell("operator", "resumes failover")
+            world.clock.log("operator", "resumes failover")
             world.store.store.execute(DeleteRange(world.keys.pause))
         else:
-            world.clock.after_ms(500, self._let_elections)
+            world.clock.after_ms(500, self._resume_failover)

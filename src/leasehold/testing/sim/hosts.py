@@ -1,4 +1,4 @@
-"""Storage hosts of a simulated world: they lend memory, and copy objects between them when told to."""
+"""Storage hosts of a simulated world: they lend memory, and copy objects between them on request."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leasehold.base.codes import ClientStatus, Code
 from leasehold.index.index import Index
 from leasehold.index.model import SegmentSpec
+from leasehold.testing.sim.callers import Caller
 from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.copiers import Copier
 from leasehold.testing.sim.plan import BASE, BLOCK
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
 
 
-class Host(Copier):
-    """A storage client: lends one segment, pings, mounts again when told to, and does the tasks that it is given."""
+class Host(Caller):
+    """A storage client: lends one segment, pings, mounts again on request, and executes its tasks."""
 
     def __init__(self, world: World, number: int, incarnation: int) -> None:
         super().__init__(world, f"host{number}")
@@ -26,6 +27,7 @@ class Host(Copier):
         size = world.plan.segment_blocks * BLOCK
         self.spec = SegmentSpec(b"seg-%d-%d" % (number, incarnation), f"host{number}", BASE, size, self.endpoint, "tcp")
         self.mounted = False
+        self._copier = Copier(self, self.client)
         self._mount()
 
     def _mount(self) -> None:
@@ -34,7 +36,7 @@ class Host(Copier):
         def execute(index: Index, leader_ms: int) -> Answer:
             code, after = index.mount(leader_ms, self.client, self.spec)
             if code is Code.OK:
-                self._heard()
+                self._seen()
             return Answer(code, after)
 
         def then(code: Code | None) -> None:
@@ -47,7 +49,7 @@ class Host(Copier):
         def execute(index: Index, leader_ms: int) -> Answer:
             status = index.ping(leader_ms, self.client)
             if status == ClientStatus.OK:
-                self._heard()
+                self._seen()
             return Answer(status, 0)
 
         def then(status: int | None) -> None:
@@ -56,11 +58,11 @@ class Host(Copier):
             else:
                 self.world.clock.after_ms(self.world.clock.random.uniform(500, 1_500), self._ping)
                 if self.world.plan.copies:
-                    self.fetch()
+                    self._copier.fetch()
 
         if self.alive:
             self.call("ping", execute, then)
 
-    def _heard(self) -> None:
-        """A leader knows from here on that this process, and no other one, lends this memory."""
-        self.world.oracle.heard_us[self.spec.id] = self.world.clock.now_us
+    def _seen(self) -> None:
+        """A leader now knows that this process, and no other one, lends this memory."""
+        self.world.oracle.owner_seen(self.spec.id)

@@ -1,4 +1,4 @@
-"""Many seeds on all cores."""
+"""Runs many seeds on all cores."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _one(job: tuple[int, int, frozenset[str]]) -> Outcome:
 
 
 def _pool(jobs: int) -> Pool:
-    """Workers that leave Ctrl-C, which reaches the whole group, to their parent: it ends them, by SIGTERM."""
-    resource_tracker.ensure_running()  # it takes the mask away when it is started
+    """Workers that ignore Ctrl-C, which reaches the whole process group: their parent ends them by SIGTERM."""
+    resource_tracker.ensure_running()  # starting it resets the signal mask
     with blocked(signal.SIGINT, signal.SIGTERM):
         return multiprocessing.get_context("spawn").Pool(jobs, initializer=_loaded)
 
 
 def _loaded() -> None:
-    """In a worker: not earlier, or it would be ended while it still takes over what its parent hands it."""
+    """In a worker: accept SIGTERM only now, or it could be ended while it still reads its parent's data."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 

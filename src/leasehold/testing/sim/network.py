@@ -1,32 +1,35 @@
-"""Links between the parties of a world: late, lossy, repeating, cut in one direction."""
+"""The network of a simulated world: it delays, loses and repeats messages, and can be cut in one direction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.testing.sim.clockwork import Clockwork
+from leasehold.testing.sim.virtual_clock import VirtualClock
 
 
 class Network:
-    """Messages are calls that happen later, or not, or twice. Faults are set from outside."""
+    """Messages are calls that run later, or not at all, or twice."""
 
     __slots__ = ("_clock", "cut", "delay_ms_max", "loss", "repeat", "slow")
 
-    def __init__(self, clock: Clockwork) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.cut: set[tuple[str, str]] = set()  # (from, to): nothing gets through
-        self.slow: set[str] = set()  # everything from or to these takes long
+        self.cut: set[tuple[str, str]] = set()  # (from, to): every message is lost
+        self.slow: set[str] = set()  # messages from and to these take long
         self.loss = 0.0
         self.repeat = 0.0
         self.delay_ms_max = 2.0
 
     def calm(self) -> None:
-        """No faults from here on."""
+        """Remove all faults."""
         self.cut.clear()
         self.slow.clear()
-        self.loss = self.repeat = 0.0
-        self.delay_ms_max = 2.0
+        self.disturb()
+
+    def disturb(self, loss: float = 0.0, repeat: float = 0.0, delay_ms_max: float = 2.0) -> None:
+        """Set the shares of lost and repeated messages and their longest delay; the defaults are a healthy network."""
+        self.loss, self.repeat, self.delay_ms_max = loss, repeat, delay_ms_max
 
     def connected(self, source: str, target: str) -> bool:
         return (source, target) not in self.cut
@@ -40,7 +43,7 @@ class Network:
         return chance.uniform(0.1, 2.0)
 
     def send(self, source: str, target: str, do: Callable[..., None], *args: Any) -> None:
-        """Let `do(*args)` happen at the target's side, if the message gets there."""
+        """Call `do(*args)` at the target, if the message arrives."""
         chance = self._clock.random
         if (source, target) in self.cut or (self.loss and chance.random() < self.loss):
             return

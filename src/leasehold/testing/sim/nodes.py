@@ -1,4 +1,4 @@
-"""One node of a simulated world: the real machine, its gate, its disk, and what can be done to it."""
+"""One node of a simulated world: the real machine, its gate, its disk, and the faults of its process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from leasehold.testing.sim.storage import Stream
 if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
 
-OWNER_PAUSE_MS = 60  # between two looks whether a memory's owner has been heard of
+OWNER_PAUSE_MS = 60  # between two checks whether a memory's owner has sent a ping
 
 
 class Run:
@@ -60,26 +60,32 @@ class Run:
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
-        self.machine.ctx.state.piece_objects = plan.piece_objects
+        self.machine.ctx.state.limit_steps(plan.step_objects)
         self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}
         self.kept: set[int] = set()
         self.parts: dict[int, list[bytes]] = {}
         self._wake_us = -1
-        self.hear(Started())
+        self.deliver(Started())
         self.world.clock.after_ms(self.world.plan.work_ms, self._work)
 
     # --- events ---
 
-    def hear(self, event: NodeEvent) -> None:
-        """Something happens to this process; while it is stopped, it waits."""
+    def deliver(self, event: NodeEvent) -> None:
+        """Deliver an event; while the process is stopped, events wait."""
         if not self.alive:
             return
         if self.node.paused:
-            self.inbox.append(lambda: self.hear(event))
+            self.inbox.append(lambda: self.deliver(event))
             return
         self._handle(event)
+
+    def drain_inbox(self) -> None:
+        """The process continues: deliver what arrived while it was stopped."""
+        inbox, self.inbox = self.inbox, deque()
+        for one in inbox:
+            one()
 
     def _handle(self, event: NodeEvent) -> None:
         for effect in self.machine.handle(self.node.now_ms(), event):
@@ -87,7 +93,7 @@ class Run:
         self.release()
         self._arm()
         self.world.check_node(self)
-        self.world.ambush.worked(self)
+        self.world.targeted_faults.worked(self)
 
     def _arm(self) -> None:
         wake_us = self.node.true_us(self.machine.wake_at_ms)
@@ -99,7 +105,7 @@ class Run:
         if wake_us == self._wake_us and self.alive:
             self._wake_us = -1
             if self.node.paused:
-                self.inbox.append(lambda: self.hear(Ticked()))
+                self.inbox.append(lambda: self.deliver(Ticked()))
             elif self.node.now_ms() >= self.machine.wake_at_ms:
                 self._handle(Ticked())
             else:
@@ -123,7 +129,7 @@ class Run:
     # --- clients ---
 
     def may_serve(self) -> bool:
-        if "no-right" in self.world.bugs:
+        if "no-lease" in self.world.bugs:
             return self.machine.role is Role.PRIMARY
         return self.machine.may_serve(self.node.now_ms())
 
@@ -147,7 +153,7 @@ class Run:
         self._handle(Decided())
 
     def release(self) -> None:
-        if "no-right" in self.world.bugs and self.machine.role is Role.PRIMARY:
+        if "no-lease" in self.world.bugs and self.machine.role is Role.PRIMARY:
             self.machine.right_until_ms = 1 << 62
         for (call, answer, epoch), verdict in self.gate.release(self.node.now_ms(), self.machine):
             if verdict is Verdict.SEND:
@@ -157,7 +163,7 @@ class Run:
                 self.world.network.send(self.name, "clients", call.finish, answer.value)
 
     def _reset(self, call: Call) -> None:
-        """The connection is closed: the caller learns nothing about its call."""
+        """The connection is closed: the outcome of the call is unknown to the caller."""
 
     # --- effects ---
 
@@ -180,9 +186,9 @@ class Run:
                 if revoke:
                     world.store.revoke(self, lease)
             case Say(sentence, serious):
-                world.clock.tell(self.name, ("!! " if serious else "") + sentence)
+                world.clock.log(self.name, ("!! " if serious else "") + sentence)
             case ChangeRole(role, sentence):
-                world.clock.tell(self.name, f"[{role.value}] {sentence}")
+                world.clock.log(self.name, f"[{role.value}] {sentence}")
                 world.role_changed(self, role)
                 if role is not Role.PRIMARY:
                     for (call, _, _), _ in self.gate.drop_all():
@@ -204,7 +210,7 @@ class Run:
     def _lease_lost(self, lease: int) -> None:
         if lease in self.kept:
             self.kept.discard(lease)
-            self.hear(LeaseLost(lease))
+            self.deliver(LeaseLost(lease))
 
     # --- the disk ---
 
@@ -215,7 +221,7 @@ class Run:
         if effect.last:
             raw = b"".join(self.parts.pop(effect.snapshot))
             takes_ms = self.world.clock.random.uniform(1, 50)
-            if self.world.ambush.dies_with_its_snapshot(self.node):
+            if self.world.targeted_faults.dies_with_its_snapshot(self.node):
                 self.node.disk = [*self.node.disk, raw][-2:]
             else:
                 self.world.clock.after_ms(takes_ms, self._stored, effect.snapshot, raw)
@@ -223,18 +229,18 @@ class Run:
     def _stored(self, snapshot: int, raw: bytes) -> None:
         if self.alive:
             self.node.disk = [*self.node.disk, raw][-2:]
-            self.hear(SnapshotStored(snapshot))
-            self.world.ambush.snapshot_stored(self.node)
+            self.deliver(SnapshotStored(snapshot))
+            self.world.targeted_faults.snapshot_stored(self.node)
 
     def _read_snapshot(self, peer: str) -> None:
         clock = self.world.clock
         if not peer:
             raw = self.node.disk[-1] if self.node.disk else None
-            clock.after_ms(1, self.hear, SnapshotRead(raw, "disk"))
+            clock.after_ms(1, self.deliver, SnapshotRead(raw))
             return
         other = self.world.nodes_by_name[peer]
         raw = other.disk[-1] if other.up and other.disk and self.world.network.connected(peer, self.name) else None
-        clock.after_ms(clock.random.uniform(5, 200), self.hear, SnapshotRead(raw, peer))
+        clock.after_ms(clock.random.uniform(5, 200), self.deliver, SnapshotRead(raw, peer))
 
 
 class SimNode:
@@ -253,43 +259,43 @@ class SimNode:
         return self.run is not None
 
     def now_ms(self) -> int:
-        """What this host's clock says."""
+        """The time of this host's clock."""
         return self._offset_ms + int(self.world.clock.now_us * self._rate) // 1000
 
     def true_us(self, local_ms: int) -> int:
-        """The true time at which this host's clock will say `local_ms`."""
-        return int((local_ms - self._offset_ms) * 1000 / self._rate) + 2  # never a rounding too early
+        """The true time at which this host's clock shows `local_ms`."""
+        return int((local_ms - self._offset_ms) * 1000 / self._rate) + 2  # never too early because of rounding
 
     def start(self) -> None:
         if self.run is None:
             self.runs += 1
-            self.world.clock.tell(self.name, "starts")
+            self.world.clock.log(self.name, "starts")
             self.paused = False
             self.run = Run(self, self.runs)
 
     def kill(self, *, with_guardian: bool) -> None:
-        """kill -9 of the worker, which its guardian reaps and notes; or of both: the host is dead."""
+        """Kill the worker, and its guardian reaps it; or kill both: the host is dead."""
         run = self.run
         if run is None:
             return
-        self.world.clock.tell(self.name, "dies with its host" if with_guardian else "is killed; its guardian lives")
+        self.world.clock.log(self.name, "dies with its host" if with_guardian else "is killed; its guardian survives")
         run.alive = False
         for stream in run.streams.values():
             self.world.store.unwatch(stream)
         self.run = None
         self.paused = False
         if not any(node.up for node in self.world.nodes):
-            self.world.oracle.cold_us = self.world.clock.now_us
+            self.world.oracle.all_nodes_down()
         if not with_guardian:
             self.world.clock.after_ms(5, self._reap, run, 5)
 
     def _reap(self, run: Run, attempts: int) -> None:
-        """What a guardian does after waitpid: give up the key of that very run."""
+        """After waitpid a guardian releases the leader key of exactly that run."""
         leader = self.world.leader()
         if leader is None or leader.value.run != run.machine.identity.run:
             return
-        note = EndMarker(self.name, leader.value.run, "reaped")
-        txn = end_epoch(self.world.keys, leader.epoch, note)
+        marker = EndMarker(self.name, leader.value.run, "reaped")
+        txn = end_epoch(self.world.keys, leader.epoch, marker)
         request = StoreRequest(0, txn, 1_000)
         self.world.store.request(_Guardian(self.name), request)
         if attempts > 1:
@@ -298,27 +304,25 @@ class SimNode:
     def pause(self) -> None:
         """SIGSTOP."""
         if self.run is not None and not self.paused:
-            self.world.clock.tell(self.name, "is stopped (SIGSTOP)")
+            self.world.clock.log(self.name, "is stopped (SIGSTOP)")
             self.paused = True
 
     def resume(self) -> None:
-        """SIGCONT: everything that came meanwhile is there at once."""
+        """SIGCONT: all events that arrived meanwhile are delivered now."""
         if not self.paused:
             return
-        self.world.clock.tell(self.name, "goes on (SIGCONT)")
+        self.world.clock.log(self.name, "continues (SIGCONT)")
         self.paused = False
         run = self.run
         if run is not None:
-            inbox, run.inbox = run.inbox, deque()
-            for one in inbox:
-                one()
+            run.drain_inbox()
 
 
 class _Guardian:
-    """Asks the store in the name of a host, and does not wait for the answer."""
+    """Sends requests to the store for a host, and ignores the answers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def hear(self, event: NodeEvent) -> None:
+    def deliver(self, event: NodeEvent) -> None:
         return

@@ -1,4 +1,4 @@
-"""What kind of world a seed makes: how many nodes, how tight the pool, which policy, how much goes wrong."""
+"""The parameters of the world that a seed creates: nodes, pool size, policy, faults."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
-from leasehold.testing.sim.ambush import kinds_for
+from leasehold.testing.sim.targeted_faults import TargetedFault, targeted_faults_for
 
 BLOCK = 4096
 BASE = 0x10_0000_0000
-PIN_MS = 24 * 3_600_000  # a soft pin that outlasts every seed
+PIN_MS = 24 * 3_600_000  # a soft pin longer than every run
 
 BUGS = (
     "no-fence",  # journal writes are not fenced
     "early-put-end",  # put_end is acknowledged before its record is durable
     "early-space",  # put_start is answered before its record is durable
-    "no-grace",  # `begin` forgets the grace
-    "no-wait",  # a successor does not wait for the old primary's right to end
-    "no-right",  # a primary answers for as long as it believes to be one
+    "no-grace",  # `begin` gives no grace
+    "no-wait",  # a successor does not wait until the old leader lease has expired
+    "no-lease",  # a primary answers without checking its leader lease
     "early-miss",  # an answer that shows a removal by a miss does not wait for the removal to be durable
-    "no-limbo",  # space of a removed object is free at once
-    "no-skip",  # a removal by pattern takes what is leased, too
-    "early-copy",  # readers are told of a copy before it is complete
+    "no-quarantine",  # space of a removed object is free immediately
+    "no-skip",  # a removal by pattern also removes leased objects
+    "early-copy",  # readers see a copy before it is complete
     "forget-pin",  # a successor forgets pins
-    "trust-owners",  # nobody waits for the owners of memory after a restart of everything
+    "trust-owners",  # the leader does not wait for the owners of memory after a restart of everything
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a world that is fixed at its beginning."""
+    """The parameters of a world; they do not change during a run."""
 
     nodes: int
     hosts: int
@@ -40,33 +40,33 @@ class Plan:
     readers: int
     keys: int
     segment_blocks: int
-    roomy: bool  # the pool never fills: nothing may ever be evicted
+    roomy: bool  # the pool never fills: nothing may be evicted
     faults_every_ms: int
-    think_ms: float  # how long clients pause between two calls, at most
+    think_ms: float  # longest pause of a client between two calls
     ha: HaSettings
     index: IndexSettings
     drift: float
-    mixed: bool  # nodes are configured with different lease terms and leader TTLs (a rolling change of settings)
-    unheard: bool  # leaders may be deposed without hearing of it: only the fence, or the end of their right, tells them
+    mixed: bool  # nodes have different lease terms and leader TTLs, as during a rolling change of settings
+    silent_deposals: bool  # leaders may be deposed without notice: only the fence or their leader lease stops them
     copies: bool  # objects are copied and moved between hosts
-    lonely: bool  # one node is down for nearly all of the time
-    piece_objects: int  # records that a node applies in one step: it can be paused or killed in the middle of a batch
-    work_ms: int  # how often a leader does what is due by its clock, where no request makes it
-    groups: int  # how many groups there are; few are large
-    changing: bool  # every start of a node may bring other settings: leases shorter and longer, another policy
-    ambush: frozenset[str]  # misfortunes that wait for their moment: see `ambush`
-    store_keeps_expiry: bool  # a restarted store gives leases their remaining time (embedded), or all of it (etcd)
+    lonely: bool  # one node is down nearly all the time
+    step_objects: int  # records that a node applies in one step: it can be stopped in the middle of a batch
+    work_ms: int  # interval of a leader's periodic work
+    groups: int  # number of groups; with few groups each is large
+    changing: bool  # settings may change at every start of a node: lease terms, policy
+    targeted_faults: frozenset[TargetedFault]
+    store_keeps_expiry: bool  # a restarted store keeps the remaining time of leases (embedded), not the full TTL (etcd)
 
     @property
     def soft_pins_hold(self) -> bool:
-        """Whether what is soft-pinned is never evicted as long as a seed lasts."""
+        """Whether a soft-pinned object is never evicted during a run."""
         index = self.index
         held = not index.allow_evict_soft_pinned or index.eviction_policy == "expiry"
         return held and index.soft_pin_ttl_ms == PIN_MS and not self.changing
 
 
 def plan_for(seed: int) -> Plan:
-    """The world of a seed; its own chance, so that later draws do not change it."""
+    """The plan of a seed. It has its own random generators, so that later draws do not change it."""
     chance = random.Random(f"plan-{seed}")
     roomy = chance.random() < 0.5
     policy = "expiry" if chance.random() < 0.3 else "pressure"
@@ -111,21 +111,21 @@ def plan_for(seed: int) -> Plan:
         ha=ha,
         index=index,
         drift=ha.drift,
-        piece_objects=random.Random(f"pieces-{seed}").choice((1, 4, 100)),
+        step_objects=random.Random(f"pieces-{seed}").choice((1, 4, 100)),
         store_keeps_expiry=chance.random() < 0.3,
         mixed=chance.random() < 0.2,
-        unheard=chance.random() < 0.25,
+        silent_deposals=chance.random() < 0.25,
         copies=more.random() < 0.7,
         work_ms=random.Random(f"work-{seed}").choice((250, 250, 250, 50, 1_500, 6_000)),
         groups=random.Random(f"groups-{seed}").choice((2, 2, 2, 1)),
         changing=random.Random(f"changing-{seed}").random() < 0.15,
-        ambush=kinds_for(seed),
+        targeted_faults=targeted_faults_for(seed),
         lonely=more.random() < 0.1,
     )
 
 
 def settings_of(plan: Plan, chance: random.Random, other: random.Random) -> tuple[HaSettings, IndexSettings]:
-    """How one run of one node is configured."""
+    """The settings of one run of one node."""
     ha, index = plan.ha, plan.index
     if plan.mixed:
         ha = dataclasses.replace(ha, leader_ttl_ms=chance.choice((3_000, 5_000)))

@@ -1,4 +1,4 @@
-"""Readers of a simulated world: they hold leases, and look at the bytes."""
+"""Readers of a simulated world: they hold leases and check the bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Reader(Caller):
-    """Reads keys, and looks at their bytes at any time within the lease."""
+    """Reads keys, and checks their bytes at any time within the lease."""
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"reader{number}")
-        # Its clock may tick differently from the master's by the configured drift.
+        # The rate of its clock may differ from the master's by the configured drift.
         self._rate = 1 + world.clock.random.uniform(-world.plan.drift, world.plan.drift) / 2
         self._next()
 

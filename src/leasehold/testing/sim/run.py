@@ -1,4 +1,4 @@
-"""Run one seed: chaos first, then heal everything and demand that it converges."""
+"""Runs one seed: first faults, then everything is healed and must converge."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import traceback
 from dataclasses import dataclass, field
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.testing.sim.clockwork import Violation
 from leasehold.testing.sim.plan import plan_for
+from leasehold.testing.sim.virtual_clock import Violation
 from leasehold.testing.sim.world import World
 
 CONVERGE_MS = 90_000
@@ -17,7 +17,7 @@ SETTLE_MS = 8_000
 
 @dataclass
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     broken: str = ""  # the promise, empty if all held
@@ -35,7 +35,7 @@ class Outcome:
         return not self.broken
 
     def story(self, lines: int = 60) -> str:
-        """What happened, for people."""
+        """The log, for people."""
         head = f"seed {self.seed}: " + (
             f"{self.broken} broken: {self.sentence}" if self.broken else "all promises held"
         )
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset()) -> Outcome:
-    """Everything from the seed; the same seed gives the same story."""
+    """Run one seed. The same seed gives the same events."""
     outcome = Outcome(seed)
     world = World(seed, plan_for(seed), bugs)
     try:
@@ -73,7 +73,7 @@ def _chaos(world: World, events: int) -> None:
 
 
 def _converge(world: World) -> None:
-    """Clients go on for a while in the healed world, then everything must agree."""
+    """Clients continue for a while in the healed world, then all nodes must agree."""
     world.heal()
     clock = world.clock
     settle_ms, limit_ms = clock.now_ms + SETTLE_MS, clock.now_ms + CONVERGE_MS

@@ -1,7 +1,7 @@
-"""A simulated cluster driven by hand: commands in, a readable story out. Transcripts are tests, and documentation.
+"""A simulated cluster driven by commands, with a readable log as output. Transcripts are tests and documentation.
 
-A transcript is text: a line `> command` and below it what came of it. `rewrite(text)` runs the commands and returns
-the same text with the outcome that they have now.
+A transcript is text: a line `> command`, and below it the output. `rewrite(text)` runs the commands and returns the
+same text with their present output.
 """
 
 from __future__ import annotations
@@ -14,43 +14,41 @@ from typing import Any
 
 from leasehold.base.codes import Code
 from leasehold.ha.effects import Role
-from leasehold.ha.keys import unpack
-from leasehold.ha.node_values import TruncationPoint
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
 from leasehold.mvcc.model import Range, prefix_end
 from leasehold.testing.sim.callers import TENANT, Caller, Execute, blocks_of_object
 from leasehold.testing.sim.calls import Answer
-from leasehold.testing.sim.clockwork import Violation
+from leasehold.testing.sim.fault_commands import FaultCommands
 from leasehold.testing.sim.hosts import Host
-from leasehold.testing.sim.misfortunes import Misfortunes
 from leasehold.testing.sim.nodes import SimNode
 from leasehold.testing.sim.oracle import Grant, Writing
 from leasehold.testing.sim.plan import BASE, BLOCK, Plan, plan_for
+from leasehold.testing.sim.virtual_clock import Violation
 from leasehold.testing.sim.world import World
 
 WAIT_MS_MAX = 60_000
 
 
 def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
-    """A plan without clients and faults of its own, with the product's default times."""
+    """A plan without clients and faults of its own, with the product's default settings."""
     base = plan_for(0)
     ha = dataclasses.replace(type(base.ha)(), **changes.pop("ha", {}))
     index = dataclasses.replace(type(base.index)(), **changes.pop("index", {}))
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
         faults_every_ms=10**9, ha=ha, index=index, drift=ha.drift, store_keeps_expiry=False, mixed=False,
-        copies=False, lonely=False, piece_objects=100,
+        copies=False, lonely=False, step_objects=100,
     )  # fmt: skip
 
 
-class Script(Misfortunes):
-    """One cluster, one command at a time."""
+class Script:
+    """One cluster, one command at a time: the `do_` methods here and the methods of `FaultCommands`."""
 
     def __init__(self) -> None:
         self._world: World | None = None
-        self._told = 0
-        self._epochs: dict[str, int] = {}  # as they were first told
+        self._lines_shown = 0
+        self._epochs: dict[str, int] = {}  # in the order of their first appearance
         self._writing: dict[str, Writing] = {}
         self._grants: dict[tuple[str, str], Grant] = {}
         self._caller: Caller | None = None
@@ -63,27 +61,31 @@ class Script(Misfortunes):
         return self._world
 
     def run(self, line: str) -> list[str]:
-        """Do one command; what it answered, and what the nodes said meanwhile."""
+        """Run one command. Returns the nodes' log lines and the command's output."""
         name, *args = shlex.split(line)
         out: list[str] = []
         try:
-            answer = getattr(self, "do_" + name.replace("-", "_"))(*args)
-            if answer:
-                out = answer.splitlines()
+            out = self._command(name.replace("-", "_"))(*args).splitlines()
         except Violation as found:
             out = [f"BROKEN {found}"]
-        return self._story() + out
+        return self._log() + out
 
-    def _story(self) -> list[str]:
-        """What the nodes have said since the last command, without the times."""
+    def _command(self, name: str) -> Callable[..., str]:
+        command: Callable[..., str] | None = getattr(self, f"do_{name}", None)
+        if command is None:
+            command = getattr(FaultCommands(self.world), name)
+        return command
+
+    def _log(self) -> list[str]:
+        """The nodes' log lines since the last command, without times."""
         if self._world is None:
             return []
         lines = list(self.world.clock.lines)
-        fresh, self._told = lines[self._told :], len(lines)
+        fresh, self._lines_shown = lines[self._lines_shown :], len(lines)
         return [self._plain(" ".join(line.split()[1:])) for line in fresh]
 
     def _plain(self, line: str) -> str:
-        """Without what changes from run to run of changed code: epochs are counted, waits are rough."""
+        """Without details that change whenever the code changes: epochs are counted, waits are rounded."""
 
         def epoch(match: re.Match[str]) -> str:
             return f"{match[1]} {self._epochs.setdefault(match[2], len(self._epochs) + 1)}"
@@ -107,7 +109,7 @@ class Script(Misfortunes):
     # --- the cluster ---
 
     def do_set(self, section: str, name: str, value: str) -> str:
-        """A setting of the cluster to come: `set ha snapshot_records 100`."""
+        """Set a setting of the next cluster: `set ha snapshot_records 100`."""
         self._settings[section][name] = int(value) if value.lstrip("-").isdigit() else value
         return ""
 
@@ -119,7 +121,7 @@ class Script(Misfortunes):
             node.start()
             self._await_role(node, Role.PRIMARY if node is self.world.nodes[0] else Role.STANDBY)
         self._caller = Caller(self.world, "client")
-        self._told = len(self.world.clock.lines)
+        self._lines_shown = len(self.world.clock.lines)
         return self.do_roles()
 
     def _await_role(self, node: SimNode, role: Role) -> None:
@@ -163,7 +165,7 @@ class Script(Misfortunes):
         return ""
 
     def do_status(self) -> str:
-        """What each node says about copies, and about a full journal."""
+        """Each node's durable copies, and whether it refuses puts."""
         shown = []
         for node in self.world.nodes:
             if node.run is not None:
@@ -171,34 +173,34 @@ class Script(Misfortunes):
                 shown.append(f"{node.name}: durable_copies {node.run.machine.durable_copies}{full}")
         return "; ".join(shown)
 
-    def do_mark(self) -> str:
-        """How far each node has come."""
+    def do_applied(self) -> str:
+        """Each node's applied index."""
         tail = self.world.oracle.truth.tail_n
-        marks = [
+        applied = [
             f"{node.name} {node.run.machine.ctx.state.applied.n}" for node in self.world.nodes if node.run is not None
         ]
-        return f"tail {tail}; " + ", ".join(marks)
+        return f"tail {tail}; " + ", ".join(applied)
 
     def do_journal(self) -> str:
-        """How much of the journal stands in the store."""
+        """The first record in the store, and the truncation point."""
         store, keys = self.world.store.store, self.world.keys
         kvs = store.range(Range(keys.explicit, prefix_end(keys.explicit), keys_only=True)).kvs
         first = int(kvs[0].key[-20:]) if kvs else 0
-        floor = store.range(Range(keys.floor)).kvs
-        value = unpack(TruncationPoint, floor[0].value, keys.floor) if floor else TruncationPoint(0, 0)
-        alone = " (durable_copies 1)" if value.copies == 1 and self.world.plan.ha.copies > 1 else ""
-        return f"batches from record {first} on; the floor is {value.n}{alone}"
+        point = self.world.truncation_point()
+        n, copies = (point.n, point.copies) if point is not None else (0, 0)
+        alone = " (durable_copies 1)" if copies == 1 and self.world.plan.ha.copies > 1 else ""
+        return f"batches from record {first} on; the truncation point is {n}{alone}"
 
     def do_length(self, at_most: str) -> str:
-        """Whether the journal is no longer than that."""
+        """Whether the journal has at most this many batches."""
         store, keys = self.world.store.store, self.world.keys
         count = store.range(Range(keys.explicit, prefix_end(keys.explicit), count_only=True)).count
         return f"at most {at_most} batches" if count <= int(at_most) else f"{count} batches"
 
     # --- clients ---
 
-    def _ask(self, what: str, execute: Execute, leaving: Callable[[Answer], None]) -> Any:
-        """One call to whoever leads; None if no answer came."""
+    def _call(self, what: str, execute: Execute, leaving: Callable[[Answer], None]) -> Any:
+        """One call to the leader. Returns None if there is no answer."""
         caller = self._caller
         if caller is None:
             raise ValueError("no nodes yet")
@@ -208,7 +210,7 @@ class Script(Misfortunes):
         return box[0]
 
     def do_start(self, writer: str, key: str, blocks: str = "1", upsert: str = "") -> str:
-        """put_start (or upsert_start): ask for space."""
+        """put_start (or upsert_start): request space."""
         found: list[Object] = []
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
@@ -227,20 +229,20 @@ class Script(Misfortunes):
             if found:
                 self.world.oracle.handed_out(self._writing[writer])
 
-        code = self._ask("put_start", execute, leaving)
+        code = self._call("put_start", execute, leaving)
         if code is Code.OK:
             return f"{writer} got put {found[0].put_seq} at {_place(self._writing[writer])}"
         return _named(code)
 
     def do_write(self, writer: str) -> str:
-        """The bytes of a put arrive in memory."""
+        """Write the bytes of a put to memory."""
         writing = self._writing[writer]
         for block in writing.blocks:
             self.world.oracle.write(block, (writing.key, writing.put_seq))
         return ""
 
     def do_end(self, writer: str, upsert: str = "") -> str:
-        """put_end: the bytes are there."""
+        """put_end: the bytes are complete."""
         writing = self._writing[writer]
         writing.active = False
 
@@ -252,7 +254,7 @@ class Script(Misfortunes):
             if answer.value is Code.OK:
                 self.world.oracle.show(writing.key, writing.put_seq)
 
-        return _named(self._ask("put_end", execute, leaving))
+        return _named(self._call("put_end", execute, leaving))
 
     def do_put(self, key: str, blocks: str = "1", upsert: str = "") -> str:
         """start, write, end."""
@@ -264,9 +266,9 @@ class Script(Misfortunes):
         return f"{self.do_end(writer, upsert)}, put {self._writing[writer].put_seq} at {_place(self._writing[writer])}"
 
     def do_puts(self, prefix: str, count: str) -> str:
-        """Many puts, one after the other; how many were taken."""
-        taken = sum(self.do_put(f"{prefix}{number}").startswith("ok") for number in range(int(count)))
-        return f"{taken} of {count} taken"
+        """Many puts, one after the other. Returns how many were accepted."""
+        accepted = sum(self.do_put(f"{prefix}{number}").startswith("ok") for number in range(int(count)))
+        return f"{accepted} of {count} accepted"
 
     def do_get(self, reader: str, key: str) -> str:
         """Read a key, and hold the lease on it."""
@@ -298,16 +300,16 @@ class Script(Misfortunes):
             elif answer.value is Code.NOT_FOUND:
                 oracle.missed(name, answer.after, changed_n, visible)
 
-        code = self._ask("get", execute, leaving)
+        code = self._call("get", execute, leaving)
         return f"put {grants[0].put_seq}" if code is Code.OK else _named(code)
 
     def do_look(self, reader: str, key: str) -> str:
-        """A reader looks at the bytes, if its lease still holds."""
+        """A reader checks the bytes, if its lease is still valid."""
         grant = self._grants[(reader, key)]
         if self.world.clock.now_us >= grant.until_us:
-            return "the lease is over: nothing is read"
+            return "the lease has expired: nothing is read"
         self.world.oracle.read(grant)
-        return "the bytes are right"
+        return "the bytes are correct"
 
     def do_remove(self, key: str, force: str = "") -> str:
         name, decided_us = key.encode(), 0
@@ -323,7 +325,7 @@ class Script(Misfortunes):
             if code is Code.OK:
                 self.world.oracle.removed(name, n, bool(force), decided_us)
 
-        value = self._ask("remove", execute, leaving)
+        value = self._call("remove", execute, leaving)
         return _named(value[0] if value is not None else None)
 
     def do_remove_all(self) -> str:
@@ -331,7 +333,7 @@ class Script(Misfortunes):
             code, count, after = index.remove_all(leader_ms, TENANT, False)
             return Answer((code, count), after)
 
-        value = self._ask("remove_all", execute, lambda _: None)
+        value = self._call("remove_all", execute, lambda _: None)
         return "no answer" if value is None else f"{_named(value[0])}, {value[1]} removed"
 
     def do_copy(self, key: str, target: str) -> str:
@@ -344,23 +346,23 @@ class Script(Misfortunes):
         def end(index: Index, leader_ms: int) -> Answer:
             return Answer(*index.copy_end(leader_ms, b"copier", TENANT, key.encode()))
 
-        code = self._ask("copy_start", start, lambda _: None)
-        return _named(self._ask("copy_end", end, lambda _: None) if code is Code.OK else code)
+        code = self._call("copy_start", start, lambda _: None)
+        return _named(self._call("copy_end", end, lambda _: None) if code is Code.OK else code)
 
     def do_evict(self, key: str) -> str:
-        """The primary evicts a key: no record is written."""
+        """The primary evicts a key without a record."""
         for node in self.world.nodes:
             if node.run is not None and node.run.may_serve():
                 index = node.run.machine.index
                 entry = index.lookup(TENANT, key.encode())
                 if entry is None:
-                    return "nothing there"
+                    return "no such key"
                 index._evict(entry)
                 return f"{node.name} evicted {key}"
-        return "nobody leads"
+        return "no node leads"
 
     def do_has(self, name: str, key: str) -> str:
-        """What a node's own state says about a key, whatever its role."""
+        """The version of a key in a node's own state, in any role."""
         run = self.world.nodes_by_name[name].run
         if run is None:
             return "down"
@@ -378,7 +380,7 @@ def _place(writing: Writing) -> str:
 
 
 def rewrite(text: str) -> str:
-    """Run a transcript's commands; the same text with what comes of them now."""
+    """Run a transcript's commands and return the same text with their present output."""
     script, out = Script(), []
     for line in text.splitlines():
         if line.startswith("> "):

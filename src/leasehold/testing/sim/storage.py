@@ -11,23 +11,23 @@ from leasehold.mvcc.errors import Compacted, StoreError
 from leasehold.mvcc.model import Op, Range, Txn, Watch
 from leasehold.mvcc.store import Store
 from leasehold.mvcc.watch import Watcher
-from leasehold.testing.sim.clockwork import Clockwork
 from leasehold.testing.sim.network import Network
+from leasehold.testing.sim.virtual_clock import VirtualClock
 
 NAME = "store"
 
 
 class Party(Protocol):
-    """A node as the store's side sees it. A new run of a process is a new party."""
+    """A node as the store sees it. A new run of a process is a new party."""
 
     @property
     def name(self) -> str: ...
 
-    def hear(self, event: NodeEvent) -> None: ...
+    def deliver(self, event: NodeEvent) -> None: ...
 
 
 class Stream:
-    """One watch: batches are pulled when sent, and arrive in order."""
+    """One watch: batches are read when they are sent, and arrive in order."""
 
     __slots__ = ("arrives_us", "closed", "next_revision", "open", "party", "pumping", "watcher")
 
@@ -42,11 +42,11 @@ class Stream:
 
 
 class SimStore:
-    """Executes requests as they arrive; can be away, restarted, compacted."""
+    """Executes requests as they arrive; can be stopped, restarted and compacted."""
 
     def __init__(
         self,
-        clock: Clockwork,
+        clock: VirtualClock,
         network: Network,
         *,
         keeps_expiry: bool,
@@ -66,13 +66,13 @@ class SimStore:
     # --- requests ---
 
     def request(self, party: Party, effect: StoreRequest | GrantLease) -> None:
-        """A node asks. It hears exactly one end: an answer, or after its timeout that nothing is known."""
+        """A node sends a request. It receives one event: an answer, or `Failure.UNKNOWN` after the timeout."""
         waiting = [True]
 
         def end(event: StoreAnswered) -> None:
             if waiting[0]:
                 waiting[0] = False
-                party.hear(event)
+                party.deliver(event)
 
         self._clock.after_ms(effect.timeout_ms, end, StoreAnswered(effect.request, failure=Failure.UNKNOWN))
         self._network.send(party.name, NAME, self._execute, party, effect, end)
@@ -113,7 +113,7 @@ class SimStore:
             try:
                 self.store.lease_revoke(lease)
             except StoreError:
-                return  # it had ended already
+                return  # it has already expired
 
     def _arm_expiry(self) -> None:
         at_ms = self.store.next_expiry_ms
@@ -146,7 +146,7 @@ class SimStore:
             self._streams.remove(stream)
 
     def _begin_again(self, stream: Stream) -> None:
-        """A client repeats what did not get through."""
+        """Repeat a request that was lost."""
         if stream.watcher is None and not stream.closed:
             self._network.send(stream.party.name, NAME, self._begin, stream)
             self._clock.after_ms(1_000, self._begin_again, stream)
@@ -192,18 +192,18 @@ class SimStore:
     @staticmethod
     def _arrive(stream: Stream, event: NodeEvent) -> None:
         if not stream.closed or isinstance(event, WatchBroken):
-            stream.party.hear(event)
+            stream.party.deliver(event)
 
     # --- faults ---
 
     def break_watches(self, name: str) -> None:
-        """The streams of one node break for good."""
+        """Break the streams of one node permanently."""
         for stream in [one for one in self._streams if one.party.name == name]:
             self.unwatch(stream)
-            self._clock.after_ms(1, stream.party.hear, WatchBroken(stream.open.watch, "cut"))
+            self._clock.after_ms(1, stream.party.deliver, WatchBroken(stream.open.watch, "cut"))
 
     def stop(self) -> None:
-        """The store is away: nothing is answered, streams are silent."""
+        """Stop the store: it answers nothing, and streams are silent."""
         self.up = False
         for stream in self._streams:
             if stream.watcher is not None:
@@ -211,7 +211,7 @@ class SimStore:
                 stream.watcher = None
 
     def start(self) -> None:
-        """It is back, with everything that it ever acknowledged. Clients' streams go on where they were."""
+        """Start it again with everything that it acknowledged. Clients' streams continue where they were."""
         self.up = True
         self.store.term += 1
         if not self._keeps_expiry:
@@ -221,21 +221,25 @@ class SimStore:
         for stream in self._streams:
             self._clock.after_ms(self._clock.random.uniform(1, 500), self._begin, stream)
 
+    def fill(self) -> None:
+        """The store is out of space."""
+        self.store.quota_bytes = 1
+
     def give_space(self) -> None:
-        """An operator has made room."""
+        """An operator frees space."""
         if self.store.quota_bytes:
-            self._clock.tell("operator", "gives the store more space")
+            self._clock.log("operator", "gives the store more space")
             self.store.quota_bytes = 0
 
     def compact(self, back: int) -> None:
-        """Forget history older than `back` revisions."""
+        """Delete history older than `back` revisions."""
         revision = self.store.revision - back
         if self.up and revision > max(0, self.store.compact_revision):
             self.store.compact(revision)
 
 
 def unfenced(leader_key: bytes) -> Callable[[Op], Op]:
-    """Plants a bug: journal writes without their fence."""
+    """Plant a bug: journal writes without their fence."""
 
     def rewrite(op: Op) -> Op:
         if isinstance(op, Txn) and len(op.compare) == 2 and op.compare[0].key == leader_key:

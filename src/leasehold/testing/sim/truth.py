@@ -1,6 +1,6 @@
-"""What the durable journal says, by a model as simple as can be: which version of a key is readable, and where.
+"""The content of the durable journal, by the simplest possible model: which version of a key is readable, and where.
 
-Never by the index that is being tested: this is what the index is held against.
+It does not use the index: the index under test is compared with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leasehold.index.records import (
 from leasehold.index.state import TABLES
 
 Places = dict[int, int]
-"""Replica id -> the incarnation of the segment that it is in."""
+"""Replica id -> the incarnation of its segment."""
 
 
 class Copy(Struct):
@@ -48,21 +48,21 @@ class Copy(Struct):
 
 
 class Truth:
-    """One method a record; the rest changes nothing that a client can see."""
+    """One method per kind of record; other records change nothing that a client can see."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = [0]  # by record number
         self.log: list[tuple[int, Record]] = []
         self.visible: dict[bytes, int] = {}
-        self.changed: dict[bytes, int] = {}  # number of the last record that changed what a key shows
+        self.changed: dict[bytes, int] = {}  # number of the last record that changed the visible version of a key
         self.started: dict[int, PutStart] = {}
         self.pinned: set[int] = set()  # versions with a soft pin
         self.where: dict[int, Places] = {}
         self.copies: dict[int, Copy] = {}  # by the number of their start
         self.tasks: dict[bytes, int] = {}  # their status
         self.segments = 0  # mounts so far
-        self.disturbed = False  # a host was lost: its space rests, and even a roomy pool may have to evict
-        self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it took away, by key
+        self.disturbed = False  # a host was lost: its space is in quarantine, and even a roomy pool may have to evict
+        self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it removed, by key
 
     @property
     def tail_n(self) -> int:
@@ -76,7 +76,7 @@ class Truth:
             handler(self, self.tail_n, record)
 
     def is_pinned(self, put_seq: int) -> bool:
-        """Whether this version is never evicted, where soft pins are not either."""
+        """Whether this version has a soft pin."""
         return put_seq in self.pinned
 
     def is_hard_pinned(self, put_seq: int) -> bool:
@@ -98,9 +98,9 @@ class Truth:
             self._drop(record.key, n)
 
     def _put_end(self, n: int, record: PutEnd) -> None:
-        asked = self.started[record.put_seq].soft_pin
+        wanted = self.started[record.put_seq].soft_pin
         old = self.visible.get(record.key)
-        if asked == SoftPin.ENABLE or (asked == SoftPin.PRESERVE and old in self.pinned):
+        if wanted == SoftPin.ENABLE or (wanted == SoftPin.PRESERVE and old in self.pinned):
             self.pinned.add(record.put_seq)
         self.visible[record.key] = record.put_seq
         self.changed[record.key] = n

@@ -7,10 +7,8 @@ from leasehold.ha.keys import Keys, LeaderValue, unpack
 from leasehold.ha.node_values import TruncationPoint
 from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
-from leasehold.testing.sim.ambush import Ambush
 from leasehold.testing.sim.buffer import SimBuffer
 from leasehold.testing.sim.bugs import plant
-from leasehold.testing.sim.clockwork import Clockwork, Violation
 from leasehold.testing.sim.faults import Faults
 from leasehold.testing.sim.hosts import Host
 from leasehold.testing.sim.network import Network
@@ -19,24 +17,26 @@ from leasehold.testing.sim.oracle import Oracle, Writing
 from leasehold.testing.sim.plan import Plan
 from leasehold.testing.sim.readers import Reader
 from leasehold.testing.sim.storage import SimStore, unfenced
+from leasehold.testing.sim.targeted_faults import TargetedFaults
+from leasehold.testing.sim.virtual_clock import Violation, VirtualClock
 from leasehold.testing.sim.writers import Writer
 
-LAG_MS_MAX = 12_000  # a node that says ready has applied everything that is older than this
+LAG_MS_MAX = 12_000  # a ready node has applied every record older than this
 
-# What is still written when puts are refused at twice the journal's bound: what is decided until the next look at its
-# length (a second), the ends of what was begun, one removal of each object, mounts, and each epoch's first record.
+# Records still written after puts are refused at twice the journal's limit: those decided until the next check of its
+# length (a second), the ends of puts under way, one removal of each object, mounts, and each epoch's first record.
 JOURNAL_SLACK = 40
-HEALTHY_S = 6  # all nodes ready for this long: their snapshots, and then the floor, have followed
+HEALTHY_S = 6  # after all nodes were ready for this long, the journal must have been truncated
 
 
 class World:
-    """Everything of one seed."""
+    """One simulated cluster with its clients."""
 
     def __init__(self, seed: int, plan: Plan, bugs: frozenset[str] = frozenset(), *, start_nodes: bool = True) -> None:
         self.seed, self.plan, self.bugs = seed, plan, bugs
         self.cluster = "sim"
         self.keys = Keys(self.cluster)
-        self.clock = Clockwork(seed)
+        self.clock = VirtualClock(seed)
         self.network = Network(self.clock)
         self.oracle = Oracle(self.clock, plan, self.keys)
         self.store = SimStore(
@@ -47,8 +47,8 @@ class World:
             rewrite=unfenced(self.keys.leader) if "no-fence" in bugs else None,
         )
         self.buffer = SimBuffer(self)
-        self.quiet = False  # clients do nothing new
-        self.lull = False  # nobody begins to write, but they read
+        self.quiet = False  # clients start no new calls
+        self.lull = False  # clients start no new writes, but read
         self.think_ms = plan.think_ms
         self.wiped = False
         self.promotions = 0
@@ -70,61 +70,64 @@ class World:
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
         self.faults = Faults(self)
-        self.ambush = Ambush(self, seed, plan.ambush)
+        self.targeted_faults = TargetedFaults(self, seed, plan.targeted_faults)
         self.clock.after_ms(1_000, self._sample)
 
     def leader(self) -> Leader | None:
-        """Who holds the leader key, as the store has it."""
+        """The leader key in the store."""
         kvs = self.store.store.range(Range(self.keys.leader)).kvs
         if not kvs:
             return None
         return Leader(kvs[0].create_revision, kvs[0].lease, unpack(LeaderValue, kvs[0].value, kvs[0].key))
 
     def restart_host(self, number: int, down_ms: float = 0) -> None:
-        """A storage process dies and is back, after a while, with the same address, new ids and empty memory."""
+        """A storage process dies and comes back after a while with the same address, new ids and empty memory."""
         old = self.hosts[number]
         if not old.alive:
             return
         old.alive = False
-        self.clock.tell(old.name, "dies and starts again, with empty memory")
-        self.oracle.host_gone(old.endpoint)
+        self.clock.log(old.name, "dies and starts again, with empty memory")
+        self.oracle.host_died(old.endpoint)
         self.clock.after_ms(down_ms, self._start_host, number)
 
     def _start_host(self, number: int) -> None:
         self._incarnations += 1
         self.hosts[number] = Host(self, number, self._incarnations)
 
+    def pause_writes(self, paused: bool) -> None:
+        """Clients start no new writes, or start them again."""
+        self.lull = paused
+
     def give_up_in_time(self, writing: Writing, sent_us: int) -> None:
-        """A writer must have given up by the release time, counted from when it sent its request."""
+        """A writer must stop by the release time, counted from when it sent its request."""
         left_us = int(self.plan.index.put_release_ms * 1000 * 0.97) - (self.clock.now_us - sent_us)
         self.clock.after_us(max(0, left_us), _give_up, writing)
 
-    # --- what is checked all the time ---
+    # --- checks after every event ---
 
     def role_changed(self, run: Run, role: Role) -> None:
         if role is Role.PRIMARY:
             self.promotions += 1
         plant(self.bugs, run, role)
-        self.ambush.role_changed(run, role)
+        self.targeted_faults.role_changed(run, role)
 
     def check_node(self, run: Run) -> None:
-        """After everything that happens to a node."""
-        truth, replica = self.oracle.truth, run.machine.ctx.state
+        """Check one node after it handled an event."""
+        truth, applied = self.oracle.truth, run.machine.ctx.state.applied
         if run.machine.role is Role.STANDBY:
-            applied = replica.applied
             if applied.n > truth.tail_n or truth.epochs[applied.n] != applied.epoch:
-                raise Violation("P7", f"{run.name} says ready and holds {applied}, which is not in the journal")
+                raise Violation("P7", f"{run.name} reports ready and holds {applied}, which is not in the journal")
             if applied.n < self._tail_before(LAG_MS_MAX):
-                raise Violation("P7", f"{run.name} says ready, at record {applied.n} of {truth.tail_n}")
+                raise Violation("P7", f"{run.name} reports ready at record {applied.n} of {truth.tail_n}")
 
     def check(self) -> None:
-        """After everything that happens."""
+        """Check the cluster after every event."""
         serving = [node.name for node in self.nodes if node.run is not None and node.run.may_serve()]
         if len(serving) > 1:
             raise Violation("P4", f"{' and '.join(serving)} may both answer")
         if len(self.oracle.slots) > self._batches_max:
             raise Violation(
-                "P6", f"{len(self.oracle.slots)} explicit batches stand in the store, more than {self._batches_max}"
+                "P6", f"{len(self.oracle.slots)} explicit batches are in the store, more than {self._batches_max}"
             )
 
     def _sample(self) -> None:
@@ -133,7 +136,7 @@ class World:
         self._check_bounds()
 
     def _tail_before(self, age_ms: int) -> int:
-        """The tail as it was that long ago."""
+        """The tail at that age."""
         limit_ms = self.clock.now_ms - age_ms
         for at_ms, tail_n in reversed(self.tails):
             if at_ms <= limit_ms:
@@ -141,15 +144,15 @@ class World:
         return 0
 
     def _check_bounds(self) -> None:
-        """P6: what is kept in the store."""
+        """P6: the number of keys in the store is bounded."""
         store, keys = self.store.store, self.keys
         unlogged = store.range(Range(keys.unlogged, prefix_end(keys.unlogged), count_only=True)).count
         bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
         if unlogged > bound:
-            raise Violation("P6", f"{unlogged} bulk batches stand in the store, more than {bound}")
+            raise Violation("P6", f"{unlogged} unlogged batches are in the store, more than {bound}")
         self._healthy_s = self._healthy_s + 1 if self._healthy() else 0
         if self._healthy_s >= HEALTHY_S:
-            self._check_floor()
+            self._check_truncation()
 
     def _healthy(self) -> bool:
         network, store = self.network, self.store
@@ -157,30 +160,34 @@ class World:
         trouble = network.cut or network.slow or network.loss or network.delay_ms_max > 2 or store.stalled
         return ready and not trouble and store.up and not store.store.quota_bytes
 
-    def _check_floor(self) -> None:
-        """With all nodes ready no more stands in the journal than two snapshots are apart.
+    def _check_truncation(self) -> None:
+        """With all nodes ready the journal holds no more records than lie between two snapshots.
 
-        A snapshot is due `snapshot_records` after the end of the last one, and the floor follows the beginning of the
-        last that is complete; added is what was decided meanwhile.
+        A snapshot is due `snapshot_records` after the end of the last one, and the truncation point follows the
+        beginning of the last complete one. Records decided meanwhile are added.
         """
-        tail_n, floor = self.oracle.truth.tail_n, self.store.store.range(Range(self.keys.floor)).kvs
-        truncated_n = unpack(TruncationPoint, floor[0].value, self.keys.floor).n if floor else 0
+        point, tail_n = self.truncation_point(), self.oracle.truth.tail_n
+        truncated_n = point.n if point is not None else 0
         bound = 2 * (self.plan.ha.snapshot_records + tail_n - self._tail_before(1_000 * HEALTHY_S))
         if tail_n - truncated_n > bound:
-            raise Violation("P6", f"{tail_n - truncated_n} records stand above the floor, more than {bound}")
+            raise Violation("P6", f"{tail_n - truncated_n} records are above the truncation point, more than {bound}")
 
-    def rests_on_one_copy(self) -> bool:
-        """Whether what has left the journal is, or is about to be, on one node's disk only: the stated mode."""
-        floor = self.store.store.range(Range(self.keys.floor)).kvs
-        if floor and unpack(TruncationPoint, floor[0].value, self.keys.floor).copies == 1:
+    def truncation_point(self) -> TruncationPoint | None:
+        kvs = self.store.store.range(Range(self.keys.truncation)).kvs
+        return unpack(TruncationPoint, kvs[0].value, kvs[0].key) if kvs else None
+
+    def has_one_copy(self) -> bool:
+        """Whether truncated records are, or soon will be, on one node's disk only (`durable_copies` 1)."""
+        point = self.truncation_point()
+        if point is not None and point.copies == 1:
             return True
         return any(node.run is not None and node.run.machine.durable_copies == 1 for node in self.nodes)
 
     # --- the end ---
 
     def heal(self) -> None:
-        """No more faults: everything comes back."""
-        self.clock.tell("world", "everything is healed")
+        """Stop all faults and restart everything."""
+        self.clock.log("world", "everything is healed")
         self.faults.on = self.lull = False
         self.network.calm()
         self.store.stalled.clear()
@@ -193,7 +200,7 @@ class World:
             node.start()
 
     def converged(self) -> str:
-        """Empty if all is well again; else what is still missing."""
+        """Returns an empty string if the cluster has converged, else the reason why not."""
         tail_n = self.oracle.truth.tail_n
         leading = [node for node in self.nodes if node.run is not None and node.run.may_serve()]
         if len(leading) != 1:
@@ -209,7 +216,7 @@ class World:
         return ""
 
     def final_check(self) -> None:
-        """Everything acknowledged is there, on every node, and all nodes agree."""
+        """Every acknowledged object exists, and all nodes agree."""
         truth = self.oracle.truth
         serving = next(node.run for node in self.nodes if node.run is not None and node.run.may_serve())
         now_ms = serving.machine.leader_ms(serving.node.now_ms())

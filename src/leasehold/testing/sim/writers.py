@@ -1,4 +1,4 @@
-"""Writers of a simulated world: they put, replace, pin, remove, give up, vanish, and ask for copies."""
+"""Writers of a simulated world: they put, replace, pin, remove, revoke, vanish, and request copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATTERNS = (b"", b"^key-0", b"[02468]$", b"key-1[0-5]")
 
 
 class Writer(Caller):
-    """Puts, replaces and removes keys, one thing at a time."""
+    """Puts, replaces and removes keys, one operation at a time."""
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"writer{number}")
@@ -49,7 +49,7 @@ class Writer(Caller):
         elif dice < 0.91:
             self._clear()
         elif self.world.plan.copies:
-            self._ask_for_copy(key, move=dice < 0.95)
+            self._request_copy(key, move=dice < 0.95)
         else:
             self._next()
 
@@ -57,13 +57,13 @@ class Writer(Caller):
 
     def _put(self, key: bytes, *, upsert: bool) -> None:
         world = self.world
-        # A client of its own for every put: the end of a put is told by client and key, and one that comes late must
-        # not end the same client's next put of that key.
+        # A client id for every put: client and key identify the end of a put, and a late one must not end the same
+        # client's next put of that key.
         self._puts += 1
         client = b"%s-%d" % (self.name.encode(), self._puts)
         size = BLOCK * world.clock.random.choice((1, 1, 2, 3))
         config = self._config()
-        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by put number: a call may be carried out twice
+        attempts: dict[int, tuple[Writing, set[bytes]]] = {}  # by put number: a call may be executed twice
         sent_us = world.clock.now_us
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
@@ -88,8 +88,8 @@ class Writer(Caller):
 
         def then(value: tuple[Code, int] | None) -> None:
             given = attempts.pop(value[1], None) if value is not None else None
-            for unheard, _ in attempts.values():
-                unheard.active = False  # it never heard of that space: it writes nothing
+            for unused, _ in attempts.values():
+                unused.active = False  # the client never received that space: it writes nothing
             if given is None:
                 self._next()
                 return
@@ -98,7 +98,7 @@ class Writer(Caller):
         self.call(f"put_start({key!r})", execute, then, leaving)
 
     def _config(self) -> PutConfig:
-        """Most puts are plain; some are pinned, some in a group, some want two replicas."""
+        """Most puts are plain; some are pinned, some in a group, some have two replicas."""
         chance = self.world.clock.random
         if chance.random() < 0.7:
             return PLAIN
@@ -111,7 +111,7 @@ class Writer(Caller):
         )
 
     def _fill(self, writing: Writing, client: bytes, upsert: bool) -> None:
-        """Write the blocks one by one; some writers are slow, some give it back, some just vanish."""
+        """Write the blocks one by one. Some writers are slow, some revoke the put, some vanish."""
         world, chance = self.world, self.world.clock.random
         if not writing.active:
             self._next()
@@ -125,7 +125,7 @@ class Writer(Caller):
         if dice < 0.08:
             world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, True)
         elif dice < 0.12:
-            world.clock.after_ms(at_ms + 1, self._vanish)  # unfinished: its space stays taken until it is released
+            world.clock.after_ms(at_ms + 1, self._vanish)  # unfinished: its space is used until it is released
         else:
             world.clock.after_ms(at_ms + 1, self._end_put, writing, client, upsert, False)
 
@@ -182,7 +182,7 @@ class Writer(Caller):
         self.call(f"remove({key!r})", execute, lambda _: self._next(), leaving)
 
     def _remove_matching(self, pattern: bytes) -> None:
-        """Everything that matches, all of it with an empty pattern; what is leased stays."""
+        """Remove all matching objects, or all objects with an empty pattern; leased objects stay."""
         first: list[int] = []
 
         def execute(index: Index, leader_ms: int) -> Answer:
@@ -200,7 +200,7 @@ class Writer(Caller):
         self.call(f"remove_by_regex({pattern!r})", execute, lambda _: self._next(), leaving)
 
     def _clear(self) -> None:
-        """Take back what this writer put last, if nobody reads it."""
+        """Clear this writer's last put, unless it is leased."""
         if self._finished is None:
             self._next()
             return
@@ -219,8 +219,8 @@ class Writer(Caller):
 
     # --- copies ---
 
-    def _ask_for_copy(self, key: bytes, *, move: bool) -> None:
-        """A task for the storage host that has it; asked about later."""
+    def _request_copy(self, key: bytes, *, move: bool) -> None:
+        """Create a task for the storage host that has the object; query it later."""
         clock = self.world.clock
         target = clock.random.choice(self.world.hosts).spec.name
 
@@ -233,19 +233,19 @@ class Writer(Caller):
 
         def then(task: bytes | None) -> None:
             if task:
-                clock.after_ms(clock.random.uniform(100, 5_000), self._ask_about, task)
+                clock.after_ms(clock.random.uniform(100, 5_000), self._query_task, task)
             self._next()
 
         self.call(f"create_task({key!r})", execute, then)
 
-    def _ask_about(self, task: bytes) -> None:
-        asked = self.world.oracle.truth.tasks.get(task)
+    def _query_task(self, task: bytes) -> None:
+        status_before = self.world.oracle.truth.tasks.get(task)
 
         def execute(index: Index, leader_ms: int) -> Answer:
             code, found, after = index.query_task(task)
             return Answer((code, found.status if found is not None else -1), after)
 
         def leaving(answer: Answer) -> None:
-            self.world.oracle.task_told(task, asked, *answer.value)
+            self.world.oracle.task_reported(task, status_before, *answer.value)
 
         self.call("query_task", execute, lambda _: None, leaving)
