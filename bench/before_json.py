@@ -1,7 +1,7 @@
 """Record the figures of a checkout whose benchmarks only print: `python before_json.py NAME FILE` in that checkout.
 
 For commits up to fa642a5 and a little later; `bench/compare.py` runs it there. It imports that checkout's benchmark and
-takes the figures before they are rounded for printing, under the names that `bench/rows.py` has for them now.
+takes the figures before they are rounded for printing, under the names that the benchmarks have for them now.
 """
 
 # mypy: ignore-errors

@@ -25,7 +25,8 @@ import msgspec
 from msgspec import Struct
 
 from bench.before_json import KNOWN as PRINTED
-from bench.rows import ROOT, Row
+from bench.result import ROOT, Rows
+from bench.rows import Row
 
 BENCHES = ("index", "calls", "master", "promotion", "lock", "store")
 ROUNDS = 5
@@ -37,12 +38,6 @@ LOG_LINES = 30
 
 class CannotCompare(Exception):
     """A benchmark failed, or the two sides have different rows."""
-
-
-class Rows(Struct):
-    """The part of a result that is compared."""
-
-    rows: list[Row]
 
 
 class Side(Struct, frozen=True):
@@ -66,8 +61,8 @@ class Side(Struct, frozen=True):
             raise CannotCompare(f"{self.name}: leasehold is imported from {done.strip()}, not from {self.folder}")
 
     def run(self, bench: str, output: Path) -> list[Row]:
-        if (self.folder / "bench" / "rows.py").exists():
-            command = [self.python, "-m", "bench", "--json", str(output), bench]
+        if (self.folder / "bench" / "one.py").exists():
+            command = [self.python, "-m", "bench.one", bench, str(output)]
         elif bench in PRINTED:
             command = [self.python, str(Path(__file__).with_name("before_json.py")), bench, str(output)]
         else:

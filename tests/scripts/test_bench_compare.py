@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from bench.compare import CannotCompare, Side, base_side, judge, verdicts
-from bench.rows import PER_SECOND, ROOT, Row
+from bench.result import ROOT
+from bench.rows import PER_SECOND, Row
 
 
 def rows(values: list[float], unit: str = "us") -> list[Row]:
