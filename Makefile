@@ -5,13 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
-# tests that run side by side (they wait a lot: four on two cores); measured tests (`alone`) follow by themselves
+# tests that run in parallel (they mostly wait: four on two cores); tests that measure time (`alone`) follow one by one
 JOBS ?= 4
 
-.PHONY: help setup up test check bench chaos proof docs proto clean
+.PHONY: help setup up test check bench bench-compare chaos proof docs proto clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMP) ## install everything into .venv (the other targets call it)
 
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# What runs needs less than what tests: `make up` on a fresh machine installs only that.
+# `make up` on a fresh machine installs only the run-time requirements.
 $(RUN_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "leasehold needs Python 3.11 or newer: set PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,11 +35,15 @@ test: setup ## every check and every test; fails if anything fails
 	@scripts/system-deps
 	@scripts/test
 
-check: setup ## ruff, formatting, mypy --strict, import contracts
+check: setup ## ruff, formatting, mypy --strict, import contracts, structure, word list
 	@scripts/check
 
-bench: setup ## figures beside those of the peers, in one run
-	@$(BIN)/python -m bench
+bench: setup ## figures beside those of the peers, also as JSON in .cache/bench (BENCH="index lock" for some)
+	@$(BIN)/python -m bench $(BENCH)
+
+bench-compare: setup ## name what got slower since BASE, a commit or folder (also BENCH="index calls", ROUNDS=5)
+	@test -n "$(BASE)" || { echo 'usage: make bench-compare BASE=<commit or folder> [BENCH="index calls"] [ROUNDS=5]' >&2; exit 2; }
+	@scripts/bench-compare --rounds $(or $(ROUNDS),5) $(BASE) $(BENCH)
 
 chaos: setup ## long fault runs on real processes
 	@scripts/system-deps

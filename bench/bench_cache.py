@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import random
 import statistics
 import tempfile
@@ -19,6 +18,8 @@ from msgspec import Struct
 
 import leasehold
 from bench.clients.redis_tracking import RedisClient
+from bench.rows import PER_SECOND, record
+from bench.workers import Start, run_workers
 from leasehold.cache import Authority, AuthoritySettings, Client, MemoryStore
 from leasehold.testing.cache import CacheProcess
 from leasehold.testing.etcd import EtcdCluster
@@ -65,6 +66,8 @@ async def hits() -> None:
         rows["await Client.get"] = HITS / (time.perf_counter() - started)
         for name, per_s in rows.items():
             print(f"  hits, one process   {name:<24} {per_s / 1e6:6.2f} M/s")
+        for name in ("Client.get_local", "await Client.get"):
+            record(f"hits, {name}", rows[name], PER_SECOND)
     await authority.close()
 
 
@@ -74,7 +77,7 @@ def rate(work: Callable[[], object]) -> float:
     return HITS / (time.perf_counter() - started)
 
 
-# --- what a write costs ---
+# --- the cost of a write ---
 
 
 async def writes(address: str) -> None:
@@ -86,9 +89,9 @@ async def writes(address: str) -> None:
         lambda: writer.put(b"w", VALUE), lambda: asyncio.gather(*(client.get(b"w") for client in clients[1:]))
     )
     miss = await latencies(lambda: clients[1].get_many([b"w"]), lambda: writer.put(b"w", VALUE))
-    tell("read that misses", miss)
-    tell("write, nobody holds the value", alone)
-    tell(f"write, {CLIENTS - 1} holders alive (callback)", held)
+    show("read that misses", miss)
+    show("write, no client holds the value", alone)
+    show(f"write, {CLIENTS - 1} holders alive (callback)", held)
     for client in clients:
         await client.close()
 
@@ -103,16 +106,17 @@ async def latencies(work: Callable[[], Awaitable[object]], before: Callable[[], 
     return found
 
 
-def tell(name: str, found: list[float]) -> None:
+def show(name: str, found: list[float]) -> None:
     p99 = sorted(found)[int(len(found) * 0.99)]
     print(f"  {name:<42} p50 {statistics.median(found):6.2f} ms   p99 {p99:6.2f} ms")
+    record(f"{name}, p50", statistics.median(found), "ms")
 
 
 # --- eight clients, one in a hundred operations a write ---
 
 
 class Row(Struct, frozen=True):
-    """What eight clients of one kind did: reads a second, and microseconds of CPU for each of them, on both sides."""
+    """Figures of eight clients of one kind: reads a second, and microseconds of CPU per read on both sides."""
 
     reads_per_s: float
     client_us: float
@@ -127,7 +131,7 @@ class Row(Struct, frozen=True):
 
 
 class Contender(Struct, frozen=True):
-    """A server, and what each of its eight clients does: `worker(number, barrier, results, *arguments)`."""
+    """A server and its eight clients. Each runs `worker(number, start, skewed, *arguments)`: reads, CPU seconds."""
 
     name: str
     server_pid: int
@@ -136,31 +140,23 @@ class Contender(Struct, frozen=True):
 
 
 def measure(contender: Contender, skewed: bool) -> Row:
-    """Fork eight clients, each with one request in flight; let them work for a while, add up what they read."""
-    server_pid = contender.server_pid
-    context = multiprocessing.get_context("fork")
-    results: Any = context.Queue()
-    barrier: Any = context.Barrier(CLIENTS + 1)
-    processes = [
-        context.Process(target=contender.worker, args=(number, barrier, results, skewed, *contender.arguments))
-        for number in range(CLIENTS)
-    ]
-    for process in processes:
-        process.start()
-    barrier.wait()
-    before_s = cpu_s(server_pid)
-    done = [results.get() for _ in processes]
-    server_s = cpu_s(server_pid) - before_s
-    for process in processes:
-        process.join()
+    """Start eight client processes, each with one request in flight, and add up their reads."""
+    before_s = 0.0
+
+    def started() -> None:
+        nonlocal before_s
+        before_s = cpu_s(contender.server_pid)
+
+    done: list[tuple[int, float]] = run_workers(contender.worker, CLIENTS, (skewed, *contender.arguments), started)
+    server_s = cpu_s(contender.server_pid) - before_s
     reads = sum(read for read, _ in done)
     return Row(reads / SECONDS, sum(used_s for _, used_s in done) / reads * 1e6, server_s / reads * 1e6)
 
 
 def in_turn(contenders: list[Contender], skewed: bool, rounds: int) -> list[Row]:
-    """All of them, each alone on the machine, one after the other and then again: the median of each figure.
+    """Measure all of them in turn, each alone on the machine: the median of each figure.
 
-    What the machine does besides, and how fast it happens to be, then hits all of them alike.
+    Other load on the machine, and changes of its speed, then affect all of them equally.
     """
     seen: list[list[Row]] = [[] for _ in contenders]
     for _ in range(rounds):
@@ -186,15 +182,15 @@ def choices(seed: int, skewed: bool) -> tuple[list[bytes], list[bytes]]:
     ]
 
 
-async def work_async(number: int, barrier: Any, skewed: bool, get: Get, put: Put) -> tuple[int, float]:
-    """Read, and at every hundredth turn write, until the time is over: reads, CPU seconds.
+async def work_async(number: int, start: Start, skewed: bool, get: Get, put: Put) -> tuple[int, float]:
+    """Read for `SECONDS`, with a write after every 99 reads: reads, CPU seconds.
 
-    Everything was read twice before: caches are warm, and know what is in use, as in the middle of a long run.
+    Every key is read twice before: caches are warm and know the keys in use, as in the middle of a long run.
     """
     read_keys, write_keys = choices(number, skewed)
     await in_chunks(get)
     await in_chunks(get)
-    barrier.wait()
+    start.wait()
     used_s = time.process_time()
     done, end = 0, time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -211,7 +207,7 @@ async def in_chunks(work: Callable[[bytes], Awaitable[object]]) -> None:
         await asyncio.gather(*(work(key(number)) for number in range(start, start + 100)))
 
 
-def cache_worker(number: int, barrier: Any, results: Any, skewed: bool, address: str, cached: bool) -> None:
+def cache_worker(number: int, start: Start, skewed: bool, address: str, cached: bool) -> tuple[int, float]:
     async def run() -> tuple[int, float]:
         async with Client(address) as client:
 
@@ -219,41 +215,41 @@ def cache_worker(number: int, barrier: Any, results: Any, skewed: bool, address:
                 client.machine.entries.drop(each)
                 return await client.get(each)
 
-            return await work_async(number, barrier, skewed, client.get if cached else uncached, client.put)
+            return await work_async(number, start, skewed, client.get if cached else uncached, client.put)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results.put(runner.run(run()))
+        return runner.run(run())
 
 
-def etcd_worker(number: int, barrier: Any, results: Any, skewed: bool, url: str) -> None:
+def etcd_worker(number: int, start: Start, skewed: bool, url: str) -> tuple[int, float]:
     async def run() -> tuple[int, float]:
         async with await leasehold.connect(url) as coord:
-            return await work_async(number, barrier, skewed, coord.get_one, coord.put)
+            return await work_async(number, start, skewed, coord.get_one, coord.put)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results.put(runner.run(run()))
+        return runner.run(run())
 
 
-def redis_worker(number: int, barrier: Any, results: Any, skewed: bool, port: int, tracked: bool) -> None:
+def redis_worker(number: int, start: Start, skewed: bool, port: int, tracked: bool) -> tuple[int, float]:
     """A client as lean as ours; redis-py's own tracking needs Redis 7.4 or newer."""
 
     async def run() -> tuple[int, float]:
         client = await RedisClient.open(port, tracked)
         try:
-            return await work_async(number, barrier, skewed, client.get, client.put)
+            return await work_async(number, start, skewed, client.get, client.put)
         finally:
             client.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results.put(runner.run(run()))
+        return runner.run(run())
 
 
-def redis_py_worker(number: int, barrier: Any, results: Any, skewed: bool, port: int) -> None:
+def redis_py_worker(number: int, start: Start, skewed: bool, port: int) -> tuple[int, float]:
     """The client that people have, in its cheapest form: without asyncio, parsing with hiredis. The same loop."""
     client = redis.Redis(port=port)
     read_keys, write_keys = choices(number, skewed)
     client.ping()
-    barrier.wait()
+    start.wait()
     used_s = time.process_time()
     done, end = 0, time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -261,7 +257,7 @@ def redis_py_worker(number: int, barrier: Any, results: Any, skewed: bool, port:
             client.get(each)
         client.set(write_keys[done % 200], VALUE)
         done += 99
-    results.put((done, time.process_time() - used_s))
+    return done, time.process_time() - used_s
 
 
 async def fill(cached: str, plain: str, redis_port: int) -> None:
@@ -287,7 +283,7 @@ def compare(folder: Path) -> None:
 
 
 def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, skewed: bool) -> None:
-    """Ours beside everything that asks a server for each read, and beside a cache that may be stale."""
+    """Ours beside clients that send every read to a server, and beside a cache that may be stale."""
     ours = Contender("leasehold cache", served.pid, cache_worker, (served.address, True))
     uncached = [
         Contender("the same clients without cache", plain.pid, cache_worker, (plain.address, False)),
@@ -310,6 +306,9 @@ def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, ske
     for name, row in rows.items():
         times = f"{mine.reads_per_s / row.reads_per_s:7.2f} x, by CPU {row.cpu_us / mine.cpu_us:.2f} x"
         print(f"  {name:<38} {row}   {times if row is not mine else ''}")
+    spread = "by popularity" if skewed else "spread evenly"
+    record(f"8 clients, {spread}", mine.reads_per_s, PER_SECOND)
+    record(f"8 clients, {spread}, CPU per read", mine.cpu_us, "us")
     best = max((each.name for each in uncached), key=lambda name: rows[name].reads_per_s)
     print(
         f"  = {mine.reads_per_s / rows[best].reads_per_s:.1f} x the best uncached, which is {best!r} "

@@ -17,6 +17,7 @@ from typing import Any
 
 import uvloop
 
+from bench.rows import record
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.effects import ChangeRole, ReadSnapshot
@@ -183,6 +184,8 @@ async def run() -> None:
     print(f"{'us of CPU an item, caller included':<36}{'without journal':>16}{'with journal':>14}")
     for what, us in without.items():
         print(f"{what:<36}{us:>16.1f}{journal[what]:>14.1f}")
+        record(f"{what}, without journal", us, "us")
+        record(f"{what}, with journal", journal[what], "us")
 
 
 def main() -> None:

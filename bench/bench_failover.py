@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from bench.rows import record
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.node import NodeGroup
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
@@ -42,6 +43,8 @@ async def measure() -> None:
         f"kill -9, {ROUNDS} times: median {statistics.median(took):.0f} ms, worst {max(took)} ms until the next answer"
     )
     print(f"acknowledged keys lost: {lost} of {acknowledged}")
+    record("kill -9 to the next answer, median", statistics.median(took), "ms")
+    record("kill -9 to the next answer, worst", max(took), "ms")
 
 
 def main() -> None:

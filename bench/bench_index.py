@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
+from bench.rows import PER_SECOND, record
 from leasehold.index import Code, Index, IndexSettings, PutConfig, SegmentSpec
 
 _TENANT = b"default"
@@ -116,7 +117,7 @@ def eviction(index: Index, goal: int) -> dict[str, float]:
     while index.evicted_count - before < goal:
         piece = time.thread_time_ns()
         more = index.work(now_ms, 256)
-        for _ in range(10):  # what waited meanwhile
+        for _ in range(10):  # requests that waited for this piece
             index.get(now_ms, _TENANT, random.choice(keys))
         pauses.append(time.thread_time_ns() - piece)
         if not more and index.evicted_count - before < goal:
@@ -135,10 +136,17 @@ def eviction(index: Index, goal: int) -> dict[str, float]:
 def main() -> None:
     """Print every figure beside the one to compare it with."""
     count = 500_000
-    print(f"{bytes_per_object(count):10.0f}  bytes per object at 500,000 (the C++ master: 782)")
+    used = bytes_per_object(count)
+    print(f"{used:10.0f}  bytes per object at 500,000 (the C++ master: 782)")
+    record("bytes per object", used, "bytes")
     index = filled(1_000_000)
     for name, value in {**hot_paths(index, 1_000_000), **eviction(index, 400_000)}.items():
         print(f"{value:10,.3f}  {name}")
+        if name == "evictions per second":
+            record("evictions", value, PER_SECOND)
+        elif name != "evicted":  # always the same number
+            row, _, unit = name.rpartition(", ")
+            record(row, value, unit)
     sys.stdout.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from bench.rows import PER_SECOND, record
 from leasehold.ha.events import Decided
 from leasehold.index.index import Index
 from leasehold.index.model import PutConfig, SegmentSpec
@@ -34,10 +35,11 @@ def _timed(what: str, count: int, do: Callable[[], object]) -> None:
     do()
     took_s = time.perf_counter() - start_s
     print(f"{what:<58} {count / took_s:>12,.0f}/s  {took_s / count * 1e6:8.2f} us each")
+    record(what, count / took_s, PER_SECOND)
 
 
 def _records() -> list[Record]:
-    """What a primary decides for `PUTS` puts."""
+    """The records of a primary for `PUTS` puts."""
     index = Index(IndexSettings(), lambda n: 0)
     index.begin(0, 5)
     index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 40, PUTS * 4096, "h:1", "tcp"))
@@ -69,6 +71,7 @@ def main() -> None:
 
     _timed("offer, pack, compress, commit under the fence, 1,000 a batch", count, commit)
     print(f"{'bytes in the store per record':<58} {sum(map(len, batches)) / count:>12.1f}")
+    record("bytes in the store per record", sum(map(len, batches)) / count, "bytes")
     decoded: list[Record] = []
 
     def decode() -> None:
@@ -79,8 +82,8 @@ def main() -> None:
     standby = Index(IndexSettings(), lambda n: 0)
 
     def apply() -> None:
-        for n, record in enumerate(decoded, start=1):
-            standby.apply(n, record)
+        for n, each in enumerate(decoded, start=1):
+            standby.apply(n, each)
 
     _timed("standby: apply", count, apply)
     renewals = tuple(Renewal(b"default", b"prefix/object-%012d" % n, 3 + 2 * n, 10_000 + n, 0) for n in range(10_000))
@@ -92,11 +95,12 @@ def main() -> None:
 
     _timed("standby: decode and apply renewals", len(renewals), renew)
     print(f"{'bytes in the store per renewal':<58} {len(raw) / len(renewals):>12.1f}")
+    record("bytes in the store per renewal", len(raw) / len(renewals), "bytes")
     _machine()
 
 
 def _machine() -> None:
-    """What telling the machine of decided commands costs, with nothing to commit."""
+    """The cost of the event for decided commands, with nothing to commit."""
     script = Script()
     script.run("nodes 2")
     run = script.world.nodes[0].run

@@ -18,12 +18,13 @@ from rich.table import Table
 from bench import lock_line
 from bench.lock_line import LineFigures
 from bench.lock_peer import CONTENDED_S, CONTENDERS, SLICES, UNCONTENDED_S, Record
+from bench.rows import PER_SECOND, record
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
 from leasehold.testing.etcd import EtcdCluster
 
 CACHE = Path(__file__).parent.parent / ".cache"
-# python etcd3 does not import with a protobuf of today, and with a tenacity of today whoever has to wait dies.
+# python etcd3 does not import with a current protobuf, and with a current tenacity its waiters die.
 PEERS = {"etcd3": ["etcd3==0.12.0", "protobuf<3.21", "tenacity<7"], "aetcd": ["aetcd==1.0.0"]}
 WAITERS = (16, 64, 1000)
 HAND_OVERS = 60
@@ -148,7 +149,9 @@ class Elsewhere:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what}\n".encode())
-        figures: Figures = json.loads(await self._process.stdout.readline())
+        if not (line := await self._process.stdout.readline()):
+            raise RuntimeError(f"a peer's process died: exit code {await self._process.wait()}")
+        figures: Figures = json.loads(line)
         return figures
 
 
@@ -175,7 +178,7 @@ async def measure(endpoint: str) -> dict[str, Figures]:
 
 
 async def many_waiters(endpoint: str, etcd_pid: int) -> dict[tuple[str, int], LineFigures]:
-    """The head of a line of so many, ours and Go's."""
+    """Hand-overs at the head of queues of each length, ours and Go's."""
     found: dict[tuple[str, int], LineFigures] = {}
     for who, contender in (("leasehold", lock_line.ours), ("Go mutex (v3lock)", lock_line.go_mutex)):
         for count in WAITERS:
@@ -216,6 +219,18 @@ def report(rows: dict[str, Figures], waiting: dict[tuple[str, int], LineFigures]
     console.print(lines)
     few, many = (waiting["leasehold", count].hand_over_ms for count in (WAITERS[1], WAITERS[-1]))
     console.print(f"hand-over with {WAITERS[-1]} waiters: {many / few:.2f}x that with {WAITERS[1]}")
+    record_ours(mine, {count: took for (who, count), took in waiting.items() if who == "leasehold"})
+
+
+def record_ours(mine: Figures, waiting: dict[int, LineFigures]) -> None:
+    record("lock + unlock, alone", mine["alone_per_s"], PER_SECOND)
+    record("lock + unlock, 8 contenders", mine["per_s"], PER_SECOND)
+    record("hand-over, p50", mine["p50_ms"], "ms")
+    record("hand-over, p99", mine["p99_ms"], "ms")
+    for count, took in waiting.items():
+        record(f"hand-over, {count} waiters", took.hand_over_ms, "ms")
+        record(f"hand-over, {count} waiters, client CPU", took.client_cpu_ms, "ms")
+        record(f"hand-over, {count} waiters, etcd CPU", took.etcd_cpu_ms, "ms")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from bench.rows import PER_SECOND, record
 from leasehold.testing.mooncake import MooncakeMaster, OwnNode, StandaloneMaster, client_environment, venv, why_missing
 from leasehold.wire.body import pack
 from leasehold.wire.frame import request
@@ -41,7 +42,7 @@ Master = MooncakeMaster | StandaloneMaster | OwnNode
 
 
 class Load:
-    """A real client in a process of its own, told what to do line by line."""
+    """A real client in its own process, which reads one command per line."""
 
     def __init__(self, master: Master) -> None:
         self.master = master
@@ -54,12 +55,14 @@ class Load:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        while not self._line().startswith("ready 0"):
+        while not self._line().startswith("ready 0"):  # the client's libraries print lines of their own first
             pass
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"the client of {self.master.rpc} died: exit code {self._process.wait()}")
+        return line
 
     def _tell(self, step: str, name: str, size: int) -> str:
         assert self._process.stdin is not None
@@ -117,6 +120,9 @@ def show(name: str, found: list[Figures], target: float) -> None:
         f"{cpu_us[1] / cpu_us[0]:>7.2f}{cpu_us[2] / cpu_us[0]:>6.2f}",
         flush=True,
     )
+    for number, which in ((1, "without journal"), (2, "with journal")):
+        record(f"{name}, {which}", rates[number], PER_SECOND)
+        record(f"{name}, {which}, server CPU", cpu_us[number], "us")
 
 
 def main() -> None:

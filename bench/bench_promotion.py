@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from bench.bench_index import filled, key_of
+from bench.rows import record
 from leasehold.ha.effects import CloseWatch, GrantLease, NodeEffect, OpenWatch, ReadSnapshot, Role, StoreRequest
 from leasehold.ha.events import NodeEvent, SnapshotRead, Started, StoreAnswered, Ticked, WatchDelivered
 from leasehold.ha.keys import EndMarker, Keys, LeaderValue, end_epoch, pack
@@ -29,8 +30,16 @@ from leasehold.mvcc.watch import Watcher
 
 CLUSTER = "bench"
 CLIENT, STORAGE, TENANT = b"writer-client--1", b"storage-client-1", b"default"
-OLD_EPOCH = 1  # that of the filled index; nobody compares it with the key's revision
+OLD_EPOCH = 1  # that of the filled index; it is never compared with the key's revision
 BATCH_RECORDS = 4_000
+# Names of the rows, in the order of `measure`.
+ROWS = (
+    "read the snapshot",
+    "promotion at the tail",
+    "first steps after promotion",
+    "promotion with a tail to read",
+    "promotion with quarantined extents",
+)
 
 
 class Steps:
@@ -55,7 +64,7 @@ class Steps:
 
 
 class Node:
-    """One machine and its store: effects are carried out at once, their events are heard in order."""
+    """One machine and its store: effects are carried out immediately, their events are handled in order."""
 
     def __init__(self, index: IndexSettings | None = None) -> None:
         self.keys, self.store, self.now_ms = Keys(CLUSTER), Store(), 1_000_000
@@ -77,7 +86,7 @@ class Node:
         return self._run(Role.STANDBY)
 
     def promote(self) -> Steps:
-        """The old leader's key is gone, with a note: up to the primary."""
+        """Delete the old leader's key and write an end marker; run up to the primary."""
         self.store.execute(end_epoch(self.keys, self.epoch, EndMarker("old", "old-1", "reaped")))
         self.store.execute(Put(self.keys.end_marker(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
         return self._run(Role.PRIMARY)
@@ -125,7 +134,7 @@ def snapshot_of(index: Index) -> bytes:
 
 
 def write_tail(node: Node, leader: Index) -> int:
-    """What the leader has decided since the snapshot, as batches that no watch has told of. How many records."""
+    """Write the leader's records since the snapshot as batches that no watch has delivered; return their number."""
     outbox = leader.take_outbox()
     right_ms = node.machine.settings.leader_ttl_ms
     for first_n, records in _batches(outbox):
@@ -174,9 +183,9 @@ def measure(count: int) -> dict[str, Steps]:
     node.follow(snapshot)
     for number in range(count // 10):
         assert leader.remove(20_000_000, TENANT, key_of(number), False)[0] == Code.OK
-    told = write_tail(node, leader)
+    written = write_tail(node, leader)
     _settle()
-    found[f"promotion with {told:,} records of the tail still to be read"] = node.promote()
+    found[f"promotion with {written:,} records of the tail still to be read"] = node.promote()
     assert node.machine.index.object_count == count - count // 10
     del node
 
@@ -193,15 +202,17 @@ def measure(count: int) -> dict[str, Steps]:
 
 
 def _settle() -> None:
-    """As a node does when it has caught up: what it holds is not looked at by the collector any more."""
+    """Freeze the heap as a node does when it has caught up: the garbage collector then ignores these objects."""
     gc.collect()
     gc.freeze()
 
 
 def main() -> None:
     """Print what takes how long, and the longest step of each."""
-    for name, steps in measure(1_000_000).items():
+    for row, (name, steps) in zip(ROWS, measure(1_000_000).items(), strict=True):
         print(f"{steps}  {name}", flush=True)
+        record(f"{row}, total", steps.total_ms, "ms")
+        record(f"{row}, longest step", steps.longest_ms, "ms")
 
 
 if __name__ == "__main__":

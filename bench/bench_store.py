@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import leasehold
+from bench.rows import PER_SECOND, record
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range
 from leasehold.testing.etcd import EtcdCluster
@@ -85,8 +86,10 @@ async def compare(title: str, ours: Coord, theirs: Coord) -> None:
             mine, others = (statistics.median(side) for side in zip(*turns, strict=True))
             label = f"  {name}/s, {in_flight} in flight"
             print(f"{label:<34}{mine:>12,.0f}{others:>12,.0f}{mine / others:>7.2f}x")
+            record(f"{title.split()[0]}: {name}, {in_flight} in flight", mine, PER_SECOND)
     mine, others = await watch_latency_ms(ours), await watch_latency_ms(theirs)
     print(f"{'  put to event, ms (median)':<34}{mine:>12.2f}{others:>12.2f}{others / mine:>7.2f}x")
+    record(f"{title.split()[0]}: put to event", mine, "ms")
 
 
 async def _memory() -> None:
@@ -94,6 +97,7 @@ async def _memory() -> None:
         await rate(client, _txn, 1, 0.2)
         best = [await rate(client, _txn, 1, 0.4) for _ in range(TURNS)]
     print(f"{'memory:// txn/s (aim 50,000)':<34}{statistics.median(best):>12,.0f}")
+    record("memory: txn, 1 in flight", statistics.median(best), PER_SECOND)
 
 
 async def _run(folder: Path) -> None:

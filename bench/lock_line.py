@@ -41,7 +41,7 @@ class _Line:
         self._wanted = hand_overs
         self._body_s = body_s
         self._left_at = 0.0
-        self._marks: list[tuple[float, float, float, int]] = []
+        self._samples: list[tuple[float, float, float, int]] = []
         self.spans: list[float] = []
         self.done = asyncio.Event()
 
@@ -49,7 +49,7 @@ class _Line:
         if self._left_at:
             self.spans.append(time.perf_counter() - self._left_at)
         if len(self.spans) in (WARM_UP, self._wanted):
-            self._marks.append((time.perf_counter(), time.process_time(), cpu_s(self._etcd_pid), len(self.spans)))
+            self._samples.append((time.perf_counter(), time.process_time(), cpu_s(self._etcd_pid), len(self.spans)))
         if len(self.spans) == self._wanted:
             self.done.set()
         await asyncio.sleep(self._body_s)
@@ -57,7 +57,7 @@ class _Line:
 
     def figures(self, idle: tuple[float, float]) -> LineFigures:
         """`idle` is what both processes take when nothing is handed over, in cores: a thousand sessions are renewed."""
-        (begun_s, client_s, etcd_s, first), (end_s, client_end_s, etcd_end_s, last) = self._marks[:2]
+        (begun_s, client_s, etcd_s, first), (end_s, client_end_s, etcd_end_s, last) = self._samples[:2]
         ordered = sorted(self.spans[WARM_UP : self._wanted])
         per_ms, took_s = 1000 / (last - first), end_s - begun_s
         return LineFigures(
@@ -125,7 +125,7 @@ async def ours(endpoint: str, name: str) -> AsyncIterator[Join]:
 async def go_lock(
     channel: grpc.aio.Channel, name: str
 ) -> tuple[Callable[[], Awaitable[bytes]], Callable[[bytes], Awaitable[None]]]:
-    """Go's lock `name` under a lease of its own: how to take it, which tells the key, and how to give that back."""
+    """Go's lock `name` under a lease of its own: how to lock it, which returns the key, and how to unlock that key."""
     stub = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
     granted = await rpc_pb2_grpc.LeaseStub(channel).LeaseGrant(rpc_pb2.LeaseGrantRequest(TTL=600))  # type: ignore[no-untyped-call]  # as above
 

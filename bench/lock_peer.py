@@ -1,7 +1,7 @@
 """One peer's lock, measured in its own virtual environment: `python lock_peer.py PEER HOST PORT`.
 
-Stands alone: it imports nothing of ours. It does a slice whenever a line tells it to (`alone`, `together`), so that
-all that are compared take turns, and answers each with a line of JSON; at the end of input it prints its figures.
+Stands alone: it imports nothing of ours. Each input line (`alone`, `together`, `figures`) is a command, answered with a
+line of JSON. The first two run one slice of the measurement, so that all clients that are compared can take turns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNCONTENDED_S = 3.0
 CONTENDED_S = 6.0
 CONTENDERS = 8
 SLICES = 12
-WAIT_S = 1  # python etcd3 misses a deletion now and then, and waits in vain
+WAIT_S = 1  # python etcd3 sometimes misses a deletion and would wait forever
 
 
 class Record:

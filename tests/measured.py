@@ -1,13 +1,13 @@
-"""Limits on real time, judged fairly: a machine may disturb one attempt, a regression shows in every one.
+"""Limits on real time that tolerate a busy machine: it may disturb one attempt, a regression shows in every attempt.
 
 for took_ms in until_met(500, "ms from kill -9 to the next good answer"):
     ...
     took_ms.append(await recovery_ms(master, key))
 
-Only figures are tried again. What the body asserts must hold in every attempt.
+Only figures are measured again. The assertions of the body must hold in every attempt.
 
-What is limited in time of a thread is limited for a core of a certain speed. `Yardstick` tells how far this one is from
-it just now: a neighbour on the same memory makes every line of Python twice as slow, and all attempts alike.
+A limit on the CPU time of a thread assumes a core of a certain speed. `Yardstick` measures how much slower this core is
+now: other processes on the same memory can halve the speed of Python, in all attempts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ ATTEMPTS = 3
 
 
 def until_met(limit: float, what: str, *, attempts: int = ATTEMPTS) -> Iterator[list[float]]:
-    """Until a figure is within `limit`, at most `attempts` times; the body appends one figure each time."""
+    """Repeat the body until a figure is within `limit`, at most `attempts` times. It appends one figure each time."""
     figures: list[float] = []
     for attempt in range(1, attempts + 1):
         yield figures
         assert len(figures) == attempt, "the body appends one figure each time"
         if figures[-1] <= limit:
             return
-    told = ", ".join(f"{figure:g}" for figure in figures)
-    raise AssertionError(f"{what}: more than {limit:g} in each of {attempts} attempts: {told}")
+    measured = ", ".join(f"{figure:g}" for figure in figures)
+    raise AssertionError(f"{what}: more than {limit:g} in each of {attempts} attempts: {measured}")
 
 
 class _Thing:
@@ -39,10 +39,10 @@ class _Thing:
 
 
 class Yardstick:
-    """Work that never changes and is like that of the index: a table of small objects that the cache cannot hold."""
+    """A fixed workload like the index's: a table of small objects that is larger than the CPU's cache."""
 
     COUNT, PART = 200_000, 10_000
-    REFERENCE_NS = 1_500  # for one step, on the machine whose figures the documents tell, while nothing else ran
+    REFERENCE_NS = 1_500  # for one step, on the machine of the documented figures, otherwise idle
     SLOWNESS_MAX = 3.0
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Yardstick:
         self._at = 0
 
     def step_ns(self) -> float:
-        """What one step takes now, in time of this thread."""
+        """CPU time of one step now, in this thread."""
         keys, things, moved = self._keys[self._at : self._at + self.PART], self._things, []
         self._at = (self._at + self.PART) % self.COUNT
         started_ns = time.thread_time_ns()
@@ -63,5 +63,5 @@ class Yardstick:
         return (time.thread_time_ns() - started_ns) / self.PART
 
     def slowness(self) -> float:
-        """How many times slower than the reference this core is now; never less than 1: fast ones earn nothing."""
+        """How many times slower than the reference this core is now; at least 1, so a fast core tightens no limit."""
         return min(max(self.step_ns() / self.REFERENCE_NS, 1.0), self.SLOWNESS_MAX)

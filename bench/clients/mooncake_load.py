@@ -37,13 +37,13 @@ GONE = [f"gone-{number:016d}" for number in range(2000)]
 
 
 def prepare(store, name):
-    """What has to be there before: not measured."""
+    """Create the objects that a measurement needs; not measured."""
     for at in range(0, len(GONE), 500) if name == "remove" else ():
         store.put_batch(GONE[at : at + 500], [VALUE] * 500)
 
 
 def clean(store, name):
-    """What must not stay: not measured either."""
+    """Remove the objects that a measurement has made; not measured."""
     if name.startswith("put"):
         store.remove_by_regex("^fresh-", True)
 

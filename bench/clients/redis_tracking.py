@@ -1,8 +1,8 @@
 """A small asyncio client for Redis with client-side caching (RESP3, `CLIENT TRACKING`), as lean as ours.
 
-redis-py refuses to track with servers older than 7.4, so the peer's mechanism is spoken here by hand: replies and
-invalidations come in order on one connection, so a reply may be kept when it is read and dropped when it is
-invalidated. It is not coherent: between a write and the invalidation's arrival the old value is served.
+redis-py refuses to track with servers older than 7.4, so this client implements the protocol itself. Replies and
+invalidations arrive in order on one connection, so a reply is cached when it is read and dropped when it is
+invalidated. It is not coherent: between a write and the arrival of the invalidation it serves the old value.
 """
 
 from __future__ import annotations
