@@ -77,4 +77,4 @@ def test_bulk_comes_back_as_it_went() -> None:
 
 
 def test_a_full_bulk_batch_of_long_keys_fits_its_bound() -> None:
-    assert limits.journal_bulk_entries_max * 100 <= limits.journal_batch_bytes_max
+    assert limits.unlogged_entries_max * 100 <= limits.journal_batch_bytes_max

@@ -21,7 +21,7 @@ from leasehold.wire.client import Client
 # What takes long is the store's absence; the short form of it is in test_bad_days.
 pytestmark = [pytest.mark.chaos, pytest.mark.xdist_group("disk_buffer")]  # its processes are shared by the module
 
-ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--beat", "500ms"]
+ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--flush-interval", "500ms"]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_wo
         assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
         await asyncio.to_thread(nodes.settle)
         await until(lambda: victim.status().buffer_waiting_bytes == 0, "and has left the buffer", 10)
-        assert victim.status().buffer_aside_batches == 0
+        assert victim.status().buffer_quarantined_batches == 0
         putter.close()
 
 
@@ -104,7 +104,9 @@ async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: E
         await asyncio.to_thread(own_etcd.nodes[0].start)
         await recovery_ms(master, putter.key(1))
         await asyncio.to_thread(victim.start)
-        await asyncio.to_thread(wait_until, lambda: victim.status().buffer_aside_batches == 1, "it is set aside", 20)
+        await asyncio.to_thread(
+            wait_until, lambda: victim.status().buffer_quarantined_batches == 1, "it is set aside", 20
+        )
         assert "they are set aside" in victim.log_path.read_text()
         assert not list(victim.data_dir.rglob("*.buffer"))
         shown = leasehold("journal", "aside", "--data-dir", str(victim.data_dir / "data"))

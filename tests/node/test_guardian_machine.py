@@ -57,8 +57,10 @@ def test_the_key_is_given_up_only_after_the_worker_was_reaped() -> None:
 def test_a_silent_worker_is_killed_after_the_beat_timeout_and_not_before() -> None:
     machine = started()
     machine.handle(0, Tick(1))
-    assert tick_through(machine, 100, SETTINGS.beat_timeout_ms, beats=1) == []
-    assert Kill("r1") in tick_through(machine, SETTINGS.beat_timeout_ms, SETTINGS.beat_timeout_ms + 300, beats=1)
+    assert tick_through(machine, 100, SETTINGS.heartbeat_timeout_ms, beats=1) == []
+    assert Kill("r1") in tick_through(
+        machine, SETTINGS.heartbeat_timeout_ms, SETTINGS.heartbeat_timeout_ms + 300, beats=1
+    )
 
 
 def test_a_guardian_that_was_stopped_itself_does_not_blame_its_worker() -> None:

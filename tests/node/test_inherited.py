@@ -181,7 +181,7 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     """And with eight slots for a thousand, each is used again and again, and judged by its last connection."""
-    cluster, arguments = f"c{uuid4().hex[:8]}", ["--held-max", "8"]
+    cluster, arguments = f"c{uuid4().hex[:8]}", ["--held-connections-max", "8"]
     with NodeGroup(etcd.url, 2, cluster=cluster, folder=tmp_path, arguments=arguments) as nodes:
         victim = nodes.primary()
         before = files_open(victim.pid)

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from leasehold.admin.status import ClusterStatus
 from leasehold.base.errors import Refused, Unavailable
-from leasehold.cli.earlier import Pids, StillRunning, after_the_earlier_one, write_pids
 from leasehold.cli.operate import call, first_answering
+from leasehold.cli.previous_up import Pids, StillRunning, wait_for_previous, write_pids
 from leasehold.cli.status import Everything, show
 from leasehold.cli.up import _addresses
 
@@ -30,7 +30,7 @@ def remains() -> subprocess.Popen[bytes]:
 
 def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its nodes still end: the next `up` failed, because their directories had an owner."""
-    after_the_earlier_one(tmp_path)  # nothing was left
+    wait_for_previous(tmp_path)  # nothing was left
     part = remains()
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
@@ -50,7 +50,7 @@ def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, monkeypatch: py
         ending.start()
 
     monkeypatch.setattr(click, "echo", tell)
-    after_the_earlier_one(tmp_path)
+    wait_for_previous(tmp_path)
     story.append("go on")
     assert f"node a (process {part.pid})" in story[0]
     assert story[1:] == ["it ends", "go on"]
@@ -64,10 +64,10 @@ def test_an_up_that_runs_is_named(tmp_path: Path) -> None:
         while b"leasehold" not in Path(f"/proc/{other.pid}/cmdline").read_bytes():
             time.sleep(0.01)  # it has not become another program yet
         with pytest.raises(StillRunning, match=str(other.pid)):
-            after_the_earlier_one(tmp_path)
+            wait_for_previous(tmp_path)
         write_pids(tmp_path, Pids(os.getppid()))  # a number that is somebody else's by now
         if b"leasehold" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
-            after_the_earlier_one(tmp_path)
+            wait_for_previous(tmp_path)
     finally:
         other.kill()
         other.wait()

@@ -35,8 +35,18 @@ def _promoting(node: NodeProcess) -> int:
 def test_a_worker_that_promotes_may_take_long_steps_but_not_stand_still(etcd: EtcdCluster, tmp_path: Path) -> None:
     """Frozen for much longer than a beat may be late, again and again: a step of a very large promotion."""
     cluster = f"c{uuid4().hex[:8]}"
-    patience = ["--beat-timeout", f"{BEAT_TIMEOUT_S * 1000:.0f}ms", "--start-timeout", f"{START_TIMEOUT_S:.0f}s"]
-    arguments = ["--leader-ttl", "60s", "--margin", "2s", "--client-ttl", "10m", "--hold-timeout", "2m", *patience]
+    patience = ["--heartbeat-timeout", f"{BEAT_TIMEOUT_S * 1000:.0f}ms", "--start-timeout", f"{START_TIMEOUT_S:.0f}s"]
+    arguments = [
+        "--leader-ttl",
+        "60s",
+        "--leader-margin",
+        "2s",
+        "--client-ttl",
+        "10m",
+        "--hold-timeout",
+        "2m",
+        *patience,
+    ]
     with NodeProcess(etcd.url, "a", cluster=cluster, data_dir=tmp_path, arguments=arguments) as node:
         wait_until(node.is_primary, node.log_tail)
         # By hand, so that there is no note, and the key's lease need not end first.

@@ -120,7 +120,7 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     """Must-show 1, schedule 4. Evictions are told late here, so that the standby still has what the primary has not."""
-    arguments = ["--beat", "10s", "--leader-ttl", "30s", "--margin", "400ms", "--client-ttl", "60s"]
+    arguments = ["--flush-interval", "10s", "--leader-ttl", "30s", "--leader-margin", "400ms", "--client-ttl", "60s"]
     arguments += ["--hold-timeout", "60s"]
     arguments += ["--eviction-high-watermark", "0.5", "--eviction-ratio", "0.1"]
     with (

@@ -15,9 +15,9 @@ import pytest
 
 from leasehold.admin.status import ClusterStatus, NodeStatus
 from leasehold.base.errors import PeerError
-from leasehold.cli.earlier import Pids
 from leasehold.cli.operate import first_answering
-from leasehold.cli.status import gather, worries
+from leasehold.cli.previous_up import Pids
+from leasehold.cli.status import gather, problems
 from leasehold.pool import Pool
 from leasehold.testing import mooncake
 from leasehold.testing.ports import free_ports
@@ -223,7 +223,7 @@ def test_status_while_the_store_does_not_answer(running: Running) -> None:
         os.kill(store, signal.SIGCONT)
     assert sorted(found.nodes) == ["a", "b"]
     assert "store has not answered" in found.store_problem
-    assert found.store_problem in worries(found)[0]
+    assert found.store_problem in problems(found)[0]
     running.settle()
 
 

@@ -48,7 +48,7 @@ from leasehold.node.guardian.handoff import Holding, slots_for
 from leasehold.node.guardian.leader_key import drain_left_behind, follow_leader, release
 from leasehold.node.guardian.name_check import find_namesake
 from leasehold.node.guardian.worker_process import Child, spawn
-from leasehold.node.settings import NodeConfig, as_told, parse_compat, split_address
+from leasehold.node.settings import NodeConfig, parse_compat, published_address, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
@@ -79,14 +79,16 @@ class Guardian:
             self._listen(port.address, "rpc_compat", table=port.release, cluster=port.cluster)
             for port in parse_compat(node.rpc_compat, node.cluster)
         ]
-        self._door_listener = self._listen(node.door, "door")
+        self._door_listener = self._listen(node.forward, "forward")
         self._turning_away = Acceptor(self._sockets[-1], lambda sock, _: sock.close())
         self._admin = self._listen(node.admin, "admin")
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         guarding = config.guardian
-        self._door = forwarder.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
-        self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
+        self._door = forwarder.Door(
+            doorways, guarding.held_connections_max, guarding.hold_timeout_ms, config.wire.idle_ms
+        )
+        self._slots = slots_for(config.guardian.held_connections_max) if kernel_counts() else 0
         if not self._slots:
             log.warning(
                 "a dead worker's connections will end with it, and idle clients see that",
@@ -153,7 +155,7 @@ class Guardian:
 
     async def _look_for_namesake(self, coord: Coord) -> None:
         node = self._config.node
-        admin = as_told(self._admin.address, node.advertise)
+        admin = published_address(self._admin.address, node.advertise)
         if where := await find_namesake(coord, self._keys, node.name, node.cluster, admin):
             self._namesake = where
             self._tell(StopRequested())
@@ -224,7 +226,7 @@ class Guardian:
             lambda line: self._on_line(run, line),
             self._door.inherit,
         )
-        log.info("a worker is started", pid=child.pid, run=run)
+        log.info("started a worker", pid=child.pid, run=run)
         self._tell(Spawned(run))
 
     def _refuse_at_door(self, refuse: bool) -> None:

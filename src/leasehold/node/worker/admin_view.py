@@ -82,7 +82,7 @@ class Face:
             buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
             ),
-            buffer_aside_batches=node.keeping.settling.aside.batches,
+            buffer_quarantined_batches=node.keeping.settling.aside.batches,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             refused=self._refused(),
@@ -98,7 +98,7 @@ class Face:
             clients=len(index.clients),
             bytes_used=index.used_bytes,
             bytes_total=index.total_bytes,
-            limbo_extents=len(index.quarantine),
+            quarantined_extents=len(index.quarantine),
             evicted=index.evicted_count,
         )
 

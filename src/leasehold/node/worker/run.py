@@ -19,7 +19,7 @@ from leasehold.index.index import Index
 from leasehold.node.boot import Boot
 from leasehold.node.service.functions import MasterService
 from leasehold.node.service.gate import NodeGate
-from leasehold.node.settings import NodeConfig, as_told
+from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
 from leasehold.node.worker.guardian_link import Lifeline
 from leasehold.node.worker.listeners import Entrance
@@ -193,10 +193,10 @@ def _identity(boot: Boot, config: NodeConfig) -> Identity:
         cluster=node.cluster,
         prefix=node.prefix,
         rpc=advertised,
-        door=as_told(boot.door.address, node.advertise),
-        admin=as_told(boot.admin.address, node.advertise),
+        door=published_address(boot.door.address, node.advertise),
+        admin=published_address(boot.admin.address, node.advertise),
         views=tuple(
-            (listener.cluster, as_told(listener.address, node.advertise) if listener.table else advertised)
+            (listener.cluster, published_address(listener.address, node.advertise) if listener.table else advertised)
             for listener in boot.rpc
         ),
     )
