@@ -12,10 +12,10 @@ from leasehold.base.errors import Unavailable
 from leasehold.coord.connect import connect
 from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import BufferFailed, NodeEvent
-from leasehold.node.buffer.disk import Aside, BufferFull, DiskBuffer
+from leasehold.node.buffer.disk import BufferFull, DiskBuffer, Quarantined
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
 from leasehold.node.settings import NodeConfig, NodeSettings
-from leasehold.node.worker.persistence import Keeping
+from leasehold.node.worker.persistence import Persistence
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
 from leasehold.testing.waiting import until
@@ -83,29 +83,29 @@ async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> 
     await buffer.close()
 
 
-async def test_what_is_set_aside_in_redis_stays_counts_and_can_be_read(redis_server: RedisProcess) -> None:
+async def test_quarantined_batches_in_redis_stay_are_counted_and_can_be_read(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(redis_server.url, "aside")
     await buffer.push(5, 1, b"one")
     await buffer.push(5, 4, b"two")
     ((epoch, frames),) = await buffer.left(before_epoch=8)
     assert (epoch, frames) == (5, [(1, b"one"), (4, b"two")])
-    for _ in range(2):  # a settling that was cut short does it again
-        await buffer.quarantined_records(5, frames[1:])
+    for _ in range(2):  # an interrupted cleanup repeats it
+        await buffer.quarantine(5, frames[1:])
     await buffer.drop(5)
     assert await buffer.left(before_epoch=8) == []
-    assert await buffer.aside() == Aside(batches=1, bytes=3)
-    assert await buffer.read_aside() == [(4, b"two")]
+    assert await buffer.quarantined() == Quarantined(batches=1, bytes=3)
+    assert await buffer.read_quarantined() == [(4, b"two")]
     await buffer.close()
 
 
-def test_what_is_set_aside_on_the_disk_counts_as_held(tmp_path: Path) -> None:
+def test_quarantined_batches_on_disk_count_towards_the_limit(tmp_path: Path) -> None:
     """P6: with too much of it acknowledgements wait for the store, and nothing is deleted to make room."""
     buffer = DiskBuffer(tmp_path, bytes_max=100)
     buffer.push(7, 1, b"x" * 60)
-    path = buffer.quarantined_records(7, list(buffer.read(7)))
+    path = buffer.quarantine(7, list(buffer.read(7)))
     buffer.drop(7)
     assert buffer.epochs() == []
-    assert buffer.aside() == Aside(batches=1, bytes=path.stat().st_size)
+    assert buffer.quarantined() == Quarantined(batches=1, bytes=path.stat().st_size)
     with pytest.raises(BufferFull):
         DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
     path.unlink()
@@ -134,7 +134,7 @@ def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: P
 
 
 def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tmp_path: Path) -> None:
-    """Guardian and worker share the folder: between a look and a read what is in the journal may have been dropped."""
+    """Guardian and worker share the folder: between listing and reading, the other process may have deleted a file."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # there by name, and not to be opened
@@ -142,19 +142,19 @@ def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tm
     assert buffer.bytes_left(None) > 0
 
 
-async def test_what_nobody_expects_of_a_buffer_is_told_to_whoever_waits(
+async def test_an_unexpected_buffer_error_is_reported_to_the_waiting_promotion(
     redis_server: RedisProcess, tmp_path: Path
 ) -> None:
-    """Somebody's own entry in the list: a promotion waited for ever, and its lease was kept alive meanwhile."""
+    """A foreign entry in the list: a promotion waited without end and kept its lease alive."""
     buffer = RedisBuffer(redis_server.url, "odd")
     await buffer.push(5, 1, b"one")
     await buffer._redis.rpush(buffer._list(5), b"odd")
     await buffer.close()
     config = NodeConfig(node=NodeSettings(buffer=redis_server.url, cluster="odd", data_dir=str(tmp_path)))
-    told: list[NodeEvent] = []
+    events: list[NodeEvent] = []
     async with await connect("memory://") as coord:
-        keeping = Keeping(config, coord, told.append, lambda name: "")
-        keeping.drain(DrainBuffer(before_epoch=9))
-        await until(lambda: bool(told), "it is told")
-        assert isinstance(told[0], BufferFailed)
-        await keeping.close()
+        persistence = Persistence(config, coord, events.append, lambda name: "")
+        persistence.drain(DrainBuffer(before_epoch=9))
+        await until(lambda: bool(events), "the error is reported")
+        assert isinstance(events[0], BufferFailed)
+        await persistence.close()

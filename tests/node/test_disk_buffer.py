@@ -18,7 +18,7 @@ from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 from leasehold.wire.client import Client
 
-# What takes long is the store's absence; the short form of it is in test_bad_days.
+# The absence of the store takes long; a short version of the test is in test_node_faults.
 pytestmark = [pytest.mark.chaos, pytest.mark.xdist_group("disk_buffer")]  # its processes are shared by the module
 
 ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--flush-interval", "500ms"]
@@ -38,7 +38,7 @@ def nodes(own_etcd: EtcdCluster, tmp_path: Path) -> Iterator[NodeGroup]:
 
 
 def leasehold(*arguments: str) -> str:
-    """What the command prints, on one line."""
+    """The output of the command, on one line."""
     command = [sys.executable, "-m", "leasehold", *arguments]
     return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
@@ -76,7 +76,7 @@ async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
 async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_worker_left(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
-    """Nobody has reaped that worker, so its key is left alone; what it had acknowledged is written all the same."""
+    """The guardian did not reap that worker, so it keeps its leader key, but its acknowledged batches are written."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
@@ -85,7 +85,7 @@ async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_wo
         victim.spawn()
         await until(lambda: "cannot be written yet" in victim.log_path.read_text(), "the new guardian tries", 20)
         await asyncio.to_thread(own_etcd.nodes[0].start)  # which gives the dead worker's lease its term again
-        await until(lambda: "is in the journal" in victim.log_path.read_text(), "it is written", 20)
+        await until(lambda: "wrote a batch from the buffer" in victim.log_path.read_text(), "it is written", 20)
         await recovery_ms(master, putter.key(1))
         assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
         await asyncio.to_thread(nodes.settle)
@@ -94,7 +94,7 @@ async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_wo
         putter.close()
 
 
-async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+async def test_a_batch_that_cannot_be_added_is_quarantined_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
     """A host's death is not covered by `disk`: what was acknowledged is kept for a person, not deleted."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
@@ -105,9 +105,9 @@ async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: E
         await recovery_ms(master, putter.key(1))
         await asyncio.to_thread(victim.start)
         await asyncio.to_thread(
-            wait_until, lambda: victim.status().buffer_quarantined_batches == 1, "it is set aside", 20
+            wait_until, lambda: victim.status().buffer_quarantined_batches == 1, "the batch is quarantined", 20
         )
-        assert "they are set aside" in victim.log_path.read_text()
+        assert "they are quarantined" in victim.log_path.read_text()
         assert not list(victim.data_dir.rglob("*.buffer"))
         shown = leasehold("journal", "aside", "--data-dir", str(victim.data_dir / "data"))
         assert putter.key(0) in shown, "an operator can see what it was"

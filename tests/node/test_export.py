@@ -48,6 +48,6 @@ async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: E
         with node:
             await until(node.is_primary, "it leads")
             async with Client(node.rpc, client_id=lender.client.client_id) as owner:
-                await owner.ping()  # the memory's owner is heard of: its objects may be read
+                await owner.ping()  # the owner of the memory is alive: its objects may be read
                 assert await missing(node.rpc, sorted(putter.told.acknowledged)) == []
         putter.close()

@@ -1,4 +1,4 @@
-"""What a guardian decides, event by event."""
+"""Decisions of a guardian, event by event."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_starting_worker_has_longer_until_its_first_beat() -> None:
 
 
 def test_a_worker_that_loads_may_be_silent_for_longer_until_others_depend_on_it() -> None:
-    """A snapshot of a million objects takes longer to load than a beat may be late: it was killed for ever after."""
+    """A snapshot of a million objects loads for longer than the heartbeat timeout: the worker was killed repeatedly."""
     machine = started()
     machine.handle(0, Tick(1, patient=True))
     for now_ms in range(100, 60_000, 100):
@@ -116,8 +116,8 @@ def test_a_worker_that_cannot_be_started_is_tried_again_later_and_later() -> Non
     machine.handle(0, Start())
     now_ms, pauses = 0, []
     for _ in range(3):
-        (said,) = machine.handle(now_ms, SpawnFailed("Too many open files"))
-        assert isinstance(said, Say)
+        (effect,) = machine.handle(now_ms, SpawnFailed("Too many open files"))
+        assert isinstance(effect, Say)
         failed_ms = now_ms
         while not acts(machine.handle(now_ms, Tick(0))):
             now_ms += 10

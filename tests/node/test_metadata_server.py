@@ -1,4 +1,4 @@
-"""The metadata server of the transfer engine: a small table that many hosts write to, and nobody may fill."""
+"""The metadata server of the transfer engine: a small table that many hosts write to, with bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guardian on a host that has nothing left for it: it goes on, says so, and needs no restart."""
+"""A guardian on a host without free descriptors or processes: it continues, logs it, and needs no restart."""
 
 from __future__ import annotations
 

@@ -67,12 +67,12 @@ async def test_a_frozen_store_stops_the_answers_and_costs_nothing(
         async with Burst(master, writers=2) as writers:
             own_etcd.nodes[0].freeze()
             await asyncio.sleep(frozen_s)
-            assert not any(node.is_primary() for node in nodes.nodes), "nobody can prove that it may serve (P7)"
+            assert not any(node.is_primary() for node in nodes.nodes), "no node can prove that it may serve (P7)"
             own_etcd.nodes[0].thaw()
             await asyncio.to_thread(nodes.primary)
             await asyncio.sleep(0.3)
         await still_right(nodes, writers)
-        assert lender.remounts == 0, "clients that could not ping get their term anew"
+        assert lender.remounts == 0, "clients that could not ping get a new term"
 
 
 async def test_a_restarted_store_costs_nothing(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
@@ -137,7 +137,7 @@ async def _fill(etcd: EtcdCluster) -> None:
     raise AssertionError("etcd never became full")
 
 
-async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+async def test_a_node_with_a_bad_record_is_not_ready_and_reports_it(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
     """Schedule 14. A peer's newer snapshot cures it."""
     master = ",".join(nodes.addresses)
     standby = nodes.standbys()[0]
@@ -154,7 +154,7 @@ async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdC
         standby.spawn()
         wait_until(lambda: standby.answers() and standby.status().quarantined_records > 0, "it has set a record aside")
         assert not standby.is_ready()
-        await coord.put(last, original.value)  # the damage is undone by hand: the next listing finds it whole
+        await coord.put(last, original.value)  # repair the damage: the next listing finds a valid record
         standby.stop()
         standby.start()
         await asyncio.to_thread(nodes.settle)
@@ -192,7 +192,7 @@ async def test_three_etcd_nodes_with_a_frozen_leader_then_without_quorum(
             await still_right(nodes, writers)
 
 
-def test_messages_are_json_where_asked(nodes: NodeGroup) -> None:
+def test_log_lines_are_json_if_configured(nodes: NodeGroup) -> None:
     status, body = nodes.nodes[0].http("/metrics")
     assert status == 200
     assert b"leasehold_may_serve" in body

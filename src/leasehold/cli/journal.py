@@ -128,7 +128,7 @@ async def _read_redis(url: str, cluster: str) -> list[tuple[int, bytes]]:
 
     buffer = RedisBuffer(url, cluster)
     try:
-        return await buffer.read_aside()
+        return await buffer.read_quarantined()
     finally:
         await buffer.close()
 

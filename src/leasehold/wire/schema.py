@@ -94,7 +94,7 @@ class Bytes(Type):
 
 
 class Text(Bytes):
-    """A string that people read. Bytes that are no UTF-8 survive the round trip, and harm nobody on the way."""
+    """A text field. Bytes that are not valid UTF-8 survive the round trip, and every encoder accepts the result."""
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         try:
@@ -168,7 +168,7 @@ class Optional(Type):
 
 
 class Variant(Type):
-    """One of several records, told apart by their Python class."""
+    """One of several records, distinguished by their Python class."""
 
     def __init__(self, *alternatives: Record) -> None:
         self.alternatives = alternatives
@@ -224,12 +224,12 @@ class Void(Type):
 
 
 class Opaque(Type):
-    """A "trivial" type of scalars only, kept as its bytes: the UUID, which nobody has to look into."""
+    """A "trivial" type of scalars only, kept as its bytes: the UUID, which is never interpreted."""
 
     def __init__(self, *members: Scalar, alignment: int) -> None:
         self.size = sum(member.size for member in members)
-        mark = size_literal(alignment)
-        self.literal = b"\xfd" + b"".join(member.literal for member in members) + mark + mark + b"\xff"
+        size_tag = size_literal(alignment)
+        self.literal = b"\xfd" + b"".join(member.literal for member in members) + size_tag + size_tag + b"\xff"
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if len(value) != self.size:
@@ -300,7 +300,7 @@ def write_length(out: bytearray, length: int, width: int) -> None:
 
 @lru_cache(maxsize=4096)
 def counted(length: int, width: int) -> bytes:
-    """A length field by itself."""
+    """A length field alone."""
     out = bytearray()
     write_length(out, length, width)
     return bytes(out)

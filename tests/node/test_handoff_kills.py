@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.ha.connection_verdict import Fate
-from leasehold.node.guardian.handoff import Holding
+from leasehold.node.guardian.handoff import HeldConnections
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 
@@ -39,7 +39,7 @@ class Client:
         self.sock = socket.create_connection(address)
         self.sock.setblocking(False)
         self.answers_bytes: list[int] = []  # of each request that was begun
-        self.sent_bytes = self.heard_bytes = 0
+        self.sent_bytes = self.received_bytes = 0
         self._functions = chance.choice([[1], [2], [1, 2], [1, 1, 1, 3], [1, 2, 3]])
         self._reads = chance.choice([1.0, 0.5, 0.05])
         self._unsent = b""
@@ -49,7 +49,7 @@ class Client:
             self._send(chance)
         elif chance.random() < self._reads:
             with contextlib.suppress(OSError):
-                self.heard_bytes += len(self.sock.recv(1 << 16))
+                self.received_bytes += len(self.sock.recv(1 << 16))
 
     def _send(self, chance: random.Random) -> None:
         if not self._unsent:
@@ -64,18 +64,18 @@ class Client:
             self._unsent = self._unsent[sent:]
 
     def has_arrived(self) -> bool:
-        """Whether all that was sent is on the other side: on a busy machine the kernel takes its time."""
+        """Whether all sent bytes have arrived: on a busy machine the kernel needs time."""
         return fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
     def take_the_rest(self) -> None:
         """Everything that the dead server had written."""
         self.sock.settimeout(60.0)
         while data := self.sock.recv(1 << 20):
-            self.heard_bytes += len(data)
+            self.received_bytes += len(data)
 
 
 class Working(threading.Thread):
-    """Works on all connections in turn, as fast as it can, until it is told to stop."""
+    """Uses all connections in turn, as fast as possible, until stopped."""
 
     def __init__(self, clients: list[Client], chance: random.Random) -> None:
         super().__init__(daemon=True)
@@ -87,12 +87,12 @@ class Working(threading.Thread):
 
 
 async def kill_once(seed: int) -> list[tuple[Fate, bool]]:
-    """What the judge said of each connection, and whether nothing was open on it."""
+    """The verdict for each connection, and whether no request was open on it."""
     chance = random.Random(seed)
-    holding = Holding(CLIENTS)
+    holding = HeldConnections(CLIENTS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         boot = holding.boot()
-        fds = (listener.fileno(), boot.marks_fd, boot.channel_fd)
+        fds = (listener.fileno(), boot.checkpoints_fd, boot.channel_fd)
         process = subprocess.Popen(
             [sys.executable, str(SERVER), *map(str, fds), str(CLIENTS)], pass_fds=fds, stdout=subprocess.PIPE
         )
@@ -122,7 +122,7 @@ async def kill_once(seed: int) -> list[tuple[Fate, bool]]:
 
 
 def nothing_open(client: Client, held: socket.socket) -> bool:
-    """By what the client has sent and heard, and what of it nobody has read."""
+    """From the bytes that the client has sent and received, and the bytes not yet read."""
     held.setblocking(False)
     unread_bytes = 0
     with contextlib.suppress(BlockingIOError):
@@ -132,20 +132,20 @@ def nothing_open(client: Client, held: socket.socket) -> bool:
     owed_bytes = sum(client.answers_bytes[: read_bytes // FRAME_BYTES])
     held.shutdown(socket.SHUT_WR)
     client.take_the_rest()
-    return read_bytes % FRAME_BYTES == 0 and client.heard_bytes == owed_bytes
+    return read_bytes % FRAME_BYTES == 0 and client.received_bytes == owed_bytes
 
 
 async def judge_is_right(first: int, kills: int) -> None:
-    """Of so many kills, and of more if a slow machine has not yet shown enough of both kinds."""
-    told = {(fate, at_rest): 0 for fate in (Fate.FORWARD, Fate.RESET) for at_rest in (True, False)}
+    """Over this many kills, and more if a slow machine has not yet shown enough of both kinds."""
+    seen = {(fate, idle): 0 for fate in (Fate.FORWARD, Fate.RESET) for idle in (True, False)}
     seed = first
-    while seed < first + kills or min(told[Fate.FORWARD, True], told[Fate.RESET, False]) <= kills:
-        assert seed < first + 10 * kills, f"there were not enough of both: {told}"
-        for fate, at_rest in await kill_once(seed):
-            told[fate, at_rest] += 1
-            assert (fate is Fate.FORWARD) == at_rest, f"seed {seed}: {fate}, although nothing open is {at_rest}"
+    while seed < first + kills or min(seen[Fate.FORWARD, True], seen[Fate.RESET, False]) <= kills:
+        assert seed < first + 10 * kills, f"there were not enough of both: {seen}"
+        for fate, idle in await kill_once(seed):
+            seen[fate, idle] += 1
+            assert (fate is Fate.FORWARD) == idle, f"seed {seed}: {fate}, although nothing open is {idle}"
         seed += 1
-    print(f"{seed - first} kills: {told[Fate.FORWARD, True]} at rest, {told[Fate.RESET, False]} open, all judged right")
+    print(f"{seed - first} kills: {seen[Fate.FORWARD, True]} idle, {seen[Fate.RESET, False]} open, all judged right")
 
 
 async def test_the_judge_is_right_about_every_connection() -> None:

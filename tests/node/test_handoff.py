@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from leasehold.ha.connection_verdict import Fate
-from leasehold.node.boot import HoldsBoot
-from leasehold.node.guardian.handoff import Holding, slots_for
-from leasehold.node.worker.handoff import WorkerHolds
+from leasehold.node.boot import HandoffBoot
+from leasehold.node.guardian.handoff import HeldConnections, slots_for
+from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.runtime import tcp
 from leasehold.testing.waiting import until
 
@@ -23,9 +23,9 @@ class Both:
 
     def __init__(self, slots: int) -> None:
         self.handed_over: list[tuple[socket.socket, int]] = []
-        self.holding = Holding(slots)
+        self.holding = HeldConnections(slots)
         boot = self.holding.boot()
-        self.worker = WorkerHolds(HoldsBoot(os.dup(boot.marks_fd), os.dup(boot.channel_fd), slots))
+        self.worker = ConnectionSharing(HandoffBoot(os.dup(boot.checkpoints_fd), os.dup(boot.channel_fd), slots))
         self.holding.started(lambda sock, port: self.handed_over.append((sock, port)))
         self.listener = socket.create_server(("127.0.0.1", 0))
 
@@ -66,7 +66,7 @@ async def test_one_that_was_given_and_not_yet_taken_is_inherited_too() -> None:
     client.close()
 
 
-async def test_a_connection_that_is_over_is_let_go_and_its_slot_used_again() -> None:
+async def test_a_closed_connection_is_released_and_its_slot_reused() -> None:
     both = Both(1)
     for _ in range(50):
         client, accepted = both.connect()
@@ -95,7 +95,7 @@ async def test_what_is_handed_over_is_the_guardians_before_its_slot_is_used_agai
     sock.close()
 
 
-async def test_a_guardian_that_does_not_listen_holds_nothing_and_nobody_waits_for_it() -> None:
+async def test_a_frozen_guardian_holds_nothing_and_does_not_block_the_worker() -> None:
     both = Both(5_000)
     _, accepted = both.connect()
     held = 0
@@ -111,7 +111,7 @@ async def test_a_guardian_that_does_not_listen_holds_nothing_and_nobody_waits_fo
 
 COUNT_WHAT_IS_LEFT = """
 import asyncio, os, resource
-from leasehold.node.guardian.handoff import Holding
+from leasehold.node.guardian.handoff import HeldConnections
 
 def open_files():
     return sorted(os.listdir("/proc/self/fd"))
@@ -122,9 +122,9 @@ async def main():
         spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(left + 1)]
         for fd in spare:
             os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare), limits[1]))  # so many more may be opened
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare), limits[1]))  # this many more may be opened
         try:
-            Holding(8)
+            HeldConnections(8)
         except OSError as error:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             print(left, error.strerror, open_files() == before)
@@ -134,9 +134,9 @@ asyncio.run(main())
 
 
 def test_a_hold_that_cannot_be_made_leaves_nothing_behind() -> None:
-    """In a process of its own, in which nobody else opens files or drops them."""
-    told = subprocess.run([sys.executable, "-c", COUNT_WHAT_IS_LEFT], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == [f"{left} Too many open files True" for left in range(5)]
+    """In a separate process, where no other code opens or closes files."""
+    done = subprocess.run([sys.executable, "-c", COUNT_WHAT_IS_LEFT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{left} Too many open files True" for left in range(5)]
 
 
 def test_the_guardian_keeps_descriptors_for_itself() -> None:

@@ -42,7 +42,7 @@ class Caller:
         return request(1, EXIST.id, pack(EXIST.request, (KEY, b"default")))
 
     def ask(self) -> None:
-        """Is the key there? It never is, but somebody must say so."""
+        """Query a key. It never exists, but a master must answer."""
         self.sock.sendall(self.question())
         self.hear()
 
@@ -83,7 +83,7 @@ class Caller:
 
 @contextmanager
 def callers(node: NodeProcess, count: int) -> Iterator[list[Caller]]:
-    """So many connections to a node, each used once."""
+    """This many connections to a node, each used once."""
     with ExitStack() as open_:
         made = [open_.enter_context(Caller(node.rpc)) for _ in range(count)]
         for caller in made:
@@ -167,7 +167,7 @@ def test_a_switchover_leaves_idle_connections_alone(pair: NodeGroup) -> None:
 
 
 def test_a_forwarded_connection_outlives_the_next_primary_too(pair: NodeGroup) -> None:
-    """The one who forwards sees for itself that nothing is open, and needs nobody's help."""
+    """The forwarding guardian sees that no request is open, and needs no other process for that."""
     first = pair.primary()
     with callers(first, 8) as made:
         for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
 
 
 class Asking(threading.Thread):
-    """Asks on one connection until it is told to stop, and opens another when that fails."""
+    """Sends requests on one connection until stopped, and opens another when that fails."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -230,11 +230,11 @@ def sixteen_ask(address: str) -> Iterator[list[Asking]]:
         each.stop = True
     for each in asking:
         each.join(CALL_S)
-    assert max(each.longest_s for each in asking) < 2.0, "nobody waits for an answer that cannot come"
+    assert max(each.longest_s for each in asking) < 2.0, "no client waits for an answer that cannot arrive"
     assert max(each.failed for each in asking) <= 1
 
 
-def told_by(asking: list[Asking]) -> tuple[int, int]:
+def counts_of(asking: list[Asking]) -> tuple[int, int]:
     """Calls and failures."""
     return sum(each.calls for each in asking), sum(each.failed for each in asking)
 
@@ -243,23 +243,23 @@ def told_by(asking: list[Asking]) -> tuple[int, int]:
 @pytest.mark.timeout(300)
 def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
     """A request that was read and lost would never be answered: the judge must not take it for none."""
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     for _ in range(15):
         pair.revive(60)
         victim = pair.primary()
         with sixteen_ask(victim.rpc) as asking:
             victim.kill_worker()
-        told.append(told_by(asking))
-    print(f"16 connections, 15 kills: calls and failures {told}")
+        counts.append(counts_of(asking))
+    print(f"16 connections, 15 kills: calls and failures {counts}")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_under_load_a_switchover_fails_no_call_twice(pair: NodeGroup) -> None:
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     for _ in range(5):
         pair.revive(60)
         with sixteen_ask(pair.primary().rpc) as asking:
             assert pair.primary().switchover()[0] == 200
-        told.append(told_by(asking))
-    print(f"16 connections, 5 switchovers: calls and failures {told}")
+        counts.append(counts_of(asking))
+    print(f"16 connections, 5 switchovers: calls and failures {counts}")

@@ -1,4 +1,4 @@
-"""How long a guardian bears the silence of a worker that promotes: its index may be large, and nobody depends on it."""
+"""A guardian waits longer for heartbeats of a worker that promotes: its index may be large, and it serves nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_worker_that_promotes_may_take_long_steps_but_not_stand_still(etcd: Et
     ]
     with NodeProcess(etcd.url, "a", cluster=cluster, data_dir=tmp_path, arguments=arguments) as node:
         wait_until(node.is_primary, node.log_tail)
-        # By hand, so that there is no note, and the key's lease need not end first.
+        # Delete the key directly: no end marker, and no wait for the lease to expire.
         asyncio.run(_delete_leader_key(etcd.url, cluster))
         worker = _promoting(node)
         before = len(node.log_path.read_text())  # a slow machine may have needed several starts to come so far
@@ -58,9 +58,9 @@ def test_a_worker_that_promotes_may_take_long_steps_but_not_stand_still(etcd: Et
             time.sleep(STEP_S)
             node.thaw_worker()
             assert _promoting(node) == worker, node.log_tail()
-            time.sleep(4 * BEAT_TIMEOUT_S / 5)  # the step is over: it beats, and its guardian looks
+            time.sleep(4 * BEAT_TIMEOUT_S / 5)  # the step has finished: the guardian sees heartbeats
         assert not SILENT.search(node.log_path.read_text()[before:]), (
-            "it was silent for longer than a start may take, but not at once"
+            "killed, although no single gap was longer than the start timeout"
         )
         node.freeze_worker()
         wait_until(lambda: node.worker_pid != worker, lambda: f"one that stands still is killed\n{node.log_tail()}")

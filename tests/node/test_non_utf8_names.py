@@ -59,7 +59,7 @@ async def test_a_node_journals_them_and_gives_them_back_after_a_crash(tmp_path: 
             (target,) = (name for name in NAMES if name + b":1" != source)
             task_id = await client.create_copy_task(KEY, [decode_text(target)])
             (task,) = await client.fetch_tasks()
-            assert b'"key":"' + KEY + b'"' in encode_text(task.payload), "the executor is told the key as it is"
+            assert b'"key":"' + KEY + b'"' in encode_text(task.payload), "the executor receives the key unchanged"
             assert target in encode_text(task.payload)
             await client.mark_task_to_complete(task_id, TaskStatus.FAILED, decode_text(b"no \xff disk"))
             assert encode_text((await client.query_task(task_id)).message) == b"no \xff disk"

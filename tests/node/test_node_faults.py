@@ -1,4 +1,4 @@
-"""More bad days of real nodes: what befalls standbys, leases, segments and the buffer."""
+"""Faults on real nodes: standbys, leases, segments and the buffer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) 
 
 
 async def test_a_storage_host_restarted_on_the_same_endpoint_supersedes_itself(pair: NodeGroup) -> None:
-    """Schedule 11: new ids, same address. Nothing may still be read from the segment that is gone."""
+    """Schedule 11: new ids, same address. Nothing may still be read from the segment that was unmounted."""
     master = ",".join(pair.addresses)
     async with Lender(master, size=1 << 26) as first:
         putter = Putter(master, "old")
@@ -154,9 +154,7 @@ async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: Etc
                 victim = nodes.primary()
                 victim.kill_host()
                 other = next(node for node in nodes.nodes if node is not victim)
-                await until(
-                    lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word"
-                )
+                await until(lambda: "force the promotion" in other.log_path.read_text(), "it waits for an operator")
                 assert not other.is_primary()
                 assert other.http("/api/force", body=b"{}")[0] == 200
                 await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word")
