@@ -95,7 +95,7 @@ async def test_the_journal_stays_under_its_bound(etcd: EtcdCluster, nodes: NodeG
     ("objects", "seconds"),
     [(20_000, 4), pytest.param(100_000, LONG_S, marks=LONG)],
 )
-async def test_renewals_cost_etcd_a_handful_of_writes(
+async def test_renewals_need_few_writes_to_etcd(
     etcd: EtcdCluster, nodes: NodeGroup, objects: int, seconds: int
 ) -> None:
     """Must-show 3: 15,000 renewals a second; killed in the middle, nothing under a live lease is removed."""

@@ -23,7 +23,7 @@ from leasehold.testing.waiting import until
 pytestmark = pytest.mark.xdist_group("buffers")  # its processes are shared by the module
 
 
-def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_path: Path) -> None:
+def test_another_process_reads_the_pushed_batches_from_the_disk_buffer(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     buffer.push(7, 9, b"two")
@@ -32,7 +32,7 @@ def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_
     assert list(again.read(7)) == [(3, b"one"), (9, b"two")]
 
 
-def test_a_torn_end_of_the_disk_buffer_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_frame_in_the_disk_buffer_is_ignored(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     buffer.push(7, 9, b"two")
@@ -41,7 +41,7 @@ def test_a_torn_end_of_the_disk_buffer_is_left_out(tmp_path: Path) -> None:
     assert list(DiskBuffer(tmp_path).read(7)) == [(3, b"one")]
 
 
-def test_what_is_in_the_store_leaves_the_disk_buffer_and_it_is_bounded(tmp_path: Path) -> None:
+def test_committed_batches_leave_the_disk_buffer_which_is_bounded(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path, bytes_max=100, file_bytes=10)
     buffer.push(7, 1, b"x" * 60)
     with pytest.raises(BufferFull):
@@ -57,7 +57,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProc
         yield server
 
 
-async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server: RedisProcess) -> None:
+async def test_a_sealed_epoch_rejects_pushes_and_is_drained_in_order(redis_server: RedisProcess) -> None:
     """Schedule 21: a deposed leader that still reaches Redis cannot push behind its successor's back."""
     old, new = RedisBuffer(redis_server.url, "seal"), RedisBuffer(redis_server.url, "seal")
     await old.push(5, 1, b"one")
@@ -74,7 +74,7 @@ async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server
     await new.close()
 
 
-async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> None:
+async def test_committed_batches_leave_redis(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(redis_server.url, "forget")
     for n in (2, 4, 6):
         await buffer.push(5, n, b"%d" % n)
@@ -112,14 +112,14 @@ def test_quarantined_batches_on_disk_count_towards_the_limit(tmp_path: Path) -> 
     DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
 
 
-async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisProcess) -> None:
+async def test_an_unreachable_redis_raises_unavailable(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(f"redis://127.0.0.1:{free_ports(1)[0]}", "away")
     with pytest.raises(Unavailable):
         await buffer.drain(before_epoch=3)
     await buffer.close()
 
 
-def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_the_buffer_folder_are_ignored(tmp_path: Path) -> None:
     """It ended the guardian's draining, and the worker's: no promotion, while its lease was kept alive."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
@@ -133,7 +133,7 @@ def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tmp_path: Path) -> None:
+def test_a_file_deleted_by_the_other_process_meanwhile_is_skipped(tmp_path: Path) -> None:
     """Guardian and worker share the folder: between listing and reading, the other process may have deleted a file."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")

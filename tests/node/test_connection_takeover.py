@@ -95,7 +95,7 @@ def files_open(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def test_an_idle_connection_outlives_its_worker_and_no_call_fails(pair: NodeGroup) -> None:
+def test_an_idle_connection_survives_its_worker_and_no_call_fails(pair: NodeGroup) -> None:
     victim = pair.primary()
     with callers(victim, 20) as made:
         victim.kill_worker()
@@ -106,7 +106,7 @@ def test_an_idle_connection_outlives_its_worker_and_no_call_fails(pair: NodeGrou
             caller.ask()
 
 
-def test_what_was_sent_to_a_frozen_worker_is_answered_by_its_successor(pair: NodeGroup) -> None:
+def test_requests_sent_to_a_frozen_worker_are_answered_by_its_successor(pair: NodeGroup) -> None:
     """It has not read the request, so it cannot have done it: it is not even an unknown outcome."""
     victim = pair.primary()
     with callers(victim, 3) as made:
@@ -166,7 +166,7 @@ def test_a_switchover_leaves_idle_connections_alone(pair: NodeGroup) -> None:
                 caller.ask()
 
 
-def test_a_forwarded_connection_outlives_the_next_primary_too(pair: NodeGroup) -> None:
+def test_a_forwarded_connection_survives_the_next_primary_too(pair: NodeGroup) -> None:
     """The forwarding guardian sees that no request is open, and needs no other process for that."""
     first = pair.primary()
     with callers(first, 8) as made:

@@ -53,7 +53,7 @@ async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: 
     return next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
 
 
-async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
+async def test_a_guardian_drains_the_disk_buffer_after_a_long_store_outage(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
     """It gave up after three TTLs, and the next leader knew nothing of what had been acknowledged."""
@@ -73,7 +73,7 @@ async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
         putter.close()
 
 
-async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_worker_left(
+async def test_a_restarted_guardian_drains_the_buffer_of_the_previous_worker(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
     """The guardian did not reap that worker, so it keeps its leader key, but its acknowledged batches are written."""

@@ -11,7 +11,7 @@ from leasehold.testing.node import NodeGroup, NodeProcess
 from leasehold.testing.process import wait_until
 
 
-def test_a_second_node_of_a_name_is_refused_while_the_first_lives(
+def test_a_second_node_with_the_same_name_is_rejected_while_the_first_runs(
     pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     first = pair.primary()

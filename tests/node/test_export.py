@@ -25,7 +25,7 @@ def leasehold(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_an_exported_index_starts_another_cluster(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
     master = ",".join(pair.addresses)
     async with Lender(master) as lender:
         putter = Putter(master, "moved")

@@ -53,7 +53,7 @@ async def test_kill_9_of_the_worker_loses_nothing_and_takes_half_a_second(pair: 
 
 
 @pytest.mark.alone
-async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGroup) -> None:
+async def test_a_client_that_keeps_the_old_address_is_forwarded(pair: NodeGroup) -> None:
     for took_ms in until_met(500, "ms to the next good answer at the old address"):
         await asyncio.to_thread(pair.revive)
         async with Lender(both(pair)):
@@ -110,7 +110,7 @@ async def recover_from(pair: NodeGroup, harm: Callable[[NodeProcess], None], too
         putter.close()
 
 
-async def test_the_worker_ends_when_its_guardian_is_killed(pair: NodeGroup) -> None:
+async def test_the_worker_exits_when_its_guardian_is_killed(pair: NodeGroup) -> None:
     """Schedule 23: a worker without a guardian cannot be reached by clients; it must not keep the leadership."""
     async with Lender(both(pair)):
         putter = Putter(both(pair), "k")
@@ -171,7 +171,7 @@ async def test_deleting_the_leader_key_deposes_the_primary(pair: NodeGroup, etcd
 @pytest.mark.parametrize(
     ("what", "limit_ms"), [("kill_worker", 500), ("freeze_worker", 3_000), ("kill_host", TTL_MS + 1_000)]
 )
-async def test_ten_times(pair: NodeGroup, what: str, limit_ms: int) -> None:
+async def test_ten_failovers_in_a_row(pair: NodeGroup, what: str, limit_ms: int) -> None:
     """Must-show 2, the figures: median and worst of ten, for our own client."""
     took: list[float] = []
     for _ in range(10):

@@ -88,7 +88,7 @@ async def test_a_held_connection_is_forwarded_once_there_is_a_primary(
     writer.close()
 
 
-async def test_nothing_is_read_while_the_worker_does_not_say_that_it_is_primary(
+async def test_nothing_is_read_before_the_worker_confirms_that_it_is_primary(
     forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
     primary[0].serves = False
@@ -102,7 +102,7 @@ async def test_nothing_is_read_while_the_worker_does_not_say_that_it_is_primary(
     writer.close()
 
 
-async def test_a_client_that_has_gone_is_dropped_with_its_bytes(
+async def test_a_client_that_has_closed_is_dropped_with_its_bytes(
     forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
     """Schedule 20d: bytes held for a client that gave up are never delivered."""
@@ -116,7 +116,7 @@ async def test_a_client_that_has_gone_is_dropped_with_its_bytes(
     assert primary[0].received == b""
 
 
-async def test_a_forwarded_connection_is_reset_when_its_primary_goes(
+async def test_a_forwarded_connection_is_reset_when_its_primary_dies(
     forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
     forwarder[0].point(primary[1])
@@ -206,7 +206,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
     return (await read(reader, head_bytes + 5))[head_bytes:]
 
 
-async def test_a_forwarded_connection_on_which_nothing_is_open_goes_on_with_the_next_primary(
+async def test_a_forwarded_connection_without_an_open_request_moves_to_the_next_primary(
     forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
     async with serving(b"first") as (primary, first), serving(b"later") as (_, later):
@@ -318,7 +318,7 @@ async def test_a_client_that_shut_down_is_reset_if_the_primary_dies_before_it_an
         writer.close()
 
 
-async def test_a_client_whose_bytes_are_no_request_gets_what_the_primary_says_to_that(
+async def test_a_client_with_malformed_requests_gets_the_answer_of_the_primary(
     forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
     """The worker answers, says that no more comes, and takes what is still on its way: a reset would overtake that."""

@@ -41,7 +41,7 @@ class Both:
         return found
 
 
-async def test_what_the_worker_has_accepted_is_judged_by_what_has_passed() -> None:
+async def test_the_fate_of_a_connection_follows_from_the_bytes_that_passed() -> None:
     both = Both(4)
     idle, read, answered = (both.connect() for _ in range(3))
     for _, accepted in (idle, read, answered):
@@ -58,7 +58,7 @@ async def test_what_the_worker_has_accepted_is_judged_by_what_has_passed() -> No
     assert sorted(fate.value for fate in both.fates()) == ["drop", "forward", "forward", "reset"]
 
 
-async def test_one_that_was_given_and_not_yet_taken_is_inherited_too() -> None:
+async def test_a_connection_still_in_the_channel_is_inherited_too() -> None:
     both = Both(4)
     client, accepted = both.connect()
     assert both.worker.hold(0, accepted, 0) is not None
@@ -81,7 +81,7 @@ async def test_a_closed_connection_is_released_and_its_slot_reused() -> None:
     assert both.fates() == []
 
 
-async def test_what_is_handed_over_is_the_guardians_before_its_slot_is_used_again() -> None:
+async def test_a_handed_over_connection_leaves_its_slot_before_the_slot_is_reused() -> None:
     both = Both(1)
     first, second = both.connect(), both.connect()
     held = both.worker.hold(3, first[1], 0)
@@ -133,13 +133,13 @@ asyncio.run(main())
 """
 
 
-def test_a_hold_that_cannot_be_made_leaves_nothing_behind() -> None:
+def test_a_failed_start_of_the_handoff_leaks_no_descriptor() -> None:
     """In a separate process, where no other code opens or closes files."""
     done = subprocess.run([sys.executable, "-c", COUNT_WHAT_IS_LEFT], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{left} Too many open files True" for left in range(5)]
 
 
-def test_the_guardian_keeps_descriptors_for_itself() -> None:
+def test_the_guardian_reserves_descriptors_for_itself() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard))
@@ -149,7 +149,7 @@ def test_the_guardian_keeps_descriptors_for_itself() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_connection_that_the_worker_resets_is_let_go_too() -> None:
+async def test_a_connection_that_the_worker_resets_is_released_too() -> None:
     both = Both(2)
     client, accepted = both.connect()
     assert both.worker.hold(0, accepted, 0) is not None

@@ -148,11 +148,11 @@ async def judge_is_right(first: int, kills: int) -> None:
     print(f"{seed - first} kills: {seen[Fate.FORWARD, True]} idle, {seen[Fate.RESET, False]} open, all judged right")
 
 
-async def test_the_judge_is_right_about_every_connection() -> None:
+async def test_the_fate_of_every_connection_is_right() -> None:
     await judge_is_right(0, 6)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
-async def test_the_judge_is_right_about_every_connection_in_300_kills() -> None:
+async def test_the_fate_of_every_connection_is_right_in_300_kills() -> None:
     await judge_is_right(1_000, 300)

@@ -41,7 +41,7 @@ async def _a_leader_that_is_dead(coord: Coord, keys: Keys, buffer: DiskBuffer, *
 
 
 @pytest.mark.parametrize(("written", "renewed"), [(3, False), (1, True)])
-async def test_a_lease_is_kept_alive_only_while_there_is_something_to_be_written(
+async def test_the_lease_is_kept_alive_only_while_there_are_batches_to_write(
     etcd: EtcdCluster, tmp_path: Path, written: int, renewed: bool
 ) -> None:
     """It was renewed in any case, and the standbys waited for its end a whole term longer."""
@@ -69,7 +69,7 @@ class _Stopped(FaultyCoord):
         return await super().do_range(request, timeout_s)
 
 
-async def test_a_buffer_is_not_dropped_because_a_later_epoch_has_given_its_numbers_out_again(
+async def test_a_buffer_is_not_deleted_when_a_later_epoch_reused_its_record_numbers(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     """The guardian is stopped past the lease: the journal is longer than its batch, which was never written (P1)."""
@@ -94,7 +94,9 @@ async def test_a_buffer_is_not_dropped_because_a_later_epoch_has_given_its_numbe
         await coord.delete(keys.leader)
 
 
-async def test_a_buffer_that_is_in_the_journal_is_dropped_with_the_key(etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_a_buffer_in_the_journal_is_deleted_with_the_leader_key(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=1, pushed=3)

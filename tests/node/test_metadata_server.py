@@ -31,7 +31,7 @@ async def ask(method: str, url: str, key: str, body: bytes | None = None) -> tup
         return answer.status, await answer.read()
 
 
-async def test_it_keeps_what_it_is_given(url: str) -> None:
+async def test_it_stores_and_returns_values(url: str) -> None:
     assert await ask("GET", url, "mooncake/ram/a") == (404, b"metadata not found")
     assert (await ask("PUT", url, "mooncake/ram/a", b"{}"))[0] == 200
     assert await ask("GET", url, "mooncake/ram/a") == (200, b"{}")
@@ -40,7 +40,7 @@ async def test_it_keeps_what_it_is_given(url: str) -> None:
     assert await ask("GET", url, "") == (400, b"Missing key parameter")
 
 
-async def test_all_values_together_have_a_bound(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_total_size_of_values_is_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There was one for a value and one for the number of keys: together 400 GB."""
     monkeypatch.setattr(metadata_server, "VALUES_BYTES_MAX", 1000)
     assert (await ask("PUT", url, "a", b"x" * 900))[0] == 200
@@ -52,7 +52,7 @@ async def test_all_values_together_have_a_bound(url: str, monkeypatch: pytest.Mo
     assert (await ask("PUT", url, "d", b"x" * (metadata_server.VALUE_BYTES_MAX + 1)))[0] == 413
 
 
-async def test_there_may_not_be_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_server, "CONNECTIONS_MAX", 3)
     sock = socket.create_server(("127.0.0.1", 0))
     address, server = sock.getsockname(), MetadataServer()

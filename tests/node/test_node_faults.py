@@ -119,9 +119,7 @@ async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdClus
             assert lender.remounts == 0
 
 
-async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guardian(
-    etcd: EtcdCluster, tmp_path: Path
-) -> None:
+async def test_the_guardian_drains_acknowledged_batches_from_the_disk_buffer(etcd: EtcdCluster, tmp_path: Path) -> None:
     arguments = ["--durability", "buffered"]
     with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:
         master = ",".join(nodes.addresses)
@@ -136,7 +134,7 @@ async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guar
 
 
 @pytest.mark.chaos
-async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_without_redis_a_promotion_waits_for_an_operator(etcd: EtcdCluster, tmp_path: Path) -> None:
     with RedisProcess(tmp_path / "redis") as redis:
         arguments = ["--durability", "buffered", "--buffer", redis.url]
         with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:

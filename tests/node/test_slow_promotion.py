@@ -32,7 +32,7 @@ def _promoting(node: NodeProcess) -> int:
 
 
 @pytest.mark.chaos
-def test_a_worker_that_promotes_may_take_long_steps_but_not_stand_still(etcd: EtcdCluster, tmp_path: Path) -> None:
+def test_a_promotion_may_take_long_steps_but_must_not_hang(etcd: EtcdCluster, tmp_path: Path) -> None:
     """Frozen for much longer than a beat may be late, again and again: a step of a very large promotion."""
     cluster = f"c{uuid4().hex[:8]}"
     patience = ["--heartbeat-timeout", f"{BEAT_TIMEOUT_S * 1000:.0f}ms", "--start-timeout", f"{START_TIMEOUT_S:.0f}s"]

@@ -38,7 +38,7 @@ class Recorder:
         return answer.raw
 
 
-async def test_what_was_written_in_parts_is_read_back_whole(tmp_path: Path) -> None:
+async def test_a_snapshot_written_in_parts_is_read_back_whole(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     assert await recorder.read() is None
     await recorder.write(1, b"aaa", b"bbb", b"c")
@@ -49,7 +49,7 @@ async def test_what_was_written_in_parts_is_read_back_whole(tmp_path: Path) -> N
     await recorder.files.close()
 
 
-async def test_the_newest_two_are_kept_and_a_damaged_one_gives_way(tmp_path: Path) -> None:
+async def test_the_newest_two_are_kept_and_a_damaged_one_is_skipped(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     for number in (1, 2, 3):
         await recorder.write(number, b"snapshot %d" % number)
@@ -62,7 +62,7 @@ async def test_the_newest_two_are_kept_and_a_damaged_one_gives_way(tmp_path: Pat
     await recorder.files.close()
 
 
-async def test_what_a_crash_left_half_written_is_never_taken_for_a_snapshot(tmp_path: Path) -> None:
+async def test_an_incomplete_file_is_never_used_as_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "snapshot.part").write_bytes(b"half of it")
     recorder = Recorder(tmp_path)
     assert await recorder.read() is None
@@ -119,7 +119,7 @@ async def a_peer(answer: Callable[[web.Request], Awaitable[web.StreamResponse]])
         await runner.cleanup()
 
 
-async def test_a_peer_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_snapshot_of_a_peer_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sends no length, so it cannot be rejected beforehand: the size read is bounded all the same (P6)."""
     monkeypatch.setattr(snapshot_files, "SNAPSHOT_BYTES_MAX", 1 << 20)
     sent = 0

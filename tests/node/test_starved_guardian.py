@@ -36,7 +36,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def test_a_guardian_survives_that_its_worker_cannot_be_started(pair: NodeGroup) -> None:
+async def test_a_guardian_survives_failed_starts_of_its_worker(pair: NodeGroup) -> None:
     """It ended with an exception, and with it the node, until a person came."""
     victim = pair.primary()
     async with Lender(",".join(pair.addresses)):

@@ -205,7 +205,7 @@ def test_a_real_client_puts_and_gets_also_after_kill_9(running: Running) -> None
         process.wait()
 
 
-def test_a_second_one_in_the_same_directory_is_refused_by_name(running: Running) -> None:
+def test_a_second_up_in_the_same_directory_is_rejected(running: Running) -> None:
     again = [sys.executable, "-m", "leasehold", "up", "--data", str(running.data), "--store-port", "0"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
@@ -227,7 +227,7 @@ def test_status_while_the_store_does_not_answer(running: Running) -> None:
     running.settle()
 
 
-def test_ctrl_c_ends_all_of_it(running: Running) -> None:
+def test_ctrl_c_stops_every_process(running: Running) -> None:
     running.settle()
     pids = running.pids()
     assert len(pids) == PROCESSES

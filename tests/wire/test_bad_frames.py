@@ -72,7 +72,7 @@ async def answer(port: int, frame: bytes) -> str:
     return f"err {err}, kind {kind}, seq {seq}" + (f", {body[-24:]!r}" if err else f", {body[-1:]!r}")
 
 
-async def test_bad_frames_are_taken_as_by_the_real_master() -> None:
+async def test_bad_frames_are_handled_as_by_the_real_master() -> None:
     need(NEWEST)
     with MooncakeMaster() as theirs, StandaloneMaster() as ours:
         expected = {name: await answer(theirs.rpc_port, frame) for name, frame in CASES.items()}

@@ -186,7 +186,7 @@ async def test_a_list_of_addresses_and_the_master_view_are_followed() -> None:
             assert not await waiting
 
 
-def test_the_same_without_asyncio() -> None:
+def test_the_synchronous_client() -> None:
     with StandaloneMaster(*LEASE) as master, leasehold.sync.Client(master.rpc) as client:
         client.mount_segment(segment())
         client.put_start("k", 10)

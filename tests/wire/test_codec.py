@@ -105,7 +105,7 @@ def test_numbers_in_literals() -> None:
     assert size_literal(127) == b"\x01\x82"
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_a_value_that_does_not_fit_is_named() -> None:
     with pytest.raises(NotEncodable):
         pack(V0_3_13.functions["Ping"].request or BYTES, b"short")
 

@@ -65,7 +65,7 @@ async def line_to(master: StandaloneMaster) -> AsyncIterator[Line]:
         server.close()
 
 
-async def test_a_master_that_fell_silent_is_left_for_another(master: StandaloneMaster) -> None:
+async def test_a_client_leaves_a_master_that_no_longer_answers(master: StandaloneMaster) -> None:
     """Every call waited out its time on the same dead connection, for the quarter of an hour that TCP takes."""
     async with line_to(master) as line:
         client = Client(AddressList([line.address, parse_address(master.rpc)]), timeout_ms=CALL_MS)

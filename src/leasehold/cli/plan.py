@@ -85,7 +85,7 @@ def plan_command(
     as_json: bool,
     plot: bool,
 ) -> None:
-    """Compute the worst-case outages for a choice of lease times, and check it. Exits with 1 if a rule is broken."""
+    """Compute the worst-case outages for given lease times, and check the times. Exits with 1 if a rule is broken."""
     try:
         found = plan(
             lease_ms=lease,

@@ -35,5 +35,8 @@ class IndexSettings:
         "30s", low="100ms", high="1h", help="age at which an unfinished put may be replaced by another client's"
     )
     put_release_ms: int = duration(
-        "600s", low="100ms", high="24h", help="age at which the space of an unfinished put is freed"
+        "600s",
+        low="100ms",
+        high="24h",
+        help="longest time that the writer of a put may keep writing; its space is not reused earlier",
     )

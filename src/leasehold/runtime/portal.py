@@ -165,7 +165,7 @@ os.register_at_fork(after_in_child=Portal._after_fork)
 
 
 class SyncFace(Protocol):
-    """A synchronous object over an asynchronous `core`, which lives on the portal's loop."""
+    """A synchronous object over an asynchronous `core`, which runs on the portal's loop."""
 
     @property
     def portal(self) -> Portal: ...
