@@ -94,9 +94,7 @@ async def test_a_buffer_is_not_deleted_when_a_later_epoch_reused_its_record_numb
         await coord.delete(keys.leader)
 
 
-async def test_a_buffer_in_the_journal_is_deleted_with_the_leader_key(
-    etcd: EtcdCluster, tmp_path: Path
-) -> None:
+async def test_a_buffer_in_the_journal_is_deleted_with_the_leader_key(etcd: EtcdCluster, tmp_path: Path) -> None:
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=1, pushed=3)
