@@ -58,7 +58,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProc
 
 
 async def test_a_sealed_epoch_rejects_pushes_and_is_drained_in_order(redis_server: RedisProcess) -> None:
-    """Schedule 21: a deposed leader that still reaches Redis cannot push behind its successor's back."""
+    """Schedule 21: a deposed leader that still reaches Redis cannot push after its successor has sealed the epoch."""
     old, new = RedisBuffer(redis_server.url, "seal"), RedisBuffer(redis_server.url, "seal")
     await old.push(5, 1, b"one")
     await old.push(5, 4, b"two")
@@ -99,7 +99,7 @@ async def test_quarantined_batches_in_redis_stay_are_counted_and_can_be_read(red
 
 
 def test_quarantined_batches_on_disk_count_towards_the_limit(tmp_path: Path) -> None:
-    """P6: with too much of it acknowledgements wait for the store, and nothing is deleted to make room."""
+    """P6: with too many of them acknowledgements wait for the store, and nothing is deleted to free space."""
     buffer = DiskBuffer(tmp_path, bytes_max=100)
     buffer.push(7, 1, b"x" * 60)
     path = buffer.quarantine(7, list(buffer.read(7)))
@@ -120,7 +120,7 @@ async def test_an_unreachable_redis_raises_unavailable(redis_server: RedisProces
 
 
 def test_other_files_in_the_buffer_folder_are_ignored(tmp_path: Path) -> None:
-    """It ended the guardian's draining, and the worker's: no promotion, while its lease was kept alive."""
+    """It stopped the draining of guardian and worker: no promotion, while the lease was kept alive."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     for name in ("notes.buffer", "00000000000000000007-copy.buffer"):
@@ -137,7 +137,7 @@ def test_a_file_deleted_by_the_other_process_meanwhile_is_skipped(tmp_path: Path
     """Guardian and worker share the folder: between listing and reading, the other process may have deleted a file."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
-    (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # there by name, and not to be opened
+    (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # it exists by name, but cannot be opened
     assert list(buffer.read(7)) == [(3, b"one")]
     assert buffer.bytes_left(None) > 0
 

@@ -1,4 +1,4 @@
-"""Connections that outlive the worker that accepted them, on real processes over a real etcd."""
+"""Connections that survive the worker that accepted them, with real processes and a real etcd."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.xdist_group("inherited")  # its processes are shared by
 
 EXIST = V0_3_13.functions["ExistKey"]
 KEY = b"k"
-CALL_S = 60.0  # a bound for what would never come, and no measure
+CALL_S = 60.0  # only ends a hang; not a measurement
 
 
 class Caller:
-    """One connection and nothing else: it is never opened again, and nothing is repeated."""
+    """A single connection: never reopened, and no request is repeated."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -107,7 +107,7 @@ def test_an_idle_connection_survives_its_worker_and_no_call_fails(pair: NodeGrou
 
 
 def test_requests_sent_to_a_frozen_worker_are_answered_by_its_successor(pair: NodeGroup) -> None:
-    """It has not read the request, so it cannot have done it: it is not even an unknown outcome."""
+    """The frozen worker has not read the request, so it cannot have executed it: the outcome is known."""
     victim = pair.primary()
     with callers(victim, 3) as made:
         victim.freeze_worker()
@@ -180,7 +180,7 @@ def test_a_forwarded_connection_survives_the_next_primary_too(pair: NodeGroup) -
 def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
-    """And with eight slots for a thousand, each is used again and again, and judged by its last connection."""
+    """Eight slots for a thousand connections: each slot is reused, and its last connection counts."""
     cluster, arguments = f"c{uuid4().hex[:8]}", ["--held-connections-max", "8"]
     with NodeGroup(etcd.url, 2, cluster=cluster, folder=tmp_path, arguments=arguments) as nodes:
         victim = nodes.primary()
@@ -219,7 +219,7 @@ class Asking(threading.Thread):
 
 @contextmanager
 def sixteen_ask(address: str) -> Iterator[list[Asking]]:
-    """From a moment before until a moment after; then none of them has waited long, or failed twice."""
+    """Run clients from before until after the fault; none of them may wait long or fail twice."""
     asking = [Asking(address) for _ in range(16)]
     for each in asking:
         each.start()
@@ -242,7 +242,7 @@ def counts_of(asking: list[Asking]) -> tuple[int, int]:
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
-    """A request that was read and lost would never be answered: the judge must not take it for none."""
+    """A request that was read and lost is never answered: it must not be mistaken for an idle connection."""
     counts: list[tuple[int, int]] = []
     for _ in range(15):
         pair.revive(60)

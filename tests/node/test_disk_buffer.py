@@ -44,7 +44,7 @@ def leasehold(*arguments: str) -> str:
 
 
 async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> NodeProcess:
-    """Acknowledged by the buffer alone: etcd is dead. The node whose disk has it."""
+    """Put a key while etcd is dead, so only the buffer has it; returns the node with that buffer."""
     await putter.put_batch(3)
     async with Client(nodes.primary().rpc) as client:
         await client.service_ready()
@@ -56,7 +56,7 @@ async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: 
 async def test_a_guardian_drains_the_disk_buffer_after_a_long_store_outage(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
-    """It gave up after three TTLs, and the next leader knew nothing of what had been acknowledged."""
+    """The guardian used to give up after three TTLs, and the next leader lacked acknowledged writes."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
@@ -84,7 +84,7 @@ async def test_a_restarted_guardian_drains_the_buffer_of_the_previous_worker(
         victim.kill_guardian()
         victim.spawn()
         await until(lambda: "cannot be written yet" in victim.log_path.read_text(), "the new guardian tries", 20)
-        await asyncio.to_thread(own_etcd.nodes[0].start)  # which gives the dead worker's lease its term again
+        await asyncio.to_thread(own_etcd.nodes[0].start)  # etcd renews the dead worker's lease for a full term
         await until(lambda: "wrote a batch from the buffer" in victim.log_path.read_text(), "it is written", 20)
         await recovery_ms(master, putter.key(1))
         assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
@@ -95,7 +95,7 @@ async def test_a_restarted_guardian_drains_the_buffer_of_the_previous_worker(
 
 
 async def test_a_batch_that_cannot_be_added_is_quarantined_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
-    """A host's death is not covered by `disk`: what was acknowledged is kept for a person, not deleted."""
+    """`disk` does not cover the death of a host: acknowledged batches are kept for an operator, not deleted."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")

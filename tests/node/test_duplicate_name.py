@@ -35,6 +35,6 @@ def test_a_second_node_with_the_same_name_is_rejected_while_the_first_runs(
 def test_a_dead_node_may_be_started_elsewhere_immediately(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
     died = pair.standbys()[0]
     name, cluster = died.status().name, died.status().cluster
-    died.kill_host()  # its entry stands for as long as its lease
+    died.kill_host()  # its registration exists until its lease expires
     with NodeProcess(etcd.url, name, cluster=cluster, data_dir=tmp_path / "elsewhere") as node:
         wait_until(node.is_standby, "it is ready")

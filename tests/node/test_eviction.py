@@ -56,8 +56,8 @@ async def test_evictions_are_not_written_and_a_full_pool_accepts_puts_immediatel
             put = len(writers.acknowledged) - acknowledged
         print(f"{evicted} evictions and {put} puts in {revisions} revisions of etcd")
         assert revisions < evicted / 10
-        # A successor gives out what the old primary had evicted and sent; the rest has its grace, so a burst that goes
-        # on would rightly be refused once that is used up.
+        # A successor allocates the space that the old primary had evicted and reported. The rest is in its grace
+        # period, so a longer burst would correctly be refused.
         await evictions_are_replicated(nodes)
         before.kill_worker()
         async with Burst(master, writers=1, batch=20, prefix="after") as writers:
@@ -68,7 +68,7 @@ async def test_evictions_are_not_written_and_a_full_pool_accepts_puts_immediatel
 
 
 def value_of(key: str, version: int) -> bytes:
-    """Bytes that say whose they are, so that a byte of another object is seen."""
+    """Bytes that identify their object, so that bytes of another object are detected."""
     return f"{key}/{version};".encode() * 160
 
 
@@ -92,7 +92,7 @@ async def test_real_bytes_are_right_after_a_failover_on_a_full_pool(
         async with Pool(master, timeout_ms=20_000) as pool:
             await until(lambda: nodes.primary().status().index.segments > 0, "the host has mounted", poll_s=0.1)
             written: list[str | bytes] = []
-            for at in range(0, objects, 200):  # half as much again as there is room: the early ones are evicted
+            for at in range(0, objects, 200):  # 1.5 times the space: the first objects are evicted
                 batch: dict[str | bytes, bytes] = {
                     f"pool-{reads}-{at + i}": value_of(f"{at + i}", 1) for i in range(200)
                 }

@@ -69,7 +69,7 @@ async def test_a_client_that_keeps_the_old_address_is_forwarded(pair: NodeGroup)
 
 @pytest.mark.alone
 async def test_the_forward_port_of_a_dead_worker_refuses_immediately(pair: NodeGroup, etcd: EtcdCluster) -> None:
-    """The socket outlives the worker: a dial must not wait in its queue. It did, a second in every failover."""
+    """The socket survives the worker: a connection must not wait in its queue, as it did for 1 s per failover."""
     keys, clock = Keys(pair.cluster), BootClock()
     for took_ms in until_met(300, "ms until a dial is refused"):
         await asyncio.to_thread(pair.revive)
@@ -100,7 +100,7 @@ async def test_a_frozen_worker_is_replaced_within_three_seconds(pair: NodeGroup)
 
 
 async def recover_from(pair: NodeGroup, harm: Callable[[NodeProcess], None], took_ms: list[float]) -> None:
-    """Harm the primary, and note when a good answer comes."""
+    """Apply a fault to the primary, and measure the time to the next good answer."""
     await asyncio.to_thread(pair.revive)
     async with Lender(both(pair)):
         putter = Putter(both(pair), "k")
@@ -139,7 +139,7 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         putter = Putter(old.rpc, "k")
         await putter.put_batch(5)
         old.freeze_host()
-        # These wait in the old primary's sockets, and must not be acted upon when it wakes up.
+        # These wait in the old primary's sockets, and must not be executed when it continues.
         late_put = asyncio.ensure_future(putter.put_batch(5))
         await recovery_ms(new.rpc, putter.key(0))
         async with Client(new.rpc) as client:

@@ -13,11 +13,11 @@ from leasehold.node.guardian.forwarder import HELLO, ConnectionForwarder
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 
-HANG_S = 30.0  # a bound for what would never come, and no measure
+HANG_S = 30.0  # only ends a hang; not a measurement
 
 
 class Primary:
-    """A worker-only port: says HELLO only while `serves`, then echoes."""
+    """A forward port: sends HELLO only while `serves`, then echoes."""
 
     def __init__(self) -> None:
         self.serves = True
@@ -64,7 +64,7 @@ async def a_forwarder(
 
 @pytest.fixture
 async def forwarder() -> AsyncIterator[tuple[ConnectionForwarder, int]]:
-    """One that is patient: its limits are not what is tested."""
+    """A forwarder with generous limits, which are not tested."""
     async with a_forwarder() as made:
         yield made
 
@@ -157,7 +157,7 @@ async def test_a_held_connection_times_out() -> None:
 
 
 async def test_no_worker_is_dialled_for_an_idle_connection(primary: tuple[Primary, str]) -> None:
-    """Thousands of idle ones outlive a worker: a primary that has just begun must not have to greet them."""
+    """Thousands of idle connections survive a worker: a new primary must not have to accept them all."""
     async with a_forwarder(idle_ms=300) as forwarder:
         forwarder[0].point(primary[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
@@ -169,7 +169,7 @@ async def test_no_worker_is_dialled_for_an_idle_connection(primary: tuple[Primar
 
 
 class Answering(Primary):
-    """Answers every request of one known length, or keeps what it reads for itself."""
+    """Answers every request of one known length, or never answers."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ async def test_a_forwarded_connection_without_an_open_request_moves_to_the_next_
 
 
 async def test_a_forwarded_connection_with_a_request_open_is_reset(forwarder: tuple[ConnectionForwarder, int]) -> None:
-    """Schedule 20a: the first primary may have done it."""
+    """Schedule 20a: the first primary may have executed it."""
     async with serving(b"first") as (primary, first), serving(b"later") as (other, later):
         forwarder[0].point(first)
         reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
@@ -321,7 +321,7 @@ async def test_a_client_that_shut_down_is_reset_if_the_primary_dies_before_it_an
 async def test_a_client_with_malformed_requests_gets_the_answer_of_the_primary(
     forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
-    """The worker answers, says that no more comes, and takes what is still on its way: a reset would overtake that."""
+    """The worker answers, shuts down, and keeps reading: a reset could discard its answer."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly((await reader.readexactly(1))[0])
@@ -346,7 +346,7 @@ async def test_a_client_with_malformed_requests_gets_the_answer_of_the_primary(
 async def test_a_primary_that_closes_every_connection_is_not_dialled_in_a_loop(
     forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
-    """It says hello and hangs up (it has too many): to dial again and again would be a storm."""
+    """It sends HELLO and closes (it has too many connections): dialling in a loop would overload it."""
     dials = 0
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -144,7 +144,7 @@ def test_stopping_hands_over_first_and_ends_when_the_leader_key_is_deleted() -> 
 
 
 def test_a_stop_does_not_wait_for_a_worker_that_has_not_started() -> None:
-    """It still loads, for a second or two: nothing is to be handed over, and a person waits."""
+    """It still loads, for a second or two: there is nothing to hand over, and an operator waits."""
     machine = started()
     machine.handle(5, Tick(0))
     assert acts(machine.handle(10, StopRequested())) == [Kill("r1")]

@@ -19,7 +19,7 @@ from leasehold.testing.waiting import until
 
 
 class Both:
-    """A guardian's side and a worker's, as after an exec; and a listening socket to have connections from."""
+    """The guardian's and the worker's side, as after an exec, and a listening socket for connections."""
 
     def __init__(self, slots: int) -> None:
         self.handed_over: list[tuple[socket.socket, int]] = []

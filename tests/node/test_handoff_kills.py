@@ -1,4 +1,4 @@
-"""Is the judge of a dead worker's connections right? Killed at random moments, and compared with what really was open.
+"""The fate of a dead worker's connections: kill it at random moments, and compare with the requests really open.
 
 The clients know what they sent and what they were answered, the held sockets what was never read: that is the truth,
 and the judge, who sees neither, must say the same of every connection, in both directions.
@@ -33,7 +33,7 @@ FRAME_BYTES = len(request(0, 1, b"?"))
 
 
 class Client:
-    """One connection, worked upon step by step. It never waits."""
+    """One connection, driven step by step; it never blocks."""
 
     def __init__(self, address: tuple[str, int], chance: random.Random) -> None:
         self.sock = socket.create_connection(address)
@@ -68,7 +68,7 @@ class Client:
         return fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
     def take_the_rest(self) -> None:
-        """Everything that the dead server had written."""
+        """Read everything that the dead server had written."""
         self.sock.settimeout(60.0)
         while data := self.sock.recv(1 << 20):
             self.received_bytes += len(data)

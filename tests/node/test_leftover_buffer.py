@@ -44,7 +44,7 @@ async def _a_leader_that_is_dead(coord: Coord, keys: Keys, buffer: DiskBuffer, *
 async def test_the_lease_is_kept_alive_only_while_there_are_batches_to_write(
     etcd: EtcdCluster, tmp_path: Path, written: int, renewed: bool
 ) -> None:
-    """It was renewed in any case, and the standbys waited for its end a whole term longer."""
+    """It used to be renewed always, so the standbys waited one term longer for it to expire."""
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=written, pushed=3)

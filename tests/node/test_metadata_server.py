@@ -41,11 +41,11 @@ async def test_it_stores_and_returns_values(url: str) -> None:
 
 
 async def test_the_total_size_of_values_is_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There was one for a value and one for the number of keys: together 400 GB."""
+    """There used to be only limits per value and for the number of keys: together 400 GB."""
     monkeypatch.setattr(metadata_server, "VALUES_BYTES_MAX", 1000)
     assert (await ask("PUT", url, "a", b"x" * 900))[0] == 200
     assert (await ask("PUT", url, "b", b"x" * 200))[0] == 507
-    assert (await ask("PUT", url, "a", b"x" * 700))[0] == 200  # its old value counts no more
+    assert (await ask("PUT", url, "a", b"x" * 700))[0] == 200  # its old value no longer counts
     assert (await ask("PUT", url, "b", b"x" * 200))[0] == 200
     assert (await ask("DELETE", url, "a"))[0] == 200
     assert (await ask("PUT", url, "c", b"x" * 800))[0] == 200

@@ -28,7 +28,7 @@ async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) 
         putter = Putter(master, "leased")
         await putter.put_batch(1)
         async with Client(master) as client:
-            assert await client.exist_key(putter.key(0))  # from here a lease of 10 s
+            assert await client.exist_key(putter.key(0))  # a lease of 10 s starts here
         for _ in range(2):
             pair.primary().kill_worker()
             async with Client(master) as client:
@@ -94,7 +94,7 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
 
 @pytest.mark.chaos
 async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdCluster, tmp_path: Path) -> None:
-    """No decision looks at it: no failover, no lease gone, nothing lost."""
+    """No decision uses the wall clock: no failover, no lost lease, no lost object."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     assert library is not None, "libfaketime is missing: run scripts/system-deps as root"
     clock = tmp_path / "clock"

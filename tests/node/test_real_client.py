@@ -45,13 +45,13 @@ class Outcome(msgspec.Struct):
 
 
 def most_in_one(outcome: Outcome) -> int:
-    """How many calls failed in the thread that fared worst."""
+    """The largest number of failed calls in one thread."""
     return max(len(failed) for failed in outcome.failed)
 
 
 @contextmanager
 def real_client(nodes: NodeGroup, script: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A script inside the wheel's own environment; ended with the block."""
+    """A script inside the wheel's own environment; it is stopped at the end of the block."""
     process = subprocess.Popen(
         [str(mooncake.venv() / "bin" / "python"), str(script), *arguments],
         env={**os.environ, **mooncake.client_environment(), "MC_STORE_CLUSTER_ID": nodes.cluster},
@@ -70,7 +70,7 @@ def real_client(nodes: NodeGroup, script: Path, *arguments: str) -> Iterator[sub
 def run_burst(
     nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
 ) -> Outcome:
-    """A real client at work; `after_s` into it the primary is harmed."""
+    """Run a real client; after `after_s` a fault is applied to the primary."""
     with real_client(nodes, BURST, master, mode, str(seconds)) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready"
@@ -128,7 +128,7 @@ def test_keys_evicted_before_their_removal_stay_removed_after_kill_9(etcd: EtcdC
         assert process.stdout is not None
         victim = nodes.primary()
         assert process.stdout.readline().strip() == "full"
-        asyncio.run(next_unlogged_batch(etcd.url, nodes.cluster))  # so that the one after it comes too late
+        asyncio.run(next_unlogged_batch(etcd.url, nodes.cluster))  # so that the next one is sent too late
         go_on(process)
         assert process.stdout.readline().strip() == "over"
         wait_until(lambda: victim.status().index.evicted >= 20, "a round of eviction")
@@ -170,7 +170,7 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
     """Must-show 2, the figures: median and worst of ten; and how many calls of one thread failed."""
     gaps, silences, usual, in_all, in_one = [], [], [], [], []
     for _ in range(10):
-        pair.revive(60)  # workers that die one after the other are restarted later and later
+        pair.revive(60)  # workers that die repeatedly are restarted with growing delays
         outcome = run_burst(pair, pair.primary().rpc, mode, 2.0, NodeProcess.kill_worker, 0.5)
         assert outcome.lost == []
         if mode == "exist":
@@ -186,5 +186,5 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
     assert max(in_one) <= FAILURES_MAX
     if mode == "exist":
         assert max(gaps) <= 0.5
-    else:  # a batch takes its time also without a kill, and the longer the more a machine has to do
+    else:  # a batch also takes long without a kill, on a busy machine
         assert statistics.median(silences) - statistics.median(usual) <= 0.5

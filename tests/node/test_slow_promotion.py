@@ -26,14 +26,14 @@ async def _delete_leader_key(url: str, cluster: str) -> None:
 
 
 def _promoting(node: NodeProcess) -> int:
-    """The worker that is elected and waits, for minutes, until the epoch before it cannot answer any more."""
+    """The pid of the worker that was elected and waits, for minutes, until the previous epoch has lapsed."""
     wait_until(lambda: node.status().role == "promoting", lambda: f"it promotes: {node.status()}\n{node.log_tail()}")
     return node.worker_pid
 
 
 @pytest.mark.chaos
 def test_a_promotion_may_take_long_steps_but_must_not_hang(etcd: EtcdCluster, tmp_path: Path) -> None:
-    """Frozen for much longer than a beat may be late, again and again: a step of a very large promotion."""
+    """Freeze the worker repeatedly for longer than the heartbeat timeout, as the steps of a very large promotion do."""
     cluster = f"c{uuid4().hex[:8]}"
     patience = ["--heartbeat-timeout", f"{BEAT_TIMEOUT_S * 1000:.0f}ms", "--start-timeout", f"{START_TIMEOUT_S:.0f}s"]
     arguments = [
@@ -52,7 +52,7 @@ def test_a_promotion_may_take_long_steps_but_must_not_hang(etcd: EtcdCluster, tm
         # Delete the key directly: no end marker, and no wait for the lease to expire.
         asyncio.run(_delete_leader_key(etcd.url, cluster))
         worker = _promoting(node)
-        before = len(node.log_path.read_text())  # a slow machine may have needed several starts to come so far
+        before = len(node.log_path.read_text())  # a slow machine may have needed several starts until now
         for _ in range(STEPS):
             node.freeze_worker()
             time.sleep(STEP_S)

@@ -71,7 +71,7 @@ async def test_an_incomplete_file_is_never_used_as_a_snapshot(tmp_path: Path) ->
 
 
 async def test_files_with_other_names_are_ignored(tmp_path: Path) -> None:
-    """`cp snapshot-1.lsnap snapshot-1.old.lsnap`: there was never another snapshot after that (P6)."""
+    """`cp snapshot-1.lsnap snapshot-1.old.lsnap`: no snapshot was stored after that (P6)."""
     recorder = Recorder(tmp_path)
     await recorder.write(1, b"snapshot 1")
     old = tmp_path / "snapshot-000000000001.old.lsnap"
@@ -88,7 +88,7 @@ async def test_files_with_other_names_are_ignored(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_is_logged_once_and_the_next_snapshot_is_stored(tmp_path: Path) -> None:
-    """A snapshot has thousands of parts, and each of those after the first that failed was an error of its own."""
+    """A snapshot has thousands of parts, and each part after the first failure used to log an error."""
     recorder = Recorder(tmp_path)
     (tmp_path / "snapshot.part").symlink_to("/dev/full")
     with structlog.testing.capture_logs() as lines:

@@ -25,7 +25,7 @@ TTL_MS = 3_000
 
 @pytest.fixture(scope="module")
 def own_etcd() -> Iterator[EtcdCluster]:
-    """An etcd that may be harmed."""
+    """An etcd for this test alone, which may be damaged."""
     with EtcdCluster(1, binary=etcd_binary(survives_kills=True), arguments=["--quota-backend-bytes=16777216"]) as etcd:
         yield etcd
 
@@ -43,13 +43,13 @@ def nodes(shared_nodes: NodeGroup) -> NodeGroup:
 
 
 async def still_right(nodes: NodeGroup, writers: Burst) -> None:
-    """Everything that was acknowledged is there, and new puts are taken."""
+    """Check that every acknowledged object exists, and that new puts are accepted."""
     master = ",".join(nodes.addresses)
     await recovery_ms(master, writers.acknowledged[0])
     assert await missing(master, writers.acknowledged) == []
     putter = Putter(master, "after")
 
-    async def ten_are_taken() -> bool:  # the leader may just be changing: then the next ones are
+    async def ten_are_taken() -> bool:  # during a change of leader some puts fail
         await putter.put_batch(10)
         return len(putter.told.acknowledged) >= 10
 
@@ -117,7 +117,7 @@ async def test_a_full_store_acknowledges_nothing_and_loses_nothing(own_etcd: Etc
 
 
 def _disarm(etcd: EtcdCluster) -> None:
-    """Give the space back and take the alarm away, as an operator does with etcdctl."""
+    """Free the space and clear the alarm, as an operator does with etcdctl."""
     node = etcd.nodes[0]
     assert node.http("/v3/maintenance/defragment", body=b"{}", timeout_s=60) is not None
     alarms = msgspec.json.decode(node.http("/v3/maintenance/alarm", body=b"{}") or b"{}")
@@ -138,7 +138,7 @@ async def _fill(etcd: EtcdCluster) -> None:
 
 
 async def test_a_node_with_a_bad_record_is_not_ready_and_reports_it(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
-    """Schedule 14. A peer's newer snapshot cures it."""
+    """Schedule 14. A newer snapshot of another node repairs it."""
     master = ",".join(nodes.addresses)
     standby = nodes.standbys()[0]
     keys = Keys("faults")
