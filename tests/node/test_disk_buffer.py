@@ -44,7 +44,7 @@ def leasehold(*arguments: str) -> str:
 
 
 async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> NodeProcess:
-    """Put a key while etcd is dead, so only the buffer has it; returns the node with that buffer."""
+    """Remove a key while etcd is dead, so only the buffer has the record; returns the node with that buffer."""
     await putter.put_batch(3)
     async with Client(nodes.primary().rpc) as client:
         await client.service_ready()
@@ -62,7 +62,9 @@ async def test_a_guardian_drains_the_disk_buffer_after_a_long_store_outage(
         putter = Putter(master, "k")
         victim = await remove_without_the_store(nodes, own_etcd, putter)
         victim.kill_worker()
-        await until(lambda: "trying goes on" in victim.log_path.read_text(), "the usual limit has passed", 20)
+        await until(
+            lambda: "retrying in the background" in victim.log_path.read_text(), "the usual limit has passed", 20
+        )
         await until(lambda: victim.answers() and victim.status().buffer_waiting_bytes > 0, "the status says it", 20)
         await asyncio.to_thread(own_etcd.nodes[0].start)
         await recovery_ms(master, putter.key(1))
@@ -109,7 +111,7 @@ async def test_a_batch_that_cannot_be_added_is_quarantined_and_named(own_etcd: E
         )
         assert "they are quarantined" in victim.log_path.read_text()
         assert not list(victim.data_dir.rglob("*.buffer"))
-        shown = leasehold("journal", "aside", "--data-dir", str(victim.data_dir / "data"))
-        assert putter.key(0) in shown, "an operator can see what it was"
-        assert "1 acknowledged batches aside" in leasehold("status", "--admin", victim.admin)
+        shown = leasehold("journal", "quarantined", "--data-dir", str(victim.data_dir / "data"))
+        assert putter.key(0) in shown, "an operator can inspect the batch"
+        assert "1 quarantined batches" in leasehold("status", "--admin", victim.admin)
         putter.close()
