@@ -1,4 +1,4 @@
-"""What every test may use: real servers, shared by the session."""
+"""Fixtures for all tests: real servers, shared by the session."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,7 +13,7 @@ pytest_plugins = ["leasehold.testing.pytest_plugin"]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tests that share processes belong on one worker: if nobody sees to it, every worker starts all of them."""
+    """Run tests that share processes on one xdist worker: otherwise every worker starts all of them."""
     if not getattr(session.config.option, "loadgroup", False):
         return
     for item in session.items:
@@ -22,4 +22,4 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write transcripts anew, with what comes of them now")
+    parser.addoption("--rewrite", action="store_true", help="rewrite the transcripts with the current output")

@@ -11,7 +11,7 @@ WAIT_S = 60.0  # ends a hang, and measures nothing
 
 
 class RawFrames:
-    """What the other end sends, frame by frame; what is sent is written to `writer`."""
+    """Frames received from the peer; frames to send are written to `writer`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

@@ -1,4 +1,4 @@
-"""What is in deploy/ is true of this release: settings, flags and metrics exist, the files are well-formed."""
+"""The files in deploy/ fit this release: settings, flags and metrics exist, the files are well-formed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # its types would be one more thing to install
+import yaml  # type: ignore[import-untyped]  # its types are a separate package
 
 from leasehold.admin.metrics import render
 from leasehold.admin.status import NodeStatus
@@ -28,8 +28,8 @@ METRIC = re.compile(r"\bleasehold_[a-z_]+")
 
 
 def settings_shown(config: Path, environment: dict[str, str]) -> str:
-    """What `leasehold node` would run with; a setting that it does not know ends the test here."""
-    said = subprocess.run(
+    """The settings that `leasehold node` would use; an unknown one fails the test."""
+    done = subprocess.run(
         [sys.executable, "-m", "leasehold", "node", "--config", str(config), "--show-settings"],
         env={**os.environ, **environment},
         capture_output=True,
@@ -37,8 +37,8 @@ def settings_shown(config: Path, environment: dict[str, str]) -> str:
         check=False,
         timeout=60,
     )
-    assert said.returncode == 0, said.stderr
-    return said.stdout
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def manifests() -> list[dict[str, Any]]:
@@ -61,8 +61,8 @@ def test_the_settings_on_kubernetes_are_known(tmp_path: Path) -> None:
     config = tmp_path / "leasehold.toml"
     config.write_text(of_kind("ConfigMap")["data"]["leasehold.toml"])
     container = of_kind("StatefulSet")["spec"]["template"]["spec"]["containers"][0]
-    said = {each["name"]: each.get("value", "leasehold-0") for each in container["env"]}
-    shown = settings_shown(config, {name: value.replace("$(POD_IP)", "10.1.2.3") for name, value in said.items()})
+    done = {each["name"]: each.get("value", "leasehold-0") for each in container["env"]}
+    shown = settings_shown(config, {name: value.replace("$(POD_IP)", "10.1.2.3") for name, value in done.items()})
     assert "10.1.2.3:50061" in shown
 
 
@@ -87,13 +87,13 @@ def test_ports_and_labels_on_kubernetes_fit_together() -> None:
     assert allowed == set(ports.values())
 
 
-def test_metrics_in_alerts_and_board_are_told() -> None:
+def test_metrics_in_alerts_and_board_exist() -> None:
     node = NodeStatus(
         name="a", run="1", cluster="c", version="0", role="primary", reason="", may_serve=True, ready=True
     )
-    told = set(re.findall(r"^# TYPE (\S+)", render(node)[0].decode(), re.MULTILINE))
+    exported = set(re.findall(r"^# TYPE (\S+)", render(node)[0].decode(), re.MULTILINE))
     used = set(METRIC.findall(ALERTS.read_text())) | set(METRIC.findall(BOARD.read_text()))
-    assert used <= told, used - told
+    assert used <= exported, used - exported
 
 
 def test_every_alert_is_explained() -> None:
@@ -110,13 +110,13 @@ def test_the_board_has_no_two_panels_in_one_place() -> None:
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     parsed = configparser.ConfigParser(interpolation=None)
-    parsed.optionxform = str  # type: ignore[assignment,method-assign]  # names as they are written: as its docs say
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]  # keep the case of names
     parsed.read(UNIT)
     assert parsed["Service"]["KillMode"] == "mixed", "SIGTERM is for the guardian alone"
     assert parsed["Service"]["OOMPolicy"] == "continue", "a worker's death is not its guardian's"
     if shutil.which("systemd-analyze") is None:
-        return  # a machine without systemd can say no more about it
-    unit = tmp_path / UNIT.name  # its program has to be there
+        return  # no systemd on this machine: nothing more to check
+    unit = tmp_path / UNIT.name  # its program must exist
     unit.write_text(UNIT.read_text().replace("/opt/leasehold/bin/leasehold", sys.executable))
-    said = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stderr) == (0, "")
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

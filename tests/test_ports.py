@@ -14,8 +14,8 @@ PICK = f"from leasehold.testing.ports import free_ports; print(*free_ports({COUN
 
 def test_ports_are_given_once_also_beside_other_processes() -> None:
     mine = free_ports(COUNT)
-    told = subprocess.run([sys.executable, "-c", PICK], capture_output=True, text=True, timeout=60, check=True).stdout
-    others = list(map(int, told.split()))
+    output = subprocess.run([sys.executable, "-c", PICK], capture_output=True, text=True, timeout=60, check=True).stdout
+    others = list(map(int, output.split()))
     assert len({*mine, *others}) == 2 * COUNT
 
 

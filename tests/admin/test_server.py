@@ -1,4 +1,4 @@
-"""The admin port as probes, people and strangers meet it. The node behind it is a stand-in: what it says is given."""
+"""The admin port, as used by probes, operators and unrelated clients. The node behind it is a stub."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STATUS = NodeStatus(name="a", run="r", cluster="c", version="1", role="standby",
 
 
 @dataclass
-class Said:
-    """A node that says what it is told to say."""
+class StubNode:
+    """A node with a given status."""
 
     now: NodeStatus = STATUS
     large: bytes = b"index"
@@ -57,8 +57,8 @@ class Said:
 
 
 class Port:
-    def __init__(self, said: Said, session: aiohttp.ClientSession, address: tuple[str, int]) -> None:
-        self.said = said
+    def __init__(self, node: StubNode, session: aiohttp.ClientSession, address: tuple[str, int]) -> None:
+        self.node = node
         self.session = session
         self.address = address
         self.url = f"http://{address[0]}:{address[1]}"
@@ -69,7 +69,7 @@ class Port:
             return answer.status, json.loads(raw) if raw.startswith(b"{") else {}
 
     async def raw(self, sent: bytes) -> bytes:
-        """Everything that comes back until the other side closes."""
+        """Send bytes, and return everything received until the server closes."""
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(sent)
         try:
@@ -81,12 +81,12 @@ class Port:
 @pytest.fixture
 async def port() -> AsyncIterator[Port]:
     sock = socket.create_server(("127.0.0.1", 0))
-    said = Said()
-    server = AdminServer(said, sock)
+    node = StubNode()
+    server = AdminServer(node, sock)
     address = sock.getsockname()
     await server.start()
     async with aiohttp.ClientSession() as session:
-        yield Port(said, session, address)
+        yield Port(node, session, address)
     await server.close()
 
 
@@ -97,31 +97,31 @@ async def port() -> AsyncIterator[Port]:
         ("standby", False, True, {"/health": 200, "/ready": 200, "/primary": 503, "/standby": 200}),
         ("catching up", False, False, {"/health": 200, "/ready": 503, "/primary": 503, "/standby": 503}),
         ("promoting", False, True, {"/health": 200, "/ready": 200, "/primary": 503, "/standby": 200}),
-        # the leader of yesterday, whose right has ended: it says so before anybody else leads
+        # a former leader whose leader lease has expired: not ready, even before another node leads
         ("primary", False, False, {"/health": 200, "/ready": 503, "/primary": 503, "/standby": 503}),
     ],
 )
-async def test_the_status_is_the_answer(
+async def test_probes_answer_with_the_status_code(
     role: str, may_serve: bool, ready: bool, codes: dict[str, int], port: Port
 ) -> None:
-    port.said.now = msgspec.structs.replace(STATUS, role=role, may_serve=may_serve, ready=ready)
+    port.node.now = msgspec.structs.replace(STATUS, role=role, may_serve=may_serve, ready=ready)
     for path, code in codes.items():
         assert (await port.ask("GET", path))[0] == code, path
         assert (await port.ask("HEAD", path))[0] == code, path
 
 
-async def test_what_is_asked_for_in_a_wrong_way(port: Port) -> None:
-    status, told = await port.ask("GET", "/nowhere")
+async def test_invalid_requests(port: Port) -> None:
+    status, body = await port.ask("GET", "/nowhere")
     assert status == 404
-    assert "/api/status" in str(told["paths"])
+    assert "/api/status" in str(body["paths"])
     assert (await port.ask("GET", "/api/../../etc/passwd"))[0] == 404
     assert (await port.ask("GET", "/%00%ff"))[0] == 404
-    assert await port.ask("GET", "/api/switchover") == (405, {"error": "/api/switchover takes POST"})
+    assert await port.ask("GET", "/api/switchover") == (405, {"error": "/api/switchover accepts POST"})
     assert (await port.ask("POST", "/api/status"))[0] == 405
     assert (await port.ask("DELETE", "/metrics"))[0] == 405
     assert (await port.ask("GET", "/api/history?limit=many"))[0] == 400
-    status, told = await port.ask("POST", "/api/pause", b'["no object"]')
-    assert (status, "a JSON object of texts is wanted" in str(told["error"])) == (400, True)
+    status, body = await port.ask("POST", "/api/pause", b'["no object"]')
+    assert (status, "the body must be a JSON object of strings" in str(body["error"])) == (400, True)
     assert (await port.ask("POST", "/api/pause", b"x" * (BODY_BYTES_MAX + 1)))[0] == 413
     assert await port.ask("GET", "/api/cluster") == (503, {"error": "the store does not answer"})
     assert (await port.ask("POST", "/api/switchover", b'{"target": "b"}'))[0] == 409
@@ -129,47 +129,47 @@ async def test_what_is_asked_for_in_a_wrong_way(port: Port) -> None:
 
 @pytest.mark.parametrize("path", ["/api/pause", "/api/resume", "/api/force", "/api/switchover"])
 @pytest.mark.parametrize("origin", ["http://somewhere.example", "null", "own"])
-async def test_a_web_page_gives_no_orders(port: Port, path: str, origin: str) -> None:
-    """Any page that an operator looked at could have paused the cluster: a form or a `fetch` needs no leave to POST."""
-    page = port.url if origin == "own" else origin  # "own": a name of the page's that was made to mean this address
+async def test_commands_from_web_pages_are_rejected(port: Port, path: str, origin: str) -> None:
+    """Any page in an operator's browser could have paused the cluster: a form or a `fetch` may always send a POST."""
+    page = port.url if origin == "own" else origin  # "own": DNS rebinding, the page's host name is this address
     async with port.session.post(port.url + path, data=b"{}", headers={"Origin": page}) as answer:
         assert answer.status == 403
-        assert "no orders from web pages" in (await answer.json())["error"]
+        assert "commands from web pages are rejected" in (await answer.json())["error"]
         assert "Access-Control-Allow-Origin" not in answer.headers
     async with port.session.get(port.url + "/health", headers={"Origin": page}) as answer:
         assert answer.status == 200
 
 
-async def test_only_a_few_large_answers_at_a_time(port: Port) -> None:
-    """Each reader of a snapshot had the whole of it kept in memory, for as long as it cared to take."""
-    port.said.large = bytes(64 << 20)
+async def test_the_number_of_large_responses_is_limited(port: Port) -> None:
+    """Each snapshot stays in memory until its client has read it, however slow that client is."""
+    port.node.large = bytes(64 << 20)
     ask = b"GET /api/export HTTP/1.1\r\nHost: a\r\n\r\n"
     talks = [await asyncio.open_connection(*port.address, limit=1024) for _ in range(LARGE_ANSWERS_MAX)]
     for _, writer in talks:
         writer.write(ask)
     for reader, _ in talks:
         assert b"200 OK" in await reader.readline()
-    status, told = await port.ask("GET", "/api/export")
-    assert (status, "are under way" in str(told["error"])) == (503, True)
+    status, body = await port.ask("GET", "/api/export")
+    assert (status, "are being sent" in str(body["error"])) == (503, True)
     for _, writer in talks:
         writer.close()
-    for _ in range(600):  # until they are seen to have gone
+    for _ in range(600):  # until the server notices that they are closed
         if (await port.ask("HEAD", "/api/export"))[0] == 200:
             break
         await asyncio.sleep(0.05)
     async with port.session.get(port.url + "/api/export") as answer:
-        assert await answer.read() == port.said.large
+        assert await answer.read() == port.node.large
 
 
-async def test_what_is_no_http_at_all(port: Port) -> None:
+async def test_malformed_http(port: Port) -> None:
     assert (await port.raw(b"\x16\x03\x01 hello\r\n\r\n")).startswith(b"HTTP/1.0 400")
     assert b" 400 " in await port.raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
     assert b" 400 " in await port.raw(b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n")
     assert (await port.ask("GET", "/health"))[0] == 200
 
 
-async def test_a_byte_a_second_is_not_waited_for(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sends its request in small pieces, one that asks and stays, one that never says a word."""
+async def test_slow_idle_and_silent_connections_are_closed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sends its request byte by byte, one stays open after its request, one sends nothing."""
     monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_MS", 300)
     monkeypatch.setattr(bounds, "IDLE_TIMEOUT_MS", 300)
     talks = [await asyncio.open_connection(*port.address) for _ in range(3)]
@@ -180,15 +180,15 @@ async def test_a_byte_a_second_is_not_waited_for(port: Port, monkeypatch: pytest
             break
         talks[0][1].write(bytes((byte,)))
         await asyncio.sleep(0.05)
-    slow, asked, mute = await asyncio.wait_for(asyncio.gather(*over, return_exceptions=True), 60)
+    slow, idle, silent = await asyncio.wait_for(asyncio.gather(*over, return_exceptions=True), 60)
     assert isinstance(slow, ConnectionError) or slow == b""
-    assert isinstance(asked, ConnectionError) or (isinstance(asked, bytes) and b"200 OK" in asked)
-    assert isinstance(mute, ConnectionError) or mute == b""
+    assert isinstance(idle, ConnectionError) or (isinstance(idle, bytes) and b"200 OK" in idle)
+    assert isinstance(silent, ConnectionError) or silent == b""
     for _, writer in talks:
         writer.close()
 
 
-async def test_there_may_not_be_too_many(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_connections_is_limited(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 8)
     talks = [await asyncio.open_connection(*port.address) for _ in range(8)]
     reader, writer = await asyncio.open_connection(*port.address)
@@ -202,4 +202,4 @@ async def test_there_may_not_be_too_many(port: Port, monkeypatch: pytest.MonkeyP
         except aiohttp.ClientError:
             return False
 
-    await until(answered, "the port answers again when they are gone")
+    await until(answered, "the port answers again when the connections are closed")

@@ -1,4 +1,4 @@
-"""Commands as people run them: in a terminal's process group, so that Ctrl-C reaches everything they have started."""
+"""Run commands as a terminal does: in a process group, so that Ctrl-C reaches all of their child processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import START_TIMEOUT_S
 
-END_S = 8.0  # 2 s on a quiet machine; what used to hang took 9 s and more
+END_S = 8.0  # 2 s on an idle machine; commands that used to hang took 9 s and more
 
 
 class Command:
-    """A running command. `said` is everything that it has said once it has ended."""
+    """A running command. `output` is complete once it has exited."""
 
     def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
         self.process = subprocess.Popen(
@@ -30,38 +30,39 @@ class Command:
             text=True,
             start_new_session=True,
         )
-        self.said = ""
+        self.output = ""
 
     def wait_for(self, words: str) -> str:
-        """Until it has said these; the line."""
+        """Wait until it prints a line with these words; returns the line."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said += line
+            self.output += line
             if words in line:
                 return line
-        raise AssertionError(f"never said: {words}\n{self.said}")
+        raise AssertionError(f"never printed: {words}\n{self.output}")
 
-    def told(self, number: signal.Signals) -> tuple[int, float]:
-        """Ctrl-C goes to the whole group, SIGTERM to the process; its exit code and how long it took."""
+    def send(self, number: signal.Signals) -> tuple[int, float]:
+        """Send SIGINT to the whole group, or SIGTERM to the process; returns the exit code and the seconds it took."""
         started_s = time.monotonic()
         if number is signal.SIGINT:
             os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
-        return self.ended(), time.monotonic() - started_s
+        return self.exit_code(), time.monotonic() - started_s
 
     def catches_sigterm(self) -> bool:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
         return bool(caught >> (signal.SIGTERM - 1) & 1)
 
-    def ended(self) -> int:
+    def exit_code(self) -> int:
+        """Wait until it exits."""
         rest, _ = self.process.communicate(timeout=START_TIMEOUT_S)
-        self.said += rest
+        self.output += rest
         return self.process.returncode
 
     def left(self) -> list[str]:
-        """What still runs of all that it has started."""
+        """Command lines of its child processes that still run."""
         return [args for pid, args in _of_session(self.process.pid) if pid != self.process.pid]
 
     def left_nothing(self) -> bool:
@@ -94,7 +95,7 @@ def running(*arguments: str) -> Iterator[Command]:
 
 
 class Silent:
-    """Somebody who takes connections and says nothing: a frozen server. `reached` waits until one has come."""
+    """A frozen server: accepts connections and never answers. `reached` waits for a connection."""
 
     def __init__(self) -> None:
         self._sock = socket.create_server(("127.0.0.1", 0))
@@ -120,5 +121,5 @@ def silent() -> Iterator[Silent]:
 
 
 def closed_address() -> str:
-    """An address at which nobody listens, nor will: one that was bound and let go may be another test's next."""
+    """An unused address that no other test will use: a port that was bound and closed could be reused."""
     return f"127.0.0.1:{free_ports(1)[0]}"

@@ -1,4 +1,4 @@
-"""`leasehold export` and `import` on a bad day: what is refused, and nothing half written, here or in the store."""
+"""Failures of `leasehold export` and `import`: clear errors, and nothing half written, on disk or in the store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Target:
-    """Where an import goes: a prefix of its own in the store, a directory that is not there yet."""
+    """Target of an import: its own prefix in the store, and a directory that does not exist yet."""
 
     def __init__(self, store: StoreProcess, folder: Path) -> None:
         self.url = store.url
@@ -69,77 +69,78 @@ def _newer() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("damage", "message"),
     [
-        (lambda data: b"", "the file is cut off, or not an export of ours: export it again"),
-        (lambda data: b"PK\3\4 something else", "the file is cut off, or not an export of ours: export it again"),
-        (lambda data: data[:-100], "the file is cut off, or not an export of ours: export it again"),
-        (lambda data: data[:50] + b"!" + data[51:], "the file is damaged: its checksum does not fit"),
-        (lambda data: _newer(), "the snapshot has version 9; this release reads version 1; export it anew"),
+        (lambda data: b"", "the file is truncated, or not an export; export it again"),
+        (lambda data: b"PK\3\4 something else", "the file is truncated, or not an export; export it again"),
+        (lambda data: data[:-100], "the file is truncated, or not an export; export it again"),
+        (lambda data: data[:50] + b"!" + data[51:], "the file is damaged: its checksum does not match"),
+        (lambda data: _newer(), "a snapshot of version 9 is not for us: this release reads version 1; export it again"),
     ],
 )
-async def test_a_file_that_is_no_good(spoil: object, says: str, file: Path, target: Target) -> None:
-    assert callable(spoil)
-    file.write_bytes(spoil(file.read_bytes()))
-    code, said = leasehold(*target.words(file))
+async def test_an_invalid_file_is_rejected(damage: object, message: str, file: Path, target: Target) -> None:
+    assert callable(damage)
+    file.write_bytes(damage(file.read_bytes()))
+    code, output = leasehold(*target.words(file))
     assert code == 1
-    assert says in said
-    assert len(said.splitlines()) == 1, said
+    assert message in output
+    assert len(output.splitlines()) == 1, output
     assert not target.data_dir.parent.exists()
     assert await target.keys() == 0
 
 
-async def test_another_clusters_index(file: Path, target: Target) -> None:
-    code, said = leasehold(*target.words(file, cluster="ours"))
-    assert (code, said) == (1, "leasehold: the file is an index of cluster 'moved': say --cluster moved\n")
+async def test_the_index_of_another_cluster_is_rejected(file: Path, target: Target) -> None:
+    code, output = leasehold(*target.words(file, cluster="ours"))
+    assert (code, output) == (1, "leasehold: the file is an index of cluster 'moved'; write --cluster moved\n")
     assert await target.keys() == 0
 
 
-async def test_a_full_disk_leaves_nothing_and_a_second_try_works(file: Path, target: Target) -> None:
-    """The cluster used to be claimed before the snapshot was written: nobody could begin with it any more."""
+async def test_a_full_disk_leaves_nothing_and_a_second_attempt_works(file: Path, target: Target) -> None:
+    """The cluster used to be claimed before the snapshot was written, which made it unusable after a failure."""
     file.write_bytes(whole_index(index_with(300), "moved", lambda: None))
     for full_after_kib in (0, 1):
-        code, said = leasehold(*target.words(file), full_after_kib=full_after_kib)
+        code, output = leasehold(*target.words(file), full_after_kib=full_after_kib)
         assert code == 1
-        assert "cannot be written (File too large): make room, or name" in said
+        assert "is not writable (File too large): free some space, or give" in output
         assert not target.data_dir.parent.exists()
         assert await target.keys() == 0
-    code, said = leasehold(*target.words(file))
-    assert code == 0, said
+    code, output = leasehold(*target.words(file))
+    assert code == 0, output
     assert [path.name for path in target.data_dir.rglob("*.*")] == ["snapshot-000000000001.lsnap"]
-    code, said = leasehold(*target.words(file))
-    assert (code, "is not empty (it has snapshot-000000000001.lsnap): name a new directory" in said) == (1, True), said
+    code, output = leasehold(*target.words(file))
+    not_empty = "is not empty (it contains 'snapshot-000000000001.lsnap'); give a new directory"
+    assert (code, not_empty in output) == (1, True), output
     target.data_dir = target.data_dir.with_name("other")
-    code, said = leasehold(*target.words(file))
-    assert (code, "is in use in this store (1 keys): name another" in said) == (1, True), said
+    code, output = leasehold(*target.words(file))
+    assert (code, "is in use in this store (1 keys): choose another --cluster" in output) == (1, True), output
     assert not target.data_dir.exists()
 
 
-async def test_a_directory_that_a_node_has_open_or_that_is_somebody_elses(file: Path, target: Target) -> None:
-    with preflight.hold(target.data_dir):
-        code, said = leasehold(*target.words(file))
-        assert (code, "another node (pid" in said) == (1, True), said
+async def test_a_directory_of_a_running_node_or_with_other_files_is_rejected(file: Path, target: Target) -> None:
+    with preflight.lock_directory(target.data_dir):
+        code, output = leasehold(*target.words(file))
+        assert (code, "another node (pid" in output) == (1, True), output
     (target.data_dir / "notes.txt").write_text("mine")
-    code, said = leasehold(*target.words(file))
-    assert (code, "is not empty (it has notes.txt)" in said) == (1, True), said
+    code, output = leasehold(*target.words(file))
+    assert (code, "is not empty (it contains 'notes.txt')" in output) == (1, True), output
     target.data_dir = Path("/proc/nowhere")
-    code, said = leasehold(*target.words(file))
-    assert (code, "data_dir = /proc/nowhere: cannot be written" in said) == (1, True), said
+    code, output = leasehold(*target.words(file))
+    assert (code, "data_dir = '/proc/nowhere' is not writable" in output) == (1, True), output
     assert await target.keys() == 0
 
 
-def test_a_target_that_cannot_be_written_is_known_before_anything_is_asked(tmp_path: Path) -> None:
-    code, said = leasehold("export", "--admin", "127.0.0.1:1", str(tmp_path / "nowhere" / "out.lsx"))
-    assert (code, "out.lsx: cannot be written (No such file or directory)" in said) == (1, True), said
+def test_an_unwritable_target_is_reported_before_a_node_is_contacted(tmp_path: Path) -> None:
+    code, output = leasehold("export", "--admin", "127.0.0.1:1", str(tmp_path / "nowhere" / "out.lsx"))
+    assert (code, "out.lsx' (No such file or directory)" in output) == (1, True), output
 
 
-def test_an_export_onto_a_full_disk_leaves_what_was_there(served_store: StoreProcess, tmp_path: Path) -> None:
+def test_an_export_onto_a_full_disk_leaves_the_old_file(served_store: StoreProcess, tmp_path: Path) -> None:
     with NodeGroup(served_store.url, 1, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path / "nodes") as nodes:
         out = tmp_path / "out.lsx"
         out.write_bytes(b"of yesterday")
         words = ["export", "--admin", nodes.nodes[0].admin, str(out)]
-        code, said = leasehold(*words, full_after_kib=0)
-        assert (code, "out.lsx: cannot be written (File too large): make room" in said) == (1, True), said
+        code, output = leasehold(*words, full_after_kib=0)
+        assert (code, "out.lsx' (File too large): free some space" in output) == (1, True), output
         assert out.read_bytes() == b"of yesterday"
         assert [path.name for path in tmp_path.glob("out*")] == ["out.lsx"]
         assert leasehold(*words)[0] == 0

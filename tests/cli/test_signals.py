@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: every command ends soon, without a traceback, with the right code, and leaves nothing behind."""
+"""Ctrl-C and SIGTERM: every command exits soon, without a traceback, with the right code, and leaves no process."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from leasehold.node.index_files import whole_index
 from leasehold.testing.process import wait_until
 from leasehold.testing.store import StoreProcess
 
-# What each command is called with while a server that it needs is silent; {at} is that server, {tmp} a directory.
+# Arguments of each command while a server that it needs does not answer; {at} is that server, {tmp} a directory.
 NODE = "node --rpc 127.0.0.1:0 --admin 127.0.0.1:0 --data-dir {tmp}/node --coord etcd://{at}"
-SERVERS = {  # told to end they end in order: 0
+SERVERS = {  # they shut down cleanly: exit code 0
     "node": NODE,
     "host": "host --segment 64KiB --listen 127.0.0.1:0 --coord etcd://{at}",
     "host of a named master": "host --segment 64KiB --listen 127.0.0.1:0 --master {at}",
     "cache serve": "cache serve --listen 127.0.0.1:0 --store etcd://{at}",
     "cache serve, elected": "cache serve --listen 127.0.0.1:0 --elect etcd://{at}",
 }
-WAITING = {  # they were interrupted: 128 + the signal
+WAITING = {  # they are interrupted: exit code 128 + signal
     "lock": "lock x --coord etcd://{at} -- sleep 60",
     "elect": "elect x me --coord etcd://{at}",
     "elect --listen": "elect x --listen --coord etcd://{at}",
@@ -44,19 +44,19 @@ WAITING = {  # they were interrupted: 128 + the signal
     "cache put": "cache put key value --server {at}",
     "cache delete": "cache delete key --server {at}",
 }
-INSTANT = {"plan", "version", "journal aside"}  # nothing to wait for
-ELSEWHERE = {"store", "up", "sim"}  # tests of their own, below
+INSTANT = {"plan", "version", "journal quarantined"}  # they wait for nothing
+ELSEWHERE = {"store", "up", "sim"}  # separate tests below
 BY_SIGTERM = ("node", "host", "cache serve", "lock", "journal show", "import", "status", "cache put")
 
 
-TOOK = "s from the signal to the end of the command"
+TOOK = "s from the signal to the exit of the command"
 
 
-def told(command: Command, number: signal.Signals, took_s: list[float]) -> int:
-    """Give it the signal; its exit code, and how long it took, at the end of `took_s`."""
-    code, ended_s = command.told(number)
-    assert "Traceback" not in command.said, command.said
-    took_s.append(ended_s)
+def interrupt(command: Command, number: signal.Signals, took_s: list[float]) -> int:
+    """Send the signal; returns the exit code, and appends the time it took to `took_s`."""
+    code, exit_s = command.send(number)
+    assert "Traceback" not in command.output, command.output
+    took_s.append(exit_s)
     return code
 
 
@@ -66,7 +66,7 @@ def cases() -> list[tuple[str, signal.Signals]]:
 
 
 @pytest.mark.parametrize(("name", "number"), cases())
-def test_while_it_waits_for_a_server_that_is_silent(name: str, number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_during_a_wait_for_a_frozen_server(name: str, number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "index.lsx").write_bytes(
         whole_index(Index(IndexSettings(), lambda _: 0), "mooncake_cluster", lambda: None)
     )
@@ -74,8 +74,8 @@ def test_while_it_waits_for_a_server_that_is_silent(name: str, number: signal.Si
     for took_s in until_met(END_S, TOOK):
         with silent() as server, running(*words.format(at=server.address, tmp=tmp_path).split()) as command:
             server.reached()
-            code = told(command, number, took_s)
-            assert code == (0 if name in SERVERS else 128 + number), command.said
+            code = interrupt(command, number, took_s)
+            assert code == (0 if name in SERVERS else 128 + number), command.output
             assert command.left() == []
         assert not list(tmp_path.glob("*.part")), "nothing half written"
         assert not (tmp_path / "new").exists()
@@ -93,24 +93,24 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0, 0.2, 0.5, 1])
-def test_while_it_still_loads(after_s: float, tmp_path: Path) -> None:
-    """The terminal's Ctrl-C also hits a worker, and the processes of a search, that have hardly begun."""
+def test_a_signal_while_the_command_still_loads(after_s: float, tmp_path: Path) -> None:
+    """The terminal's Ctrl-C also reaches workers and search processes that have just started."""
     for words in (NODE.format(at="127.0.0.1:1", tmp=tmp_path), "sim --seeds 0:1000"):
         for took_s in until_met(END_S, TOOK):
             with running(*words.split()) as command:
-                wait_until(command.catches_sigterm, "the first line of ours has run: until then Python answers for it")
-                time.sleep(after_s)  # no condition: any moment must do
-                assert told(command, signal.SIGINT, took_s) in (0, 128 + signal.SIGINT)
-                wait_until(command.left_nothing, "everything that it has started ends")
+                wait_until(command.catches_sigterm, "our first line has run: before that Python handles signals")
+                time.sleep(after_s)  # no condition: any moment must work
+                assert interrupt(command, signal.SIGINT, took_s) in (0, 128 + signal.SIGINT)
+                wait_until(command.left_nothing, "all child processes exit")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_search_ends_its_processes(number: signal.Signals) -> None:
+def test_a_search_stops_its_processes(number: signal.Signals) -> None:
     for took_s in until_met(END_S, TOOK):
         with running("sim", "--seeds", "0:2000", "--jobs", "2") as command:
-            wait_until(three_run(command), "two workers and the one who tracks their resources")
-            assert told(command, number, took_s) == 128 + number, command.said
-            wait_until(command.left_nothing, "everything that it has started ends")
+            wait_until(three_run(command), "two workers and the resource tracker run")
+            assert interrupt(command, number, took_s) == 128 + number, command.output
+            wait_until(command.left_nothing, "all child processes exit")
 
 
 def three_run(command: Command) -> Callable[[], bool]:
@@ -118,24 +118,24 @@ def three_run(command: Command) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_store(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_to_a_store(number: signal.Signals, tmp_path: Path) -> None:
     with running("store", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "store")) as command:
         command.wait_for("serves")
-        assert told(command, number, []) == 0
+        assert interrupt(command, number, []) == 0
 
 
-def test_up_in_the_middle_of_its_start(tmp_path: Path) -> None:
+def test_a_signal_while_up_starts(tmp_path: Path) -> None:
     ports = ["--store-port", "0", "--rpc-port", "0", "--admin-port", "0", "--segment", "64KiB"]
     for took_s in until_met(2 * END_S, TOOK):
         with running("up", "--data", str(tmp_path / "up"), *ports) as command:
             command.wait_for("store ")
             pids = (tmp_path / "up" / "up.pids").read_text()
-            assert told(command, signal.SIGINT, took_s) == 0, command.said
+            assert interrupt(command, signal.SIGINT, took_s) == 0, command.output
         assert '"store"' in pids
         assert not (tmp_path / "up" / "up.pids").exists()
 
 
-SLEEPS = ("sleep", "60.5")  # not of a shell: one that is interrupted while it starts a command may lose that
+SLEEPS = ("sleep", "60.5")  # without a shell: a shell that is interrupted while it starts a command may lose it
 HELD: dict[str, Callable[[str], tuple[str, ...]]] = {
     "a lock": lambda url: ("lock", "x", "--coord", url),
     "a lock with a command": lambda url: ("lock", "x", "--coord", url, "--", *SLEEPS),
@@ -144,8 +144,8 @@ HELD: dict[str, Callable[[str], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("kind", HELD)
-def test_what_is_held_is_let_go_also_if_the_store_is_gone(kind: str) -> None:
-    """It used to wait for the store for 15 s: as long as a lease and a call."""
+def test_a_lock_holder_exits_soon_when_the_store_is_dead(kind: str) -> None:
+    """It used to wait 15 s for the store: the lease plus one call."""
     for took_s in until_met(END_S, TOOK):
         with StoreProcess() as store, running(*HELD[kind](store.url)) as command:
             if "command" in kind:
@@ -153,8 +153,8 @@ def test_what_is_held_is_let_go_also_if_the_store_is_gone(kind: str) -> None:
             else:
                 command.wait_for("x/")
             store.kill()
-            assert told(command, signal.SIGINT, took_s) == 130, command.said
-            assert "what is held here ends by itself" in command.said
+            assert interrupt(command, signal.SIGINT, took_s) == 130, command.output
+            assert "is released when its lease expires" in command.output
             assert command.left() == []
 
 
@@ -162,10 +162,10 @@ def sleeps(command: Command) -> Callable[[], bool]:
     return lambda: " ".join(SLEEPS) in map(str.strip, command.left())
 
 
-def test_a_command_under_a_lock_ends_with_the_terminal_and_the_lock_is_free(served_store: StoreProcess) -> None:
+def test_ctrl_c_ends_a_command_under_a_lock_and_releases_the_lock(served_store: StoreProcess) -> None:
     words = ("lock", "signals/1", "--coord", served_store.url, "--")
     with running(*words, *SLEEPS) as command:
         wait_until(sleeps(command), "the command runs")
-        assert told(command, signal.SIGINT, []) == 130
+        assert interrupt(command, signal.SIGINT, []) == 130
         assert command.left() == []
-    assert Command(*words, "sh", "-c", "exit 7").ended() == 7, "at once, not after the lease"
+    assert Command(*words, "sh", "-c", "exit 7").exit_code() == 7, "immediately, not after the lease"

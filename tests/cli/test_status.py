@@ -1,9 +1,9 @@
-"""What stands under the table of `leasehold status`: every reason to worry, by each node's own word."""
+"""The problems listed below the table of `leasehold status`."""
 
 from __future__ import annotations
 
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
-from leasehold.cli.status import Everything, worries
+from leasehold.cli.status import Everything, problems
 
 
 def peer(name: str, *, leads: bool = False) -> Peer:
@@ -19,17 +19,17 @@ def status(name: str, *, ready: bool = True, leads: bool = False, reason: str = 
 
 def seen(*nodes: NodeStatus) -> list[str]:
     cluster = ClusterStatus(cluster="c", leader="a", epoch=5, nodes=(peer("a", leads=True), peer("b")))
-    return worries(Everything(cluster, {node.name: node for node in nodes}))
+    return problems(Everything(cluster, {node.name: node for node in nodes}))
 
 
-def test_nothing_is_said_of_a_cluster_that_is_well() -> None:
+def test_a_healthy_cluster_has_no_problems() -> None:
     assert seen(status("a", leads=True), status("b")) == []
 
 
-def test_a_standby_that_is_not_ready_says_why_before_the_store_has_heard_of_it() -> None:
-    said = seen(status("a", leads=True), status("b", ready=False, reason="Listing the journal after record 0."))
-    assert said[0].startswith("no standby is ready")
-    assert said[1] == "b is not ready (follower): Listing the journal after record 0."
+def test_the_reason_of_a_standby_that_is_not_ready_is_shown_before_the_store_has_it() -> None:
+    found = seen(status("a", leads=True), status("b", ready=False, reason="Listing the journal after record 0."))
+    assert found[0].startswith("no standby is ready")
+    assert found[1] == "b is not ready (follower): Listing the journal after record 0."
 
 
 def test_a_node_that_does_not_answer_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Servers that are away, silent, or something else altogether: one line that says so, and what to do, in seconds."""
+"""Servers that are down, frozen or of another kind: one line with the diagnosis and what to do, within seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.store import StoreProcess
 
 STORE_IS_AWAY = (
-    "the store at etcd://{at} does not answer (nothing listens there): is it running? `{flag}` names another"
+    "the store at etcd://{at} does not answer (nothing listens there): check that it runs, "
+    "or name another store with {flag}"
 )
 
 
@@ -40,18 +41,18 @@ class _Page(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web() -> Iterator[str]:
-    """An HTTP server that knows nothing of us."""
+    """An unrelated HTTP server."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
-async def test_what_is_seen_where_a_store_should_be(
+async def test_the_diagnosis_of_a_store_address(
     web: str, served_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_s = diagnosis.LOOK_TIMEOUT_S
-    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", 30)  # who answers may take its time, also who knows of names
+    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", 30)  # servers and DNS may be slow on a busy machine
     closed = closed_address()
     assert await why_silent(f"etcd://{closed}") == "nothing listens there"
     assert await why_silent(f"etcd://{web}") == "an HTTP/1 server answers there, no etcd"
@@ -71,7 +72,7 @@ async def test_what_is_seen_where_a_store_should_be(
     )
 
 
-def test_a_store_that_is_away_is_named_by_every_command(tmp_path: Path) -> None:
+def test_every_command_names_an_unreachable_store(tmp_path: Path) -> None:
     at = closed_address()
     file = tmp_path / "index.lsx"
     file.write_bytes(whole_index(Index(IndexSettings(), lambda _: 0), "mooncake_cluster", lambda: None))
@@ -82,45 +83,45 @@ def test_a_store_that_is_away_is_named_by_every_command(tmp_path: Path) -> None:
         f"import --coord etcd://{at} --data-dir {tmp_path}/new {file}": "--coord URL",
         f"cache serve --listen 127.0.0.1:0 --store etcd://{at}": "--store URL",
     }
-    asked = [(Command(*line.split()), flag) for line, flag in words.items()]  # side by side: each waits some seconds
-    for command, flag in asked:
-        assert command.ended() == 1
-        assert STORE_IS_AWAY.format(at=at, flag=flag) in command.said
-        assert "Traceback" not in command.said
+    started = [(Command(*line.split()), flag) for line, flag in words.items()]  # in parallel: each waits some seconds
+    for command, flag in started:
+        assert command.exit_code() == 1
+        assert STORE_IS_AWAY.format(at=at, flag=flag) in command.output
+        assert "Traceback" not in command.output
     assert not (tmp_path / "new").exists()
 
 
-def test_a_node_waits_for_its_store_and_says_so_once(tmp_path: Path) -> None:
+def test_a_node_waits_for_its_store_and_logs_it_once(tmp_path: Path) -> None:
     at = closed_address()
     words = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", str(tmp_path))
     with running(*words, "--coord", f"etcd://{at}") as node:
-        said = node.wait_for("waiting for the store")
-        assert f"the store at etcd://{at} does not answer (nothing listens there)" in said
-        # two more attempts of 2 s each: they say nothing
+        line = node.wait_for("waiting for the store")
+        assert f"the store at etcd://{at} does not answer (nothing listens there)" in line
+        # two more attempts of 2 s each: they log nothing
         with pytest.raises(subprocess.TimeoutExpired):
             node.process.wait(5)
-        node.told(signal.SIGTERM)
-    assert node.said.count("waiting for the store") == 1
-    assert node.said.count("cannot be given up yet") <= 1
+        node.send(signal.SIGTERM)
+    assert node.output.count("waiting for the store") == 1
+    assert node.output.count("cannot be deleted yet") <= 1
 
 
 @pytest.mark.parametrize("words", ["status", "history", "switchover", "pause", "resume", "export out.lsx"])
 def test_a_port_that_is_not_the_admin_port(words: str, served_store: StoreProcess, web: str) -> None:
-    for at, says in (
-        (served_store.endpoint, "does not speak HTTP: `--admin` wants the admin ports of nodes"),
-        (web, "what answers there is no node of this release"),
+    for at, message in (
+        (served_store.endpoint, "does not speak HTTP: give --admin the admin addresses of the nodes"),
+        (web, "is not a node of this release"),
     ):
         command = Command(*words.split(), "--admin", at)
-        assert command.ended() == 1
-        assert len(command.said.splitlines()) == 1, command.said
-        assert says in command.said or "what answers there is no node" in command.said, command.said
+        assert command.exit_code() == 1
+        assert len(command.output.splitlines()) == 1, command.output
+        assert message in command.output or "this server is not a node" in command.output, command.output
 
 
-def test_nobody_at_the_port_of_the_cache(served_store: StoreProcess, web: str) -> None:
+def test_a_port_without_a_cache_authority(served_store: StoreProcess, web: str) -> None:
     for at in (closed_address(), served_store.endpoint, web):
         commands = [Command("cache", *words, "--server", at) for words in (("get", "k"), ("put", "k", "v"))]
         for command in commands:
-            assert command.ended() == 1
-            assert command.said == (
+            assert command.exit_code() == 1
+            assert command.output == (
                 f"leasehold: no cache authority answers at {at}: is `leasehold cache serve` running?\n"
             )

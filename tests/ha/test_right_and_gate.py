@@ -79,7 +79,7 @@ def test_after_the_deadline_the_outcome_is_unknown() -> None:
 
 
 def test_settings_that_break_a_law_are_refused() -> None:
-    with pytest.raises(SettingError, match="two beats"):
+    with pytest.raises(SettingError, match="two flush intervals"):
         HaSettings(leader_ttl_ms=1_000).check()
     with pytest.raises(SettingError, match="margin"):
-        HaSettings(margin_ms=20).check()
+        HaSettings(leader_margin_ms=20).check()

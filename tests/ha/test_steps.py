@@ -8,7 +8,7 @@ import pytest
 from bench.bench_index import filled, key_of
 from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 
-from leasehold.base.limits import limbo_step_extents, replay_piece_objects, snapshot_step_extents
+from leasehold.base.limits import quarantine_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
 from leasehold.ha.events import ForceRequested, LeaseLost, Ticked
 from leasehold.ha.snapshot_schedule import SnapshotSchedule
@@ -120,8 +120,8 @@ def test_quarantined_extents_are_freed_in_steps(leader: Index) -> None:
     while index.work(LATER_MS + 10_000):
         freed.append(before - index.quarantined()[0])
         before = index.quarantined()[0]
-    assert len(freed) >= COUNT // limbo_step_extents - 1
-    assert max(freed) <= limbo_step_extents
+    assert len(freed) >= COUNT // quarantine_step_extents - 1
+    assert max(freed) <= quarantine_step_extents
     assert index.quarantined() == (0, 0)
     index.check()
 

@@ -77,4 +77,4 @@ def test_an_unlogged_batch_survives_encoding_and_decoding() -> None:
 
 
 def test_a_full_unlogged_batch_of_long_keys_fits_its_limit() -> None:
-    assert limits.journal_bulk_entries_max * 100 <= limits.journal_batch_bytes_max
+    assert limits.unlogged_entries_max * 100 <= limits.journal_batch_bytes_max

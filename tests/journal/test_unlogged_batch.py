@@ -29,4 +29,4 @@ def test_long_keys_are_spread_over_batches_and_only_the_last_is_complete() -> No
         sent += [one.key for one in renewals]
         flags.append(complete)
     assert sorted(sent) == sorted(keys)
-    assert len(flags) == KEYS * limits.key_bytes_max // limits.journal_bulk_bytes_max + 1
+    assert len(flags) == KEYS * limits.key_bytes_max // limits.unlogged_bytes_max + 1

@@ -12,10 +12,10 @@ from leasehold.base.errors import Unavailable
 from leasehold.coord.connect import connect
 from leasehold.ha.effects import DrainBuffer
 from leasehold.ha.events import BufferFailed, NodeEvent
-from leasehold.node.buffer.disk import Aside, BufferFull, DiskBuffer
+from leasehold.node.buffer.disk import BufferFull, DiskBuffer, Quarantined
 from leasehold.node.buffer.redis import RedisBuffer, Sealed
 from leasehold.node.settings import NodeConfig, NodeSettings
-from leasehold.node.worker.persistence import Keeping
+from leasehold.node.worker.persistence import Persistence
 from leasehold.testing.ports import free_ports
 from leasehold.testing.redis import RedisProcess
 from leasehold.testing.waiting import until
@@ -23,7 +23,7 @@ from leasehold.testing.waiting import until
 pytestmark = pytest.mark.xdist_group("buffers")  # its processes are shared by the module
 
 
-def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_path: Path) -> None:
+def test_another_process_reads_the_pushed_batches_from_the_disk_buffer(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     buffer.push(7, 9, b"two")
@@ -32,7 +32,7 @@ def test_the_disk_buffer_gives_back_what_was_pushed_also_to_another_process(tmp_
     assert list(again.read(7)) == [(3, b"one"), (9, b"two")]
 
 
-def test_a_torn_end_of_the_disk_buffer_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_frame_in_the_disk_buffer_is_ignored(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     buffer.push(7, 9, b"two")
@@ -41,7 +41,7 @@ def test_a_torn_end_of_the_disk_buffer_is_left_out(tmp_path: Path) -> None:
     assert list(DiskBuffer(tmp_path).read(7)) == [(3, b"one")]
 
 
-def test_what_is_in_the_store_leaves_the_disk_buffer_and_it_is_bounded(tmp_path: Path) -> None:
+def test_committed_batches_leave_the_disk_buffer_which_is_bounded(tmp_path: Path) -> None:
     buffer = DiskBuffer(tmp_path, bytes_max=100, file_bytes=10)
     buffer.push(7, 1, b"x" * 60)
     with pytest.raises(BufferFull):
@@ -57,8 +57,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProc
         yield server
 
 
-async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server: RedisProcess) -> None:
-    """Schedule 21: a deposed leader that still reaches Redis cannot push behind its successor's back."""
+async def test_a_sealed_epoch_rejects_pushes_and_is_drained_in_order(redis_server: RedisProcess) -> None:
+    """Schedule 21: a deposed leader that still reaches Redis cannot push after its successor has sealed the epoch."""
     old, new = RedisBuffer(redis_server.url, "seal"), RedisBuffer(redis_server.url, "seal")
     await old.push(5, 1, b"one")
     await old.push(5, 4, b"two")
@@ -74,7 +74,7 @@ async def test_a_sealed_epoch_takes_no_more_and_is_drained_in_order(redis_server
     await new.close()
 
 
-async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> None:
+async def test_committed_batches_leave_redis(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(redis_server.url, "forget")
     for n in (2, 4, 6):
         await buffer.push(5, n, b"%d" % n)
@@ -83,44 +83,44 @@ async def test_what_is_in_the_store_leaves_redis(redis_server: RedisProcess) -> 
     await buffer.close()
 
 
-async def test_what_is_set_aside_in_redis_stays_counts_and_can_be_read(redis_server: RedisProcess) -> None:
+async def test_quarantined_batches_in_redis_stay_are_counted_and_can_be_read(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(redis_server.url, "aside")
     await buffer.push(5, 1, b"one")
     await buffer.push(5, 4, b"two")
     ((epoch, frames),) = await buffer.left(before_epoch=8)
     assert (epoch, frames) == (5, [(1, b"one"), (4, b"two")])
-    for _ in range(2):  # a settling that was cut short does it again
-        await buffer.quarantined_records(5, frames[1:])
+    for _ in range(2):  # an interrupted cleanup repeats it
+        await buffer.quarantine(5, frames[1:])
     await buffer.drop(5)
     assert await buffer.left(before_epoch=8) == []
-    assert await buffer.aside() == Aside(batches=1, bytes=3)
-    assert await buffer.read_aside() == [(4, b"two")]
+    assert await buffer.quarantined() == Quarantined(batches=1, bytes=3)
+    assert await buffer.read_quarantined() == [(4, b"two")]
     await buffer.close()
 
 
-def test_what_is_set_aside_on_the_disk_counts_as_held(tmp_path: Path) -> None:
-    """P6: with too much of it acknowledgements wait for the store, and nothing is deleted to make room."""
+def test_quarantined_batches_on_disk_count_towards_the_limit(tmp_path: Path) -> None:
+    """P6: with too many of them acknowledgements wait for the store, and nothing is deleted to free space."""
     buffer = DiskBuffer(tmp_path, bytes_max=100)
     buffer.push(7, 1, b"x" * 60)
-    path = buffer.quarantined_records(7, list(buffer.read(7)))
+    path = buffer.quarantine(7, list(buffer.read(7)))
     buffer.drop(7)
     assert buffer.epochs() == []
-    assert buffer.aside() == Aside(batches=1, bytes=path.stat().st_size)
+    assert buffer.quarantined() == Quarantined(batches=1, bytes=path.stat().st_size)
     with pytest.raises(BufferFull):
         DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
     path.unlink()
     DiskBuffer(tmp_path, bytes_max=100).push(8, 2, b"x" * 60)
 
 
-async def test_a_redis_that_is_away_is_unavailable_not_a_crash(redis_server: RedisProcess) -> None:
+async def test_an_unreachable_redis_raises_unavailable(redis_server: RedisProcess) -> None:
     buffer = RedisBuffer(f"redis://127.0.0.1:{free_ports(1)[0]}", "away")
     with pytest.raises(Unavailable):
         await buffer.drain(before_epoch=3)
     await buffer.close()
 
 
-def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: Path) -> None:
-    """It ended the guardian's draining, and the worker's: no promotion, while its lease was kept alive."""
+def test_other_files_in_the_buffer_folder_are_ignored(tmp_path: Path) -> None:
+    """It stopped the draining of guardian and worker: no promotion, while the lease was kept alive."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
     for name in ("notes.buffer", "00000000000000000007-copy.buffer"):
@@ -133,28 +133,28 @@ def test_a_file_of_somebodys_own_in_the_buffers_folder_is_left_alone(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_file_that_the_other_process_has_taken_away_meanwhile_is_not_missed(tmp_path: Path) -> None:
-    """Guardian and worker share the folder: between a look and a read what is in the journal may have been dropped."""
+def test_a_file_deleted_by_the_other_process_meanwhile_is_skipped(tmp_path: Path) -> None:
+    """Guardian and worker share the folder: between listing and reading, the other process may have deleted a file."""
     buffer = DiskBuffer(tmp_path)
     buffer.push(7, 3, b"one")
-    (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # there by name, and not to be opened
+    (tmp_path / f"{7:020d}-{9:020d}.buffer").symlink_to(tmp_path / "gone")  # it exists by name, but cannot be opened
     assert list(buffer.read(7)) == [(3, b"one")]
     assert buffer.bytes_left(None) > 0
 
 
-async def test_what_nobody_expects_of_a_buffer_is_told_to_whoever_waits(
+async def test_an_unexpected_buffer_error_is_reported_to_the_waiting_promotion(
     redis_server: RedisProcess, tmp_path: Path
 ) -> None:
-    """Somebody's own entry in the list: a promotion waited for ever, and its lease was kept alive meanwhile."""
+    """A foreign entry in the list: a promotion waited without end and kept its lease alive."""
     buffer = RedisBuffer(redis_server.url, "odd")
     await buffer.push(5, 1, b"one")
     await buffer._redis.rpush(buffer._list(5), b"odd")
     await buffer.close()
     config = NodeConfig(node=NodeSettings(buffer=redis_server.url, cluster="odd", data_dir=str(tmp_path)))
-    told: list[NodeEvent] = []
+    events: list[NodeEvent] = []
     async with await connect("memory://") as coord:
-        keeping = Keeping(config, coord, told.append, lambda name: "")
-        keeping.drain(DrainBuffer(before_epoch=9))
-        await until(lambda: bool(told), "it is told")
-        assert isinstance(told[0], BufferFailed)
-        await keeping.close()
+        persistence = Persistence(config, coord, events.append, lambda name: "")
+        persistence.drain(DrainBuffer(before_epoch=9))
+        await until(lambda: bool(events), "the error is reported")
+        assert isinstance(events[0], BufferFailed)
+        await persistence.close()

@@ -18,10 +18,10 @@ from leasehold.testing.waiting import until
 from leasehold.testing.workload import Lender, Putter, missing, recovery_ms
 from leasehold.wire.client import Client
 
-# What takes long is the store's absence; the short form of it is in test_bad_days.
+# The absence of the store takes long; a short version of the test is in test_node_faults.
 pytestmark = [pytest.mark.chaos, pytest.mark.xdist_group("disk_buffer")]  # its processes are shared by the module
 
-ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--beat", "500ms"]
+ARGUMENTS = ["--durability", "buffered", "--leader-ttl", "2s", "--flush-interval", "500ms"]
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,13 @@ def nodes(own_etcd: EtcdCluster, tmp_path: Path) -> Iterator[NodeGroup]:
 
 
 def leasehold(*arguments: str) -> str:
-    """What the command prints, on one line."""
+    """The output of the command, on one line."""
     command = [sys.executable, "-m", "leasehold", *arguments]
     return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> NodeProcess:
-    """Acknowledged by the buffer alone: etcd is dead. The node whose disk has it."""
+    """Remove a key while etcd is dead, so only the buffer has the record; returns the node with that buffer."""
     await putter.put_batch(3)
     async with Client(nodes.primary().rpc) as client:
         await client.service_ready()
@@ -53,16 +53,18 @@ async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: 
     return next(node for node in nodes.nodes if list(node.data_dir.rglob("*.buffer")))
 
 
-async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
+async def test_a_guardian_drains_the_disk_buffer_after_a_long_store_outage(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
-    """It gave up after three TTLs, and the next leader knew nothing of what had been acknowledged."""
+    """The guardian used to give up after three TTLs, and the next leader lacked acknowledged writes."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
         victim = await remove_without_the_store(nodes, own_etcd, putter)
         victim.kill_worker()
-        await until(lambda: "trying goes on" in victim.log_path.read_text(), "the usual limit has passed", 20)
+        await until(
+            lambda: "retrying in the background" in victim.log_path.read_text(), "the usual limit has passed", 20
+        )
         await until(lambda: victim.answers() and victim.status().buffer_waiting_bytes > 0, "the status says it", 20)
         await asyncio.to_thread(own_etcd.nodes[0].start)
         await recovery_ms(master, putter.key(1))
@@ -73,10 +75,10 @@ async def test_a_guardian_drains_the_disk_buffer_however_long_the_store_is_away(
         putter.close()
 
 
-async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_worker_left(
+async def test_a_restarted_guardian_drains_the_buffer_of_the_previous_worker(
     own_etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
-    """Nobody has reaped that worker, so its key is left alone; what it had acknowledged is written all the same."""
+    """The guardian did not reap that worker, so it keeps its leader key, but its acknowledged batches are written."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
@@ -84,18 +86,18 @@ async def test_a_guardian_that_was_killed_and_is_back_in_time_drains_what_its_wo
         victim.kill_guardian()
         victim.spawn()
         await until(lambda: "cannot be written yet" in victim.log_path.read_text(), "the new guardian tries", 20)
-        await asyncio.to_thread(own_etcd.nodes[0].start)  # which gives the dead worker's lease its term again
-        await until(lambda: "is in the journal" in victim.log_path.read_text(), "it is written", 20)
+        await asyncio.to_thread(own_etcd.nodes[0].start)  # etcd renews the dead worker's lease for a full term
+        await until(lambda: "wrote a batch from the buffer" in victim.log_path.read_text(), "it is written", 20)
         await recovery_ms(master, putter.key(1))
         assert await missing(master, [putter.key(0)]) == [putter.key(0)], "removed, acknowledged, and back"
         await asyncio.to_thread(nodes.settle)
         await until(lambda: victim.status().buffer_waiting_bytes == 0, "and has left the buffer", 10)
-        assert victim.status().buffer_aside_batches == 0
+        assert victim.status().buffer_quarantined_batches == 0
         putter.close()
 
 
-async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
-    """A host's death is not covered by `disk`: what was acknowledged is kept for a person, not deleted."""
+async def test_a_batch_that_cannot_be_added_is_quarantined_and_named(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+    """`disk` does not cover the death of a host: acknowledged batches are kept for an operator, not deleted."""
     master = ",".join(nodes.addresses)
     async with Lender(master):
         putter = Putter(master, "k")
@@ -104,10 +106,12 @@ async def test_what_can_no_longer_be_attached_is_set_aside_and_named(own_etcd: E
         await asyncio.to_thread(own_etcd.nodes[0].start)
         await recovery_ms(master, putter.key(1))
         await asyncio.to_thread(victim.start)
-        await asyncio.to_thread(wait_until, lambda: victim.status().buffer_aside_batches == 1, "it is set aside", 20)
-        assert "they are set aside" in victim.log_path.read_text()
+        await asyncio.to_thread(
+            wait_until, lambda: victim.status().buffer_quarantined_batches == 1, "the batch is quarantined", 20
+        )
+        assert "they are quarantined" in victim.log_path.read_text()
         assert not list(victim.data_dir.rglob("*.buffer"))
-        shown = leasehold("journal", "aside", "--data-dir", str(victim.data_dir / "data"))
-        assert putter.key(0) in shown, "an operator can see what it was"
-        assert "1 acknowledged batches aside" in leasehold("status", "--admin", victim.admin)
+        shown = leasehold("journal", "quarantined", "--data-dir", str(victim.data_dir / "data"))
+        assert putter.key(0) in shown, "an operator can inspect the batch"
+        assert "1 quarantined batches" in leasehold("status", "--admin", victim.admin)
         putter.close()

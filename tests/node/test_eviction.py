@@ -1,4 +1,4 @@
-"""Eviction at speed: etcd hears nothing of it, and a successor on a full pool has space at once (must-show 4)."""
+"""Fast eviction: nothing is written to etcd for it, and a successor with a full pool has space immediately."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def nodes(etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield group
 
 
-async def evictions_are_told(nodes: NodeGroup) -> None:
-    """Wait until the standby knows of every eviction: it does up to the last bulk batch."""
+async def evictions_are_replicated(nodes: NodeGroup) -> None:
+    """Wait until the standby knows every eviction: it does up to the last unlogged batch."""
     primary, (standby,) = nodes.primary(), nodes.standbys()
     await until(
         lambda: standby.status().index.objects == primary.status().index.objects, "the standby knows", poll_s=0.05
     )
 
 
-async def test_evictions_are_not_written_and_a_full_pool_takes_puts_at_once_after_failover(
+async def test_evictions_are_not_written_and_a_full_pool_accepts_puts_immediately_after_failover(
     etcd: EtcdCluster, nodes: NodeGroup
 ) -> None:
     master = ",".join(nodes.addresses)
@@ -56,9 +56,9 @@ async def test_evictions_are_not_written_and_a_full_pool_takes_puts_at_once_afte
             put = len(writers.acknowledged) - acknowledged
         print(f"{evicted} evictions and {put} puts in {revisions} revisions of etcd")
         assert revisions < evicted / 10
-        # A successor gives out what the old primary had evicted and told; the rest has its grace, so a burst that goes
-        # on would rightly be refused once that is used up.
-        await evictions_are_told(nodes)
+        # A successor allocates the space that the old primary had evicted and reported. The rest is in its grace
+        # period, so a longer burst would correctly be refused.
+        await evictions_are_replicated(nodes)
         before.kill_worker()
         async with Burst(master, writers=1, batch=20, prefix="after") as writers:
             await until(lambda: len(writers.acknowledged) >= 100, "the successor takes puts")
@@ -68,7 +68,7 @@ async def test_evictions_are_not_written_and_a_full_pool_takes_puts_at_once_afte
 
 
 def value_of(key: str, version: int) -> bytes:
-    """Bytes that say whose they are, so that a byte of another object is seen."""
+    """Bytes that identify their object, so that bytes of another object are detected."""
     return f"{key}/{version};".encode() * 160
 
 
@@ -92,13 +92,13 @@ async def test_real_bytes_are_right_after_a_failover_on_a_full_pool(
         async with Pool(master, timeout_ms=20_000) as pool:
             await until(lambda: nodes.primary().status().index.segments > 0, "the host has mounted", poll_s=0.1)
             written: list[str | bytes] = []
-            for at in range(0, objects, 200):  # half as much again as there is room: the early ones are evicted
+            for at in range(0, objects, 200):  # 1.5 times the space: the first objects are evicted
                 batch: dict[str | bytes, bytes] = {
                     f"pool-{reads}-{at + i}": value_of(f"{at + i}", 1) for i in range(200)
                 }
                 await pool.put_many(batch)
                 written += batch
-            await evictions_are_told(nodes)
+            await evictions_are_replicated(nodes)
             nodes.primary().kill_worker()
             found = wrong = 0
             for at in range(0, reads, 200):
@@ -107,7 +107,7 @@ async def test_real_bytes_are_right_after_a_failover_on_a_full_pool(
                     number = str(key).rpartition("-")[2]
                     found += isinstance(got, bytes)
                     wrong += isinstance(got, bytes) and got != value_of(number, 1)
-                if at % 1000 == 0:  # and puts work at once
+                if at % 1000 == 0:  # and puts work immediately
                     await pool.put(f"after-{reads}-{at}", value_of("after", at))
             print(f"{reads} reads after a failover on a full pool: {found} found, {wrong} wrong")
             assert wrong == 0

@@ -25,7 +25,7 @@ def leasehold(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_an_exported_index_starts_another_cluster(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
     master = ",".join(pair.addresses)
     async with Lender(master) as lender:
         putter = Putter(master, "moved")
@@ -48,6 +48,6 @@ async def test_an_exported_index_begins_another_cluster(pair: NodeGroup, etcd: E
         with node:
             await until(node.is_primary, "it leads")
             async with Client(node.rpc, client_id=lender.client.client_id) as owner:
-                await owner.ping()  # the memory's owner is heard of: its objects may be read
+                await owner.ping()  # the owner of the memory is alive: its objects may be read
                 assert await missing(node.rpc, sorted(putter.results.acknowledged)) == []
         putter.close()

@@ -30,7 +30,7 @@ def both(nodes: NodeGroup) -> str:
 
 
 @pytest.mark.alone
-async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(pair: NodeGroup) -> None:
+async def test_kill_9_of_the_worker_loses_nothing_and_takes_half_a_second(pair: NodeGroup) -> None:
     for took_ms in until_met(500, "ms to the next good answer; a writer may wait 500 more"):
         await asyncio.to_thread(pair.revive)
         async with Lender(both(pair), size=8 << 30) as lender:
@@ -46,14 +46,14 @@ async def test_kill_9_of_the_worker_loses_nothing_and_is_over_in_half_a_second(p
             assert len(writers.acknowledged) > 500
             assert await missing(both(pair), writers.acknowledged) == []
             assert all(len(failures) <= 1 for failures in writers.failures), writers.failures
-            assert "-200" not in str(writers.failures), "there is space at once"
+            assert "-200" not in str(writers.failures), "there is space immediately"
             assert lender.remounts == 0, "clients known from the journal need not mount again"
             first.close()
         took_ms.append(max(answered_ms, writers.gap_ms_max - 500))
 
 
 @pytest.mark.alone
-async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGroup) -> None:
+async def test_a_client_that_keeps_the_old_address_is_forwarded(pair: NodeGroup) -> None:
     for took_ms in until_met(500, "ms to the next good answer at the old address"):
         await asyncio.to_thread(pair.revive)
         async with Lender(both(pair)):
@@ -68,8 +68,8 @@ async def test_a_client_that_clings_to_the_old_address_is_forwarded(pair: NodeGr
 
 
 @pytest.mark.alone
-async def test_the_door_of_a_dead_worker_says_no_at_once(pair: NodeGroup, etcd: EtcdCluster) -> None:
-    """The socket outlives the worker: a dial must not wait in its queue. It did, a second in every failover."""
+async def test_the_forward_port_of_a_dead_worker_refuses_immediately(pair: NodeGroup, etcd: EtcdCluster) -> None:
+    """The socket survives the worker: a connection must not wait in its queue, as it did for 1 s per failover."""
     keys, clock = Keys(pair.cluster), BootClock()
     for took_ms in until_met(300, "ms until a dial is refused"):
         await asyncio.to_thread(pair.revive)
@@ -88,7 +88,7 @@ async def test_the_door_of_a_dead_worker_says_no_at_once(pair: NodeGroup, etcd: 
 
 
 @pytest.mark.alone
-async def test_host_death_is_over_within_ttl_and_a_second(pair: NodeGroup) -> None:
+async def test_failover_after_host_death_takes_the_ttl_and_a_second(pair: NodeGroup) -> None:
     for took_ms in until_met(TTL_MS + 1_000, "ms to the next good answer"):
         await recover_from(pair, NodeProcess.kill_host, took_ms)
 
@@ -100,7 +100,7 @@ async def test_a_frozen_worker_is_replaced_within_three_seconds(pair: NodeGroup)
 
 
 async def recover_from(pair: NodeGroup, harm: Callable[[NodeProcess], None], took_ms: list[float]) -> None:
-    """Harm the primary, and note when a good answer comes."""
+    """Apply a fault to the primary, and measure the time to the next good answer."""
     await asyncio.to_thread(pair.revive)
     async with Lender(both(pair)):
         putter = Putter(both(pair), "k")
@@ -110,16 +110,16 @@ async def recover_from(pair: NodeGroup, harm: Callable[[NodeProcess], None], too
         putter.close()
 
 
-async def test_the_worker_ends_when_its_guardian_is_killed(pair: NodeGroup) -> None:
-    """Schedule 23: a worker without a guardian has no door; it must not keep the leadership."""
+async def test_the_worker_exits_when_its_guardian_is_killed(pair: NodeGroup) -> None:
+    """Schedule 23: a worker without a guardian cannot be reached by clients; it must not keep the leadership."""
     async with Lender(both(pair)):
         putter = Putter(both(pair), "k")
         await putter.put_batch(5)
         victim = pair.primary()
         worker = victim.worker_pid
         victim.kill_guardian()
-        wait_until(lambda: not _alive(worker), "the worker has ended")
-        await recovery_ms(both(pair), putter.key(0))  # nobody keeps the leadership
+        wait_until(lambda: not _alive(worker), "the worker exits")
+        await recovery_ms(both(pair), putter.key(0))  # no dead node keeps the leadership
         putter.close()
 
 
@@ -139,7 +139,7 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         putter = Putter(old.rpc, "k")
         await putter.put_batch(5)
         old.freeze_host()
-        # These wait in the old primary's sockets, and must not be acted upon when it wakes up.
+        # These wait in the old primary's sockets, and must not be executed when it continues.
         late_put = asyncio.ensure_future(putter.put_batch(5))
         await recovery_ms(new.rpc, putter.key(0))
         async with Client(new.rpc) as client:
@@ -156,7 +156,7 @@ async def test_stopped_past_the_lease_and_continued_it_answers_nothing_stale(pai
         putter.close()
 
 
-async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGroup, etcd: EtcdCluster) -> None:
+async def test_deleting_the_leader_key_deposes_the_primary(pair: NodeGroup, etcd: EtcdCluster) -> None:
     async with Lender(both(pair)), await connect(etcd.url) as coord:
         putter = Putter(both(pair), "k")
         await putter.put_batch(5)
@@ -171,7 +171,7 @@ async def test_the_leader_key_deleted_by_hand_deposes_the_primary(pair: NodeGrou
 @pytest.mark.parametrize(
     ("what", "limit_ms"), [("kill_worker", 500), ("freeze_worker", 3_000), ("kill_host", TTL_MS + 1_000)]
 )
-async def test_ten_times(pair: NodeGroup, what: str, limit_ms: int) -> None:
+async def test_ten_failovers_in_a_row(pair: NodeGroup, what: str, limit_ms: int) -> None:
     """Must-show 2, the figures: median and worst of ten, for our own client."""
     took: list[float] = []
     for _ in range(10):

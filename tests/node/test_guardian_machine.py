@@ -1,4 +1,4 @@
-"""What a guardian decides, event by event."""
+"""Decisions of a guardian, event by event."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tick_through(machine: GuardianMachine, start_ms: int, end_ms: int, beats: in
     return seen
 
 
-def test_the_key_is_given_up_only_after_the_worker_was_reaped() -> None:
+def test_the_leader_key_is_deleted_only_after_the_worker_was_reaped() -> None:
     machine = started()
     machine.handle(10, Tick(1))
     assert tick_through(machine, 100, 4_000, beats=1) == [Kill("r1")], "killed once, and nothing is released yet"
@@ -54,27 +54,29 @@ def test_the_key_is_given_up_only_after_the_worker_was_reaped() -> None:
     ]
 
 
-def test_a_silent_worker_is_killed_after_the_beat_timeout_and_not_before() -> None:
+def test_a_worker_without_heartbeats_is_killed_after_the_timeout_and_not_before() -> None:
     machine = started()
     machine.handle(0, Tick(1))
-    assert tick_through(machine, 100, SETTINGS.beat_timeout_ms, beats=1) == []
-    assert Kill("r1") in tick_through(machine, SETTINGS.beat_timeout_ms, SETTINGS.beat_timeout_ms + 300, beats=1)
+    assert tick_through(machine, 100, SETTINGS.heartbeat_timeout_ms, beats=1) == []
+    assert Kill("r1") in tick_through(
+        machine, SETTINGS.heartbeat_timeout_ms, SETTINGS.heartbeat_timeout_ms + 300, beats=1
+    )
 
 
-def test_a_guardian_that_was_stopped_itself_does_not_blame_its_worker() -> None:
+def test_a_guardian_that_was_stopped_itself_does_not_kill_its_worker() -> None:
     machine = started()
     machine.handle(0, Tick(7))
     assert machine.handle(60_000, Tick(7)) == [], "both were stopped for a minute: the worker gets its time"
     assert machine.handle(60_100, Tick(8)) == []
 
 
-def test_a_starting_worker_has_longer_until_its_first_beat() -> None:
+def test_a_starting_worker_has_more_time_until_its_first_heartbeat() -> None:
     machine = started()
     assert tick_through(machine, 0, 30_000, beats=0) == []
 
 
-def test_a_worker_that_loads_may_be_silent_for_longer_until_others_depend_on_it() -> None:
-    """A snapshot of a million objects takes longer to load than a beat may be late: it was killed for ever after."""
+def test_a_worker_that_loads_has_more_time_between_heartbeats() -> None:
+    """A snapshot of a million objects loads for longer than the heartbeat timeout: the worker was killed repeatedly."""
     machine = started()
     machine.handle(0, Tick(1, patient=True))
     for now_ms in range(100, 60_000, 100):
@@ -83,7 +85,7 @@ def test_a_worker_that_loads_may_be_silent_for_longer_until_others_depend_on_it(
     assert tick_through(machine, 60_100, 63_000, beats=2) == [Kill("r1")]
 
 
-def test_the_door_is_open_unless_the_worker_serves() -> None:
+def test_the_forwarder_is_open_unless_the_worker_serves() -> None:
     machine = started()
     assert machine.handle(5, WorkerServes("r1", serving=True)) == [AcceptConnections(enabled=False)]
     assert machine.handle(6, WorkerServes("r1", serving=True)) == []
@@ -109,13 +111,13 @@ def test_restarts_back_off_and_name_the_runs_that_were_reaped() -> None:
     assert pauses == [300, 600, 1_200, 2_400, 4_800], "the host's cores belong to the failover first"
 
 
-def test_a_worker_that_cannot_be_started_is_tried_again_later_and_later() -> None:
+def test_failed_worker_starts_are_retried_with_back_off() -> None:
     machine = GuardianMachine(SETTINGS)
     machine.handle(0, Start())
     now_ms, pauses = 0, []
     for _ in range(3):
-        (said,) = machine.handle(now_ms, SpawnFailed("Too many open files"))
-        assert isinstance(said, Say)
+        (effect,) = machine.handle(now_ms, SpawnFailed("Too many open files"))
+        assert isinstance(effect, Say)
         failed_ms = now_ms
         while not acts(machine.handle(now_ms, Tick(0))):
             now_ms += 10
@@ -132,7 +134,7 @@ def test_a_guardian_without_a_worker_can_be_stopped() -> None:
     assert machine.handle(10, StopRequested()) == [Exit()]
 
 
-def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:
+def test_stopping_hands_over_first_and_ends_when_the_leader_key_is_deleted() -> None:
     machine = started()
     machine.handle(5, Tick(1))
     assert acts(machine.handle(10, StopRequested())) == [RequestStop("r1")]
@@ -141,15 +143,15 @@ def test_stopping_hands_over_first_and_ends_when_the_key_is_given_up() -> None:
     assert acts(machine.handle(30, Released("r1", was_leader=False))) == [Exit()]
 
 
-def test_a_worker_that_has_not_begun_is_not_waited_for() -> None:
-    """It still loads, for a second or two: nothing is to be handed over, and a person waits."""
+def test_a_stop_does_not_wait_for_a_worker_that_has_not_started() -> None:
+    """It still loads, for a second or two: there is nothing to hand over, and an operator waits."""
     machine = started()
     machine.handle(5, Tick(0))
     assert acts(machine.handle(10, StopRequested())) == [Kill("r1")]
     assert tick_through(machine, 100, 20_000, beats=0) == []
 
 
-def test_a_worker_that_does_not_stop_is_killed_in_the_end() -> None:
+def test_a_worker_that_does_not_stop_is_killed() -> None:
     machine = started()
     machine.handle(0, Tick(1))
     machine.handle(0, StopRequested())

@@ -10,8 +10,8 @@ from leasehold.testing.node import NodeProcess
 from leasehold.testing.process import ServerFailed
 
 
-def test_a_worker_that_is_not_there_is_told_and_no_signal_goes_elsewhere(tmp_path: Path) -> None:
-    """Signal to process 0: it went to the whole group of the test, which was killed, or stood still for ever."""
+def test_a_missing_worker_is_reported_and_no_other_process_is_signalled(tmp_path: Path) -> None:
+    """A signal to process 0 went to the whole process group of the test, and killed or stopped it."""
     node = NodeProcess("memory://", "n", data_dir=tmp_path)
     node.argv = ["sleep", "600"]
     node.spawn()

@@ -1,4 +1,4 @@
-"""The metadata server of the transfer engine: a small table that many hosts write to, and nobody may fill."""
+"""The metadata server of the transfer engine: a small table that many hosts write to, with bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def ask(method: str, url: str, key: str, body: bytes | None = None) -> tup
         return answer.status, await answer.read()
 
 
-async def test_it_keeps_what_it_is_given(url: str) -> None:
+async def test_it_stores_and_returns_values(url: str) -> None:
     assert await ask("GET", url, "mooncake/ram/a") == (404, b"metadata not found")
     assert (await ask("PUT", url, "mooncake/ram/a", b"{}"))[0] == 200
     assert await ask("GET", url, "mooncake/ram/a") == (200, b"{}")
@@ -40,19 +40,19 @@ async def test_it_keeps_what_it_is_given(url: str) -> None:
     assert await ask("GET", url, "") == (400, b"Missing key parameter")
 
 
-async def test_all_values_together_have_a_bound(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There was one for a value and one for the number of keys: together 400 GB."""
+async def test_the_total_size_of_values_is_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There used to be only limits per value and for the number of keys: together 400 GB."""
     monkeypatch.setattr(metadata_server, "VALUES_BYTES_MAX", 1000)
     assert (await ask("PUT", url, "a", b"x" * 900))[0] == 200
     assert (await ask("PUT", url, "b", b"x" * 200))[0] == 507
-    assert (await ask("PUT", url, "a", b"x" * 700))[0] == 200  # its old value counts no more
+    assert (await ask("PUT", url, "a", b"x" * 700))[0] == 200  # its old value no longer counts
     assert (await ask("PUT", url, "b", b"x" * 200))[0] == 200
     assert (await ask("DELETE", url, "a"))[0] == 200
     assert (await ask("PUT", url, "c", b"x" * 800))[0] == 200
     assert (await ask("PUT", url, "d", b"x" * (metadata_server.VALUE_BYTES_MAX + 1)))[0] == 413
 
 
-async def test_there_may_not_be_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_server, "CONNECTIONS_MAX", 3)
     sock = socket.create_server(("127.0.0.1", 0))
     address, server = sock.getsockname(), MetadataServer()

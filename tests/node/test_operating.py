@@ -1,4 +1,4 @@
-"""The operator's commands on bad days that need no cluster."""
+"""The operator's commands: failures that need no cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.console import Console
 
 from leasehold.admin.status import ClusterStatus
 from leasehold.base.errors import Refused, Unavailable
-from leasehold.cli.earlier import Pids, StillRunning, after_the_earlier_one, write_pids
 from leasehold.cli.operate import call, first_answering
+from leasehold.cli.previous_up import Pids, StillRunning, wait_for_previous, write_pids
 from leasehold.cli.status import Everything, show
 from leasehold.cli.up import _addresses
 
@@ -28,9 +28,9 @@ def remains() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "-m", "leasehold"])
 
 
-def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its nodes still end: the next `up` failed, because their directories had an owner."""
-    after_the_earlier_one(tmp_path)  # nothing was left
+def test_processes_of_a_killed_up_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes are still stopping: the next `up` failed because their directories were in use."""
+    wait_for_previous(tmp_path)  # nothing was left
     part = remains()
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
@@ -45,29 +45,29 @@ def test_what_a_killed_up_has_left_is_waited_for(tmp_path: Path, monkeypatch: py
     ending = threading.Timer(0.3, end)
 
     def tell(sentence: str, err: bool) -> None:
-        """The part ends some time after a person was told that it is waited for."""
+        """The part exits some time after the message that it is waited for."""
         story.append(sentence)
         ending.start()
 
     monkeypatch.setattr(click, "echo", tell)
-    after_the_earlier_one(tmp_path)
+    wait_for_previous(tmp_path)
     story.append("go on")
     assert f"node a (process {part.pid})" in story[0]
     assert story[1:] == ["it ends", "go on"]
     ending.join()
 
 
-def test_an_up_that_runs_is_named(tmp_path: Path) -> None:
+def test_a_running_up_is_named(tmp_path: Path) -> None:
     other = remains()
     try:
         write_pids(tmp_path, Pids(other.pid))
         while b"leasehold" not in Path(f"/proc/{other.pid}/cmdline").read_bytes():
             time.sleep(0.01)  # it has not become another program yet
         with pytest.raises(StillRunning, match=str(other.pid)):
-            after_the_earlier_one(tmp_path)
-        write_pids(tmp_path, Pids(os.getppid()))  # a number that is somebody else's by now
+            wait_for_previous(tmp_path)
+        write_pids(tmp_path, Pids(os.getppid()))  # a process id that another process has now
         if b"leasehold" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
-            after_the_earlier_one(tmp_path)
+            wait_for_previous(tmp_path)
     finally:
         other.kill()
         other.wait()
@@ -80,7 +80,7 @@ def test_free_ports_of_up_are_all_different() -> None:
     assert _addresses(2379, 0)[0] == "127.0.0.1:2379"
 
 
-def test_words_of_people_are_not_taken_for_markup() -> None:
+def test_user_texts_are_not_interpreted_as_markup() -> None:
     """A pause for the reason "[/]" made `leasehold status` end in a traceback."""
     out = io.StringIO()
     cluster = ClusterStatus(cluster="c[/x]", paused="by a: [/] see [bold]ticket")
@@ -99,15 +99,15 @@ class Stranger(http.server.BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def test_something_else_at_the_admin_port_is_a_sentence() -> None:
+def test_another_server_at_the_admin_port_gives_a_clear_error() -> None:
     server = http.server.HTTPServer(("127.0.0.1", 0), Stranger)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
         address = f"127.0.0.1:{server.server_port}"
-        with pytest.raises(Refused, match="no node of this release"):
+        with pytest.raises(Refused, match="is not a node of this release"):
             call(address, "/api/cluster", ClusterStatus)
-        with pytest.raises(Refused):  # which tells more than that nobody is at the other one
+        with pytest.raises(Refused):  # more specific than the other address being unreachable
             first_answering(f"{address},127.0.0.1:1", "/api/cluster", ClusterStatus)
         with pytest.raises(Unavailable):
             first_answering("127.0.0.1:1", "/api/cluster", ClusterStatus)

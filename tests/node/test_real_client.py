@@ -45,19 +45,19 @@ class Outcome(msgspec.Struct):
 
 
 def most_in_one(outcome: Outcome) -> int:
-    """How many calls failed in the thread that fared worst."""
+    """The largest number of failed calls in one thread."""
     return max(len(failed) for failed in outcome.failed)
 
 
 @contextmanager
 def real_client(nodes: NodeGroup, script: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A script inside the wheel's own environment; ended with the block."""
+    """A script inside the wheel's own environment; it is stopped at the end of the block."""
     process = subprocess.Popen(
         [str(mooncake.venv() / "bin" / "python"), str(script), *arguments],
         env={**os.environ, **mooncake.client_environment(), "MC_STORE_CLUSTER_ID": nodes.cluster},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # it tells every failed call there; what counts is in its answer
+        stderr=subprocess.DEVNULL,  # it logs every failed call there; the result is on stdout
         text=True,
     )
     try:
@@ -70,7 +70,7 @@ def real_client(nodes: NodeGroup, script: Path, *arguments: str) -> Iterator[sub
 def run_burst(
     nodes: NodeGroup, master: str, mode: str, seconds: float, harm: Callable[[NodeProcess], None], after_s: float
 ) -> Outcome:
-    """A real client at work; `after_s` into it the primary is harmed."""
+    """Run a real client; after `after_s` a fault is applied to the primary."""
     with real_client(nodes, BURST, master, mode, str(seconds)) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready"
@@ -82,18 +82,18 @@ def run_burst(
 @pytest.mark.alone
 @pytest.mark.usefixtures("wheel")
 @pytest.mark.parametrize("mode", ["put", "upsert"])
-def test_nothing_acknowledged_is_lost_stale_or_back_after_kill_9(pair: NodeGroup, mode: str) -> None:
+def test_no_acknowledged_write_is_lost_stale_or_undone_after_kill_9(pair: NodeGroup, mode: str) -> None:
     outcome = run_burst(pair, pair.primary().rpc, mode, 4.0, NodeProcess.kill_worker, 1.5)
     assert outcome.acknowledged >= 4_000
     assert (outcome.lost, outcome.stale, outcome.back) == ([], [], [])
     failures = [code for failed in outcome.failed for code in failed]
-    assert -200 not in failures, "there is space at once"
+    assert -200 not in failures, "there is space immediately"
     print(f"real client, {mode}: failed calls {outcome.failed}")
-    assert most_in_one(outcome) <= FAILURES_MAX, "also an upsert that was cut off may begin again at once"
+    assert most_in_one(outcome) <= FAILURES_MAX, "an interrupted upsert may also be repeated immediately"
 
 
-async def next_bulk(url: str, cluster: str) -> None:
-    """Wait until the primary tells its standbys of renewals and evictions."""
+async def next_unlogged_batch(url: str, cluster: str) -> None:
+    """Wait until the primary sends renewals and evictions to its standbys."""
     unlogged = Keys(cluster).unlogged
     async with await connect(url) as coord, coord.watch(unlogged, prefix_end(unlogged)) as stream:
         async for batch in stream:
@@ -116,11 +116,9 @@ class Removed(msgspec.Struct):
 
 
 @pytest.mark.usefixtures("wheel")
-def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill_9(
-    etcd: EtcdCluster, tmp_path: Path
-) -> None:
-    """Must-show 1, schedule 4. Evictions are told late here, so that the standby still has what the primary has not."""
-    arguments = ["--beat", "10s", "--leader-ttl", "30s", "--margin", "400ms", "--client-ttl", "60s"]
+def test_keys_evicted_before_their_removal_stay_removed_after_kill_9(etcd: EtcdCluster, tmp_path: Path) -> None:
+    """Must-show 1, schedule 4. Evictions are sent late, so the standby still has evicted objects."""
+    arguments = ["--flush-interval", "10s", "--leader-ttl", "30s", "--leader-margin", "400ms", "--client-ttl", "60s"]
     arguments += ["--hold-timeout", "60s"]
     arguments += ["--eviction-high-watermark", "0.5", "--eviction-ratio", "0.1"]
     with (
@@ -130,7 +128,7 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
         assert process.stdout is not None
         victim = nodes.primary()
         assert process.stdout.readline().strip() == "full"
-        asyncio.run(next_bulk(etcd.url, nodes.cluster))  # so that the one after it comes too late
+        asyncio.run(next_unlogged_batch(etcd.url, nodes.cluster))  # so that the next one is sent too late
         go_on(process)
         assert process.stdout.readline().strip() == "over"
         wait_until(lambda: victim.status().index.evicted >= 20, "a round of eviction")
@@ -149,7 +147,7 @@ def test_keys_that_were_evicted_before_they_were_removed_are_not_back_after_kill
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("wheel")
-def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup) -> None:
+def test_a_real_client_continues_within_half_a_second_after_kill_9(pair: NodeGroup) -> None:
     for gap_s in until_met(0.5, "s between two good answers to one thread"):
         pair.revive()
         outcome = run_burst(pair, pair.primary().rpc, "exist", 2.5, NodeProcess.kill_worker, 0.7)
@@ -160,7 +158,7 @@ def test_a_real_client_goes_on_within_half_a_second_after_kill_9(pair: NodeGroup
         gap_s.append(outcome.gap_s)
 
 
-def told(times_s: list[float]) -> str:
+def summary(times_s: list[float]) -> str:
     return f"after {sorted(times_s)[len(times_s) // 2] * 1000:.0f} ms, at most {max(times_s) * 1000:.0f} ms"
 
 
@@ -172,7 +170,7 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
     """Must-show 2, the figures: median and worst of ten; and how many calls of one thread failed."""
     gaps, silences, usual, in_all, in_one = [], [], [], [], []
     for _ in range(10):
-        pair.revive(60)  # workers that die one after the other are restarted later and later
+        pair.revive(60)  # workers that die repeatedly are restarted with growing delays
         outcome = run_burst(pair, pair.primary().rpc, mode, 2.0, NodeProcess.kill_worker, 0.5)
         assert outcome.lost == []
         if mode == "exist":
@@ -182,11 +180,11 @@ def test_ten_kills_of_the_worker_under_a_real_client(pair: NodeGroup, mode: str)
         usual.append(outcome.usual_call_s)
         in_all.append(sum(len(failed) for failed in outcome.failed))
         in_one.append(most_in_one(outcome))
-    print(f"real client, ten kills: the next good answer to anybody {told(silences)}, to the same thread {told(gaps)}")
+    print(f"real client, ten kills: next answer to any thread {summary(silences)}, to the same thread {summary(gaps)}")
     print(f"a call without a kill {statistics.median(usual) * 1000:.0f} ms")
     print(f"failed calls of all 8 threads {in_all}, at most of one thread {in_one}")
     assert max(in_one) <= FAILURES_MAX
     if mode == "exist":
         assert max(gaps) <= 0.5
-    else:  # a batch takes its time also without a kill, and the longer the more a machine has to do
+    else:  # a batch also takes long without a kill, on a busy machine
         assert statistics.median(silences) - statistics.median(usual) <= 0.5

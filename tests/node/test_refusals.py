@@ -12,7 +12,7 @@ from leasehold.testing.waiting import until
 from leasehold.wire.errors import MasterError
 
 
-async def test_what_the_index_refuses_is_in_the_metrics(tmp_path: Path) -> None:
+async def test_refusals_of_the_index_are_in_the_metrics(tmp_path: Path) -> None:
     with NodeProcess("memory://", "a", data_dir=tmp_path) as node:
         await until(node.is_primary, "it leads")
         async with Client(node.rpc) as master:

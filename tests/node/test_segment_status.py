@@ -1,4 +1,4 @@
-"""What a master says of a segment that is being drained: only what is durable, and after a failover the same."""
+"""The reported state of a draining segment: only durable state, and the same after a failover."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOUNTED, DRAINING = 1, 4
 MINUTE_MS = 60_000
 
 
-def test_that_a_segment_is_draining_is_told_only_when_it_is_durable() -> None:
-    """P1: it answered at once, and after a failover in that moment the segment was as if nothing had been asked."""
+def test_a_draining_segment_is_reported_only_when_its_record_is_durable() -> None:
+    """P1: it answered immediately, and after a failover at that moment the segment was not draining."""
     index = primary()
     service = MasterService(index, OpenGate(), NEWEST)
     assert service.query_segment_status("seg1")[0] == MOUNTED

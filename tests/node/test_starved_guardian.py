@@ -1,4 +1,4 @@
-"""A guardian on a host that has nothing left for it: it goes on, says so, and needs no restart."""
+"""A guardian on a host without free descriptors or processes: it continues, logs it, and needs no restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("starved_guardian")  # its processes are sh
 
 @contextmanager
 def no_more_descriptors(node: NodeProcess) -> Iterator[None]:
-    """The guardian keeps what it has open, and gets nothing new."""
+    """The guardian keeps its open descriptors, and gets no new ones."""
     before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, before[1]))
     try:
@@ -36,8 +36,8 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def test_a_guardian_survives_that_its_worker_cannot_be_started(pair: NodeGroup) -> None:
-    """It ended with an exception, and with it the node, until a person came."""
+async def test_a_guardian_survives_failed_starts_of_its_worker(pair: NodeGroup) -> None:
+    """The guardian used to exit with an exception, so the node was down until an operator restarted it."""
     victim = pair.primary()
     async with Lender(",".join(pair.addresses)):
         putter = Putter(",".join(pair.addresses), "k")

@@ -25,7 +25,7 @@ TTL_MS = 3_000
 
 @pytest.fixture(scope="module")
 def own_etcd() -> Iterator[EtcdCluster]:
-    """An etcd that may be harmed."""
+    """An etcd for this test alone, which may be damaged."""
     with EtcdCluster(1, binary=etcd_binary(survives_kills=True), arguments=["--quota-backend-bytes=16777216"]) as etcd:
         yield etcd
 
@@ -43,13 +43,13 @@ def nodes(shared_nodes: NodeGroup) -> NodeGroup:
 
 
 async def still_right(nodes: NodeGroup, writers: Burst) -> None:
-    """Everything that was acknowledged is there, and new puts are taken."""
+    """Check that every acknowledged object exists, and that new puts are accepted."""
     master = ",".join(nodes.addresses)
     await recovery_ms(master, writers.acknowledged[0])
     assert await missing(master, writers.acknowledged) == []
     putter = Putter(master, "after")
 
-    async def ten_are_taken() -> bool:  # the leader may just be changing: then the next ones are
+    async def ten_are_taken() -> bool:  # during a change of leader some puts fail
         await putter.put_batch(10)
         return len(putter.results.acknowledged) >= 10
 
@@ -59,7 +59,7 @@ async def still_right(nodes: NodeGroup, writers: Burst) -> None:
 
 
 @pytest.mark.parametrize("frozen_s", [4.0, pytest.param(15.0, marks=pytest.mark.chaos)])
-async def test_a_frozen_store_stops_the_answers_and_costs_nothing(
+async def test_a_frozen_store_stops_answers_and_loses_nothing(
     own_etcd: EtcdCluster, nodes: NodeGroup, frozen_s: float
 ) -> None:
     master = ",".join(nodes.addresses)
@@ -67,15 +67,15 @@ async def test_a_frozen_store_stops_the_answers_and_costs_nothing(
         async with Burst(master, writers=2) as writers:
             own_etcd.nodes[0].freeze()
             await asyncio.sleep(frozen_s)
-            assert not any(node.is_primary() for node in nodes.nodes), "nobody can prove that it may serve (P7)"
+            assert not any(node.is_primary() for node in nodes.nodes), "no node can prove that it may serve (P7)"
             own_etcd.nodes[0].thaw()
             await asyncio.to_thread(nodes.primary)
             await asyncio.sleep(0.3)
         await still_right(nodes, writers)
-        assert lender.remounts == 0, "clients that could not ping get their term anew"
+        assert lender.remounts == 0, "clients that could not ping get a new term"
 
 
-async def test_a_restarted_store_costs_nothing(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+async def test_a_restarted_store_loses_nothing(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
     master = ",".join(nodes.addresses)
     async with Lender(master, size=4 << 30):
         async with Burst(master, writers=2) as writers:
@@ -117,7 +117,7 @@ async def test_a_full_store_acknowledges_nothing_and_loses_nothing(own_etcd: Etc
 
 
 def _disarm(etcd: EtcdCluster) -> None:
-    """Give the space back and take the alarm away, as an operator does with etcdctl."""
+    """Free the space and clear the alarm, as an operator does with etcdctl."""
     node = etcd.nodes[0]
     assert node.http("/v3/maintenance/defragment", body=b"{}", timeout_s=60) is not None
     alarms = msgspec.json.decode(node.http("/v3/maintenance/alarm", body=b"{}") or b"{}")
@@ -137,8 +137,8 @@ async def _fill(etcd: EtcdCluster) -> None:
     raise AssertionError("etcd never became full")
 
 
-async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
-    """Schedule 14. A peer's newer snapshot cures it."""
+async def test_a_node_with_a_bad_record_is_not_ready_and_reports_it(own_etcd: EtcdCluster, nodes: NodeGroup) -> None:
+    """Schedule 14. A newer snapshot of another node repairs it."""
     master = ",".join(nodes.addresses)
     standby = nodes.standbys()[0]
     keys = Keys("faults")
@@ -154,7 +154,7 @@ async def test_a_node_with_a_bad_record_is_not_ready_and_says_so(own_etcd: EtcdC
         standby.spawn()
         wait_until(lambda: standby.answers() and standby.status().quarantined_records > 0, "it has set a record aside")
         assert not standby.is_ready()
-        await coord.put(last, original.value)  # the damage is undone by hand: the next listing finds it whole
+        await coord.put(last, original.value)  # repair the damage: the next listing finds a valid record
         standby.stop()
         standby.start()
         await asyncio.to_thread(nodes.settle)
@@ -192,7 +192,7 @@ async def test_three_etcd_nodes_with_a_frozen_leader_then_without_quorum(
             await still_right(nodes, writers)
 
 
-def test_messages_are_json_where_asked(nodes: NodeGroup) -> None:
+def test_log_lines_are_json_if_configured(nodes: NodeGroup) -> None:
     status, body = nodes.nodes[0].http("/metrics")
     assert status == 200
     assert b"leasehold_may_serve" in body

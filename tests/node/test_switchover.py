@@ -66,7 +66,7 @@ async def test_a_rolling_restart_under_load_keeps_the_index(pair: NodeGroup, rou
         kept.close()
 
 
-def test_a_paused_cluster_elects_nobody_until_it_is_resumed(pair: NodeGroup) -> None:
+def test_a_paused_cluster_elects_no_leader_until_resume(pair: NodeGroup) -> None:
     admin = ",".join(node.admin for node in pair.nodes)
 
     def operate(*words: str) -> str:
@@ -78,10 +78,10 @@ def test_a_paused_cluster_elects_nobody_until_it_is_resumed(pair: NodeGroup) -> 
     victim = pair.primary()
     other = next(node for node in pair.nodes if node is not victim)
     victim.kill_worker()
-    wait_until(lambda: other.cluster_status().leader == "", "the key is given up")
+    wait_until(lambda: other.cluster_status().leader == "", "the leader key is deleted")
     with pytest.raises(Exception, match="a node serves"):
         pair.primary(timeout_s=1.5)
     operate("resume")
     pair.primary()
-    told = msgspec.json.decode(operate("status", "--json"))
-    assert told["cluster"]["paused"] == ""
+    status = msgspec.json.decode(operate("status", "--json"))
+    assert status["cluster"]["paused"] == ""

@@ -1,4 +1,4 @@
-"""`leasehold up`: all of it on loopback, for our own client and a real one, also after kill -9 (must-show 8)."""
+"""`leasehold up`: everything on loopback, with our own client and a real one, also after kill -9."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 
 from leasehold.admin.status import ClusterStatus, NodeStatus
 from leasehold.base.errors import PeerError
-from leasehold.cli.earlier import Pids
 from leasehold.cli.operate import first_answering
-from leasehold.cli.status import gather, worries
+from leasehold.cli.previous_up import Pids
+from leasehold.cli.status import gather, problems
 from leasehold.pool import Pool
 from leasehold.testing import mooncake
 from leasehold.testing.ports import free_ports
@@ -51,7 +51,7 @@ class Running:
         """All its processes, itself first."""
         found = [self.process.pid]
         for pid in found:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just exited
                 found += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         return found
 
@@ -65,7 +65,7 @@ class Running:
                 return False
             try:
                 _, cluster = first_answering(",".join(self.where.admin), "/api/cluster", ClusterStatus)
-            except PeerError:  # nobody answers yet, or not soon enough
+            except PeerError:  # no answer yet, or not soon enough
                 return False
             found[:] = [cluster]
             return bool(cluster.leader) and sum(peer.ready for peer in cluster.nodes) == 2
@@ -123,7 +123,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             process.kill()
 
 
-def test_it_says_in_a_line_each_where_things_are(running: Running) -> None:
+def test_it_prints_one_line_per_process(running: Running) -> None:
     assert [line.split()[0] for line in running.lines] == ["store", "node", "node", "host", "host", "ready"]
 
 
@@ -140,7 +140,7 @@ def test_nothing_listens_beyond_loopback(running: Running) -> None:
             fields = row.split()
             if fields[3] == "0A" and fields[9] in inodes:
                 listening.append((fields[1].split(":")[0], loopback))
-    assert len(listening) >= 9, "store, four ports of each node (clients, door, admin), two hosts"
+    assert len(listening) >= 9, "store, four ports of each node (clients, forward, admin), two hosts"
     assert all(address == loopback for address, loopback in listening)
 
 
@@ -158,7 +158,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pool"
 
 
 def test_the_tour_of_the_readme(running: Running) -> None:
-    """What README tells a newcomer to type, typed: an example, then the worker's pid out of its status."""
+    """Run the commands of the README: an example, then the worker's pid out of its status."""
     command = [sys.executable, str(EXAMPLES / "put_get.py"), ",".join(running.where.rpc), "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert [line.split(" in ")[0] for line in done.stdout.splitlines()] == [
@@ -205,15 +205,15 @@ def test_a_real_client_puts_and_gets_also_after_kill_9(running: Running) -> None
         process.wait()
 
 
-def test_a_second_one_in_the_same_directory_is_refused_by_name(running: Running) -> None:
+def test_a_second_up_in_the_same_directory_is_rejected(running: Running) -> None:
     again = [sys.executable, "-m", "leasehold", "up", "--data", str(running.data), "--store-port", "0"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
-    assert f"already (process {running.process.pid})" in done.stderr
+    assert f"another `leasehold up` (process {running.process.pid}) uses" in done.stderr
 
 
 def test_status_while_the_store_does_not_answer(running: Running) -> None:
-    """It said that no node answers, which they did: a person needs to know that the store is away."""
+    """It reported that no node answers, although they did: the operator must see that the store is unavailable."""
     running.settle()
     store = msgspec.json.decode((running.data / "up.pids").read_bytes(), type=Pids).parts["store"]
     os.kill(store, signal.SIGSTOP)
@@ -222,16 +222,16 @@ def test_status_while_the_store_does_not_answer(running: Running) -> None:
     finally:
         os.kill(store, signal.SIGCONT)
     assert sorted(found.nodes) == ["a", "b"]
-    assert "store has not answered" in found.store_problem
-    assert found.store_problem in worries(found)[0]
+    assert "store did not answer" in found.store_problem
+    assert found.store_problem in problems(found)[0]
     running.settle()
 
 
-def test_ctrl_c_ends_all_of_it(running: Running) -> None:
+def test_ctrl_c_stops_every_process(running: Running) -> None:
     running.settle()
     pids = running.pids()
     assert len(pids) == PROCESSES
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(60) == 0
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process has ended")
-    assert not (running.data / "up.json").exists()  # nothing that it says is true any more
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process exits")
+    assert not (running.data / "up.json").exists()  # it is no longer true

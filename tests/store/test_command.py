@@ -40,8 +40,8 @@ async def test_it_says_where_it_listens_and_ends_in_order(store: StoreProcess) -
         await client.put(b"a")
     store.stop()
     log = store.log_tail()
-    assert f"serves etcd://{store.endpoint}, keeps it in {store.data_dir}" in log
-    assert "ends in an orderly way" in log
+    assert f"serves etcd://{store.endpoint}, data in '{store.data_dir}'" in log
+    assert "the store shuts down" in log
     assert "Traceback" not in log
     store.start()
     async with await leasehold.connect(store.url) as client:

@@ -1,4 +1,4 @@
-"""What is no good request is answered, or not, exactly as the C++ master does."""
+"""Invalid requests are answered, or not, exactly as by the C++ master."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASES: dict[str, bytes] = {
 
 
 async def answer(port: int, frame: bytes) -> str:
-    """What comes back: a result, an error and its message, or the end of the connection."""
+    """The outcome: a result, an error with its message, or the end of the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frame)
     try:
@@ -72,7 +72,7 @@ async def answer(port: int, frame: bytes) -> str:
     return f"err {err}, kind {kind}, seq {seq}" + (f", {body[-24:]!r}" if err else f", {body[-1:]!r}")
 
 
-async def test_bad_frames_are_taken_as_by_the_real_master() -> None:
+async def test_bad_frames_are_handled_as_by_the_real_master() -> None:
     need(NEWEST)
     with MooncakeMaster() as theirs, StandaloneMaster() as ours:
         expected = {name: await answer(theirs.rpc_port, frame) for name, frame in CASES.items()}

@@ -1,4 +1,4 @@
-"""A client of a release that nobody here knows is named, not only refused: it is newer than this server."""
+"""A client of an unknown, newer release is named in the log, not only refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def refused(server: Server, function: int, body: bytes) -> int:
     ],
     ids=["arguments", "function"],
 )
-async def test_it_is_named_once_and_told_what_to_do(server: Server, function: int, body: bytes, err: Err) -> None:
+async def test_it_is_named_once_with_what_to_do(server: Server, function: int, body: bytes, err: Err) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             assert await refused(server, function, body) == err
@@ -60,7 +60,7 @@ async def test_it_is_named_once_and_told_what_to_do(server: Server, function: in
     assert server.listeners[0].mismatches == {("127.0.0.1", "a release without a table here"): 3}
 
 
-async def test_one_that_is_known_is_named_by_its_release(server: Server) -> None:
+async def test_a_known_release_is_named(server: Server) -> None:
     old = V0_3_12.functions["PutEnd"]
     assert old.request is not None
     body = pack(old.request, (b"c" * 16, b"k", 4, b"default"))
@@ -68,7 +68,7 @@ async def test_one_that_is_known_is_named_by_its_release(server: Server) -> None
     assert server.listeners[0].mismatches == {("127.0.0.1", "0.3.12"): 1}
 
 
-async def test_what_is_only_cut_off_is_no_other_release(server: Server) -> None:
+async def test_a_truncated_request_is_not_reported_as_another_release(server: Server) -> None:
     assert EXIST.request is not None
     whole = pack(EXIST.request, (b"k", b"default"))
     for body in (b"", b"xy", whole[:-3]):

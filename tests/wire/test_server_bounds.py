@@ -343,7 +343,7 @@ async def test_out_of_descriptors_is_a_pause_and_not_a_busy_loop() -> None:
                 for _ in range(100):
                     await asyncio.sleep(0.002)
                 await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)  # those that are here are served
-            assert len([line for line in lines if "cannot be accepted" in line["event"]]) == 1
+            assert len([line for line in lines if "cannot accept connections" in line["event"]]) == 1
             spare.close()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -45,7 +45,7 @@ def test_any_bytes_survive_and_are_encodable_between() -> None:
     assert msgspec.json.decode(msgspec.json.encode(texts)) == texts
 
 
-def test_text_of_people_is_itself() -> None:
+def test_valid_text_is_unchanged() -> None:
     for text in ("node-7:12345", "kräftig", "节点", "😀", "\U0010ff7f"):
         assert decode_text(text.encode()) == text
         assert encode_text(text) == text.encode()
@@ -55,7 +55,7 @@ def test_a_name_as_the_file_system_gives_it_goes_as_its_bytes() -> None:
     assert encode_text("disk-\udcff") == b"disk-\xff"
 
 
-def test_what_is_no_text_is_named() -> None:
+def test_invalid_text_is_named() -> None:
     with pytest.raises(NotEncodable, match="is no text"):
         pack(TEXT, "\ud800")
     assert unpack(TEXT, pack(TEXT, decode_text(b"\xff\xfe"))) == decode_text(b"\xff\xfe")

@@ -1,1 +1,1 @@
-"""HTTP for people and probes: health, readiness, metrics, status and the few things an operator may ask for."""
+"""The HTTP admin interface: health, readiness, metrics, status and the operator's commands."""

@@ -1,7 +1,7 @@
-"""Bounds of an HTTP port: connections, and how long each may take. aiohttp itself has none of either.
+"""Limits of an HTTP port: number of connections, and time per connection. aiohttp itself limits neither.
 
-A probe that hangs, a scraper that never reads, a caller that sends a byte a second: each costs a descriptor and some
-memory of the process that serves the cluster, so there may not be many of them, and not for long.
+A probe that hangs, a scraper that never reads and a client that sends one byte per second each cost a descriptor and
+memory of the process that serves the cluster. So their number and their duration are bounded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
 
 CONNECTIONS_MAX: Final = 256
-REQUEST_TIMEOUT_MS: Final = 10_000  # from the connection to the first whole request
-IDLE_TIMEOUT_MS: Final = 75_000  # between two requests: longer than probes and scrapers pause
-ANSWER_TIMEOUT_MS: Final = 600_000  # a snapshot of the largest index, over a slow network
+REQUEST_TIMEOUT_MS: Final = 10_000  # from the connection to the first complete request
+IDLE_TIMEOUT_MS: Final = 75_000  # between two requests: longer than the interval of probes and scrapers
+ANSWER_TIMEOUT_MS: Final = 600_000  # enough for a snapshot of the largest index over a slow network
 SWEEP_S: Final = 1.0
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
@@ -29,8 +29,8 @@ _FULL: Final = (
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Doorkeeper:
-    """Accepts on `sock` for `server`, within the bounds."""
+class BoundedListener:
+    """Accepts connections on `sock` for `server`, within the limits."""
 
     def __init__(self, sock: socket.socket, connections_max: int | None = None) -> None:
         self._sock = sock
@@ -39,7 +39,7 @@ class Doorkeeper:
         self._acceptor = Acceptor(sock, self._accepted)
         self._tasks = TaskSet()
         self._server: web.Server | None = None
-        self._until_ms: dict[asyncio.BaseTransport, int] = {}  # when each connection's patience ends
+        self._until_ms: dict[asyncio.BaseTransport, int] = {}  # deadline of each connection
         self._sweeper: asyncio.TimerHandle | None = None
 
     def open(self, server: web.Server) -> None:
@@ -49,7 +49,7 @@ class Doorkeeper:
         self._sweep()
 
     async def close(self) -> None:
-        """Accept no more; what is open is the runner's."""
+        """Stop accepting; the runner closes the open connections."""
         self._acceptor.set_on(False)
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -58,7 +58,7 @@ class Doorkeeper:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """While a request is answered its connection may take longer than while nothing comes."""
+        """Extend the deadline of a connection while one of its requests is answered."""
         transport = request.transport
         self._extend(transport, ANSWER_TIMEOUT_MS)
         try:
@@ -80,10 +80,10 @@ class Doorkeeper:
             self._tasks.start(self._serve(sock))
 
     async def _serve(self, sock: socket.socket) -> None:
-        assert self._server is not None  # it accepts only while it is open
+        assert self._server is not None  # connections are accepted only after `open`
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(self._server, sock)
-        except OSError:  # gone again
+        except OSError:  # the peer has closed it already
             sock.close()
         else:
             self._extend(transport, REQUEST_TIMEOUT_MS)

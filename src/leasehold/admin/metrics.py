@@ -1,4 +1,7 @@
-"""A node's status as Prometheus reads it. Made anew for every scrape: nothing on the hot path counts twice."""
+"""A node's status in Prometheus format. Built from `NodeStatus` at each scrape, so the hot path updates no metrics.
+
+Renamed metrics are exported under both names for one release (`base/renamed.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from leasehold.admin.status import NodeStatus
+from leasehold.base import renamed
 
 ROLES = ("follower", "catching up", "standby", "promoting", "primary", "stepping down")
 
@@ -22,19 +26,19 @@ class _StatusCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         status = self._status
         yield from _gauges(status)
-        role = GaugeMetricFamily("leasehold_role", "1 for the role that this node has", labels=["role"])
+        role = GaugeMetricFamily("leasehold_role", "1 for the current role of this node", labels=["role"])
         for name in ROLES:
             role.add_metric([name], 1.0 if name == status.role else 0.0)
         yield role
         mismatch = CounterMetricFamily(
-            "leasehold_other_release_requests", "requests of another wire release than the port's", labels=["release"]
+            "leasehold_other_release_requests", "requests from clients of another wire release", labels=["release"]
         )
         for release, seen in status.other_releases.items():
             mismatch.add_metric([release], seen)
         yield mismatch
         yield CounterMetricFamily("leasehold_evicted_objects", "objects evicted by this worker", status.index.evicted)
         refused = CounterMetricFamily(
-            "leasehold_refused", "requests and connections refused, by why", labels=["reason"]
+            "leasehold_refused", "requests and connections refused, by reason", labels=["reason"]
         )
         for reason, seen in status.refused.items():
             refused.add_metric([reason], seen)
@@ -43,7 +47,7 @@ class _StatusCollector(Collector):
             yield CounterMetricFamily(f"leasehold_{name}", help_text, seen)
         yield InfoMetricFamily(
             "leasehold_node",
-            "which node this is",
+            "name, cluster, version and durability of this node",
             {
                 "name": status.name,
                 "cluster": status.cluster,
@@ -56,60 +60,81 @@ class _StatusCollector(Collector):
 def _counters(status: NodeStatus) -> dict[str, tuple[str, int]]:
     counters = status.counters
     return {
-        "connections_accepted": ("client connections taken", counters.connections_accepted),
-        "connections_turned_away": ("client connections closed at once: too many", counters.connections_turned_away),
-        "unknown_outcomes": ("calls that waited too long and were told: outcome unknown", counters.unknown_outcomes),
+        "connections_accepted": ("client connections accepted", counters.connections_accepted),
+        "connections_turned_away": (
+            "client connections closed because of connections_max",
+            counters.connections_turned_away,
+        ),
+        "unknown_outcomes": ("calls that failed at call_deadline with an unknown outcome", counters.unknown_outcomes),
     }
 
 
 def _gauges(status: NodeStatus) -> Iterator[Metric]:
     index = status.index
     plain: list[tuple[str, str, float]] = [
-        ("may_serve", "1 while this node may answer (P4)", status.may_serve),
+        ("may_serve", "1 while this node holds the leader lease and may answer (P4)", status.may_serve),
         ("ready", "1 if this node may serve or be promoted (P7)", status.ready),
-        ("epoch", "the epoch that this node leads or follows", status.epoch),
+        ("epoch", "epoch that this node leads or follows", status.epoch),
         ("applied_record", "number of the last journal record applied", status.applied_n),
         ("durable_record", "number of the last journal record known to be durable", status.durable_n),
-        ("lag_records", "durable records not yet applied; NaN where the tail is not known", _known(status.lag_records)),
+        ("lag_records", "durable records not yet applied; NaN if unknown", _known(status.lag_records)),
         (
             "behind_seconds",
-            "how long ago this standby saw the primary write; NaN on the primary, and where nothing was seen",
+            "time since this standby last saw a write of the primary; NaN on the primary, and if unknown",
             _known(status.behind_ms) / 1000,
         ),
         (
             "durable_copies",
-            "nodes on whose disks that is which has left the journal; 0: not known",
+            "nodes whose snapshots cover the truncated part of the journal; 0: unknown",
             status.durable_copies,
         ),
-        ("journal_batches", "explicit batches in the journal, as this node knows it", status.journal_batches),
-        ("journal_bytes", "size of the explicit batches in the journal", status.journal_bytes),
-        ("journal_full", "1 while puts are refused because the journal is at its bound (P6)", status.journal_full),
-        ("set_aside_records", "records that could not be applied", status.quarantined_records),
-        ("buffer_waiting_bytes", "acknowledged by earlier runs, not yet in the journal", status.buffer_waiting_bytes),
-        ("buffer_aside_batches", "acknowledged batches that were set aside", status.buffer_aside_batches),
-        ("paused", "1 while nobody may campaign", status.paused),
+        ("journal_batches", "logged batches in the journal, as known to this node", status.journal_batches),
+        ("journal_bytes", "size of the logged batches in the journal", status.journal_bytes),
+        ("journal_full", "1 while puts are refused because the journal is full (P6)", status.journal_full),
+        ("quarantined_records", "journal records that this node could not apply", status.quarantined_records),
+        (
+            "buffer_waiting_bytes",
+            "buffered records that were acknowledged by earlier runs and are not in the journal yet",
+            status.buffer_waiting_bytes,
+        ),
+        (
+            "buffer_quarantined_batches",
+            "acknowledged batches in the buffer that can no longer be added to the journal",
+            status.buffer_quarantined_batches,
+        ),
+        ("paused", "1 while failover is paused", status.paused),
         ("connections", "open client connections", status.connections),
-        ("held_answers", "answers that wait until what they show is durable (P1)", status.held_answers),
-        ("uptime_seconds", "how long this worker has run", status.up_ms / 1000),
+        ("held_answers", "answers that wait until their record is durable (P1)", status.held_answers),
+        ("uptime_seconds", "time since this worker started", status.up_ms / 1000),
         ("objects", "objects in the index", index.objects),
-        ("unfinished_puts", "puts that have begun and not ended", index.unfinished),
-        ("segments", "segments mounted", index.segments),
-        ("clients", "clients known", index.clients),
+        ("unfinished_puts", "puts that were started and not finished", index.unfinished),
+        ("segments", "mounted segments", index.segments),
+        ("clients", "known storage clients", index.clients),
         ("pool_used_bytes", "bytes allocated", index.bytes_used),
         ("pool_total_bytes", "bytes lent by all segments", index.bytes_total),
-        ("limbo_extents", "extents that may still be read or written after their object went", index.limbo_extents),
+        (
+            "quarantined_extents",
+            "extents of removed objects in quarantine: clients may still read or write them",
+            index.quarantined_extents,
+        ),
     ]
-    for name, help_text, value in plain:
-        yield GaugeMetricFamily(f"leasehold_{name}", help_text, value=float(value))
+    old_names = {new: old for old, new in renamed.METRICS.items()}
+    for short, help_text, value in plain:
+        name = f"leasehold_{short}"
+        yield GaugeMetricFamily(name, help_text, value=float(value))
+        if name in old_names:
+            yield GaugeMetricFamily(
+                old_names[name], f"deprecated, removed in the next release: use {name}", value=float(value)
+            )
 
 
 def _known(value: int) -> float:
-    """-1 is "not known": a sum or an average over nodes must not take it for a number."""
+    """NaN for -1, which means unknown: a sum or an average over nodes must not count it as a number."""
     return math.nan if value < 0 else float(value)
 
 
 def render(status: NodeStatus) -> tuple[bytes, str]:
-    """The body of a scrape, and its content type."""
+    """The response to a scrape: body and content type."""
     registry = CollectorRegistry()
     registry.register(_StatusCollector(status))
     return generate_latest(registry), CONTENT_TYPE_LATEST

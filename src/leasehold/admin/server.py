@@ -1,4 +1,4 @@
-"""The admin port. For probes the HTTP status is the answer; for people there is JSON."""
+"""The admin port. Probes read the HTTP status code; people and programs read the JSON body."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from leasehold.admin.bounds import Doorkeeper
+from leasehold.admin.bounds import BoundedListener
 from leasehold.admin.metrics import render
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
@@ -17,8 +17,8 @@ from leasehold.base.errors import LeaseholdError, Unavailable
 HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 10.0
-SHUTDOWN_S = 1.0  # a worker that ends waits so long for answers under way
-LARGE_ANSWERS_MAX = 4  # snapshots and exports under way: each is in memory as a whole until it has been taken
+SHUTDOWN_S = 1.0  # a worker that stops waits this long for responses in progress
+LARGE_ANSWERS_MAX = 4  # snapshots and exports in progress: each is in memory until the client has read all of it
 FACE: web.AppKey[NodeFace] = web.AppKey("face")
 LARGE: web.AppKey[asyncio.Semaphore] = web.AppKey("large")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,7 +29,7 @@ def _json(value: object, status: int = 200) -> web.Response:
 
 
 def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> web.RouteDef:
-    """200 if `judge` says so, else 503; the body says why, for the person who looks."""
+    """200 if `judge` returns true, else 503; the body contains the reason."""
 
     async def handler(request: web.Request) -> web.Response:
         status = request.app[FACE].status()
@@ -56,12 +56,12 @@ async def _history(request: web.Request) -> web.Response:
     try:
         limit = int(request.query.get("limit", "100"))
     except ValueError:
-        return _json({"error": "limit: a number is wanted"}, 400)
+        return _json({"error": f"limit = {request.query['limit']!r} is not a number"}, 400)
     return _json(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
 
 
 async def _switchover(request: web.Request) -> web.Response:
-    outcome = await request.app[FACE].switchover(await _word(request, "target"))
+    outcome = await request.app[FACE].switchover(await _field(request, "target"))
     return _json(outcome, 200 if outcome.done else 409)
 
 
@@ -71,7 +71,7 @@ async def _force(request: web.Request) -> web.Response:
 
 
 async def _pause(request: web.Request) -> web.Response:
-    outcome = await request.app[FACE].pause(await _word(request, "reason"))
+    outcome = await request.app[FACE].pause(await _field(request, "reason"))
     return _json(outcome, 200 if outcome.done else 409)
 
 
@@ -89,11 +89,11 @@ async def _export(request: web.Request) -> web.StreamResponse:
 
 
 async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None]]) -> web.StreamResponse:
-    """An answer of the size of the index: only a few at a time, counted until they have been taken."""
-    turn = request.app[LARGE]
-    if turn.locked():
-        raise Unavailable(f"{LARGE_ANSWERS_MAX} large answers are under way: ask again when they have been taken")
-    async with turn:
+    """Send a response as large as the index. Only a few may be in progress until clients have read them."""
+    slots = request.app[LARGE]
+    if slots.locked():
+        raise Unavailable(f"{LARGE_ANSWERS_MAX} snapshots or exports are being sent: try again when one has finished")
+    async with slots:
         raw = await make()
         if raw is None:
             return _json({"error": "this node has no complete snapshot yet"}, 404)
@@ -107,31 +107,31 @@ async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None
         return answer
 
 
-async def _word(request: web.Request, name: str) -> str:
-    """One text of a small JSON body, or ""."""
+async def _field(request: web.Request, name: str) -> str:
+    """One text field of a small JSON body, or ""."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             raw = await request.read()
     except TimeoutError:
-        raise web.HTTPRequestTimeout(text="the body did not come in time") from None
+        raise web.HTTPRequestTimeout(text=f"the request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     if not raw:
         return ""
     try:
         value = msgspec.json.decode(raw, type=dict[str, str]).get(name, "")
     except msgspec.MsgspecError as error:
-        raise web.HTTPBadRequest(text=f"a JSON object of texts is wanted: {error}") from None
+        raise web.HTTPBadRequest(text=f"the body must be a JSON object of strings: {error}") from None
     return value[:1000]
 
 
 @web.middleware
-async def _no_orders_from_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """There are no pages here: an order that names the page it comes from was given by somebody else's.
+async def _reject_web_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Reject a command with an `Origin` header, which every browser sends: this port serves no web pages.
 
-    Every browser names it. So a page that an operator happens to look at cannot pause or hand over a cluster, not even
-    under a name of its own that it has made to mean this address.
+    So a foreign page in an operator's browser cannot pause the cluster or move its leadership (cross-site request
+    forgery), not even if its own host name resolves to this address (DNS rebinding).
     """
     if request.method not in ("GET", "HEAD") and "Origin" in request.headers:
-        raise web.HTTPForbidden(text="no orders from web pages are taken: use `leasehold`, or curl")
+        raise web.HTTPForbidden(text="commands from web pages are rejected: use `leasehold` or curl")
     return await handler(request)
 
 
@@ -142,11 +142,11 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except LeaseholdError as error:
         return _json({"error": str(error)}, 503)
     except web.HTTPMethodNotAllowed as error:
-        answer = _json({"error": f"{request.path} takes {', '.join(sorted(error.allowed_methods))}"}, 405)
+        answer = _json({"error": f"{request.path} accepts {', '.join(sorted(error.allowed_methods))}"}, 405)
         answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except web.HTTPNotFound:
-        return _json({"error": f"there is no {request.path[:100]} here", "paths": sorted(PATHS)}, 404)
+        return _json({"error": f"unknown path {request.path[:100]!r}", "paths": sorted(PATHS)}, 404)
     except web.HTTPException as error:
         return _json({"error": error.text or error.reason}, error.status)
 
@@ -171,12 +171,12 @@ PATHS = tuple(route.path for route in ROUTES)
 
 
 class AdminServer:
-    """The admin application over one node, on a socket that is listening already."""
+    """The admin application of one node, on a socket that already listens."""
 
     def __init__(self, face: NodeFace, sock: socket.socket) -> None:
-        self._doorkeeper = Doorkeeper(sock)
+        self._listener = BoundedListener(sock)
         app = web.Application(
-            middlewares=[self._doorkeeper.middleware, _errors_as_json, _no_orders_from_pages],
+            middlewares=[self._listener.middleware, _errors_as_json, _reject_web_pages],
             client_max_size=BODY_BYTES_MAX,
         )
         app[FACE] = face
@@ -187,9 +187,9 @@ class AdminServer:
     async def start(self) -> None:
         await self._runner.setup()
         server = self._runner.server
-        assert server is not None  # it is set up
-        self._doorkeeper.open(server)
+        assert server is not None  # set by `setup`
+        self._listener.open(server)
 
     async def close(self) -> None:
-        await self._doorkeeper.close()
+        await self._listener.close()
         await self._runner.cleanup()

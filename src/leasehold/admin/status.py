@@ -1,4 +1,7 @@
-"""What a node says about itself. One structure serves the HTTP answer, the metrics, and `leasehold status`."""
+"""The status of a node and of a cluster, for the HTTP admin interface, the metrics and `leasehold status`.
+
+Names in the JSON do not change (`JSON_NAMES`): nodes and programs of other releases read them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from leasehold.base.renamed import JSON_NAMES
+
 
 class IndexCounts(Struct, frozen=True):
-    """The index in numbers."""
+    """Sizes of the index."""
 
     objects: int = 0
     unfinished: int = 0
@@ -16,12 +21,13 @@ class IndexCounts(Struct, frozen=True):
     clients: int = 0
     bytes_used: int = 0
     bytes_total: int = 0
-    limbo_extents: int = 0  # at most: what was claimed since is counted until its time is over
-    evicted: int = 0  # since this worker began
+    # upper bound: an extent that is reused early is counted until its quarantine expires
+    quarantined_extents: int = field(default=0, name=JSON_NAMES["quarantined_extents"])
+    evicted: int = 0  # since this worker started
 
 
 class Counters(Struct, frozen=True):
-    """What this worker has counted since it began."""
+    """Counters since this worker started."""
 
     connections_accepted: int = 0
     connections_turned_away: int = 0
@@ -29,24 +35,24 @@ class Counters(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):
-    """One node, as it sees itself now. `lag_records` is against the durable tail, where that is known (else -1)."""
+    """The status that a node reports of itself."""
 
     name: str
     run: str
-    pid: int = 0  # the worker's
+    pid: int = 0  # of the worker
     cluster: str
     version: str
     role: str
-    reason: str  # the sentence of the last change of role
+    reason: str  # reason of the last change of role
     may_serve: bool
     ready: bool  # may serve, or may be promoted
     epoch: int = 0
     leader: str = ""
     applied_n: int = 0
     durable_n: int = 0
-    lag_records: int = -1
-    behind_ms: int = -1  # how long ago a standby saw the primary write (it writes at least once a second)
-    quarantined_records: int = field(default=0, name="set_aside")
+    lag_records: int = -1  # durable records not yet applied; -1: unknown
+    behind_ms: int = -1  # time since a standby last saw a write of the primary, which writes every `flush_interval`
+    quarantined_records: int = field(default=0, name=JSON_NAMES["quarantined_records"])
     paused: bool = False
     rpc: str = ""
     admin: str = ""
@@ -54,20 +60,21 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     connections: int = 0
     held_answers: int = 0
     durability: str = "sync"
-    durable_copies: int = 0  # on how many nodes' disks that is which has left the journal; 0: not known
-    journal_batches: int = 0  # as this node knows it
+    durable_copies: int = 0  # nodes whose snapshots cover the truncated part of the journal; 0: unknown
+    journal_batches: int = 0  # as known to this node
     journal_bytes: int = 0
-    journal_full: bool = False  # the journal is at its bound: puts are refused
-    buffer_waiting_bytes: int = 0  # acknowledged by earlier runs of this node, and not yet known to be in the journal
-    buffer_aside_batches: int = 0  # acknowledged, and no longer to be attached: set aside for a person
+    journal_full: bool = False  # the journal is full: puts are refused
+    buffer_waiting_bytes: int = 0  # acknowledged by earlier runs of this node, not yet known to be in the journal
+    # acknowledged batches that can no longer be added to the journal: an operator decides
+    buffer_quarantined_batches: int = field(default=0, name=JSON_NAMES["buffer_quarantined_batches"])
     index: IndexCounts = IndexCounts()
-    other_releases: dict[str, int] = {}  # requests seen whose hashes belong to another release than the port's
-    refused: dict[str, int] = {}  # requests and connections refused since the worker began, by why
+    other_releases: dict[str, int] = {}  # requests whose function hashes belong to another release than the port's
+    refused: dict[str, int] = {}  # requests and connections refused since the worker started, by reason
     counters: Counters = Counters()
 
 
 class Peer(Struct, frozen=True):
-    """A node of the cluster, as it has registered itself in the store."""
+    """A node of the cluster, as registered in the store."""
 
     name: str
     role: str
@@ -75,24 +82,26 @@ class Peer(Struct, frozen=True):
     applied_n: int
     rpc: str
     admin: str
-    quarantined_records: int = field(default=0, name="set_aside")
+    quarantined_records: int = field(default=0, name=JSON_NAMES["quarantined_records"])
     leads: bool = False
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """The cluster, as the store has it."""
+    """The cluster, as recorded in the store."""
 
     cluster: str
     leader: str = ""
     epoch: int = 0
-    paused: str = ""  # why, and by whom; "" when it is not
-    truncated_n: int = field(default=0, name="floor_n")
-    durable_copies: int = 0  # on how many nodes' disks that is which has left the journal; 0: not told
+    paused: str = ""  # operator and reason; "" if not paused
+    truncated_n: int = field(default=0, name=JSON_NAMES["truncated_n"])
+    durable_copies: int = 0  # nodes whose snapshots cover the truncated part of the journal; 0: unknown
     nodes: tuple[Peer, ...] = ()
     journal_batches: int = 0
 
 
 class HistoryLine(Struct, frozen=True):
+    """One change of role."""
+
     wall_us: int
     node: str
     epoch: int
@@ -102,14 +111,14 @@ class HistoryLine(Struct, frozen=True):
 
 
 class Operated(Struct, frozen=True):
-    """What came of an operator's wish, in one sentence."""
+    """The result of an operator's command, with a sentence for people."""
 
     done: bool
     sentence: str
 
 
 class NodeFace(Protocol):
-    """What the admin port asks of a running node."""
+    """The interface of a running node for the admin port."""
 
     def status(self) -> NodeStatus: ...
 
@@ -126,9 +135,9 @@ class NodeFace(Protocol):
     async def resume(self) -> Operated: ...
 
     async def export(self) -> bytes:
-        """The whole index as one file, as of now."""
+        """The whole index as one file, at this moment."""
         ...
 
     async def snapshot(self) -> bytes | None:
-        """The newest complete snapshot on this node's disk, for a peer or an export; None where there is none."""
+        """The newest complete snapshot on this node's disk, for another node; None if there is none."""
         ...

@@ -1,1 +1,1 @@
-"""What every room may use: errors, limits, invariants, settings, the shape of a clock. Pure."""
+"""Shared by every package: errors, limits, invariants, settings, units, the clock interface. No I/O."""

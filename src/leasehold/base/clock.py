@@ -1,4 +1,4 @@
-"""The shape of a clock. Machines never hold one: they are told the time with every event."""
+"""The clock interface. State machines hold no clock: every event carries the time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Milliseconds since an arbitrary start, never going back, counting while the host sleeps.
+    """Milliseconds since an arbitrary start. It never goes back, and it counts while the host is suspended.
 
-    Two processes' clocks are never compared: only durations cross a wire.
+    Clocks of two processes are never compared: only durations cross a connection.
     """
 
     def now_ms(self) -> int: ...
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move: for tests and simulations."""
+    """A clock that moves only by `advance`: for tests and simulations."""
 
     def __init__(self, start_ms: int = 0) -> None:
         self._now_ms = start_ms
@@ -25,5 +25,5 @@ class ManualClock:
 
     def advance(self, duration_ms: int) -> None:
         if duration_ms < 0:
-            raise ValueError(f"a clock never goes back: advance({duration_ms})")
+            raise ValueError(f"a clock cannot go back: advance({duration_ms})")
         self._now_ms += duration_ms

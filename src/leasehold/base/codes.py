@@ -1,7 +1,6 @@
-"""Mooncake's numbers, in one place: answers, states and kinds as they are on its wire.
+"""Mooncake's numeric codes, as they appear on its wire: results, states and kinds.
 
-The index answers with them, so that nothing has to be translated on the way out; the wire's tables and the client name
-them to people.
+The index returns these codes directly, so the wire layer translates nothing. The client turns them into words.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final
 
 
 class Code(IntEnum):
-    """What a command says when there is nothing more to say. Zero is good, negative is a refusal."""
+    """Result of a command: zero for success, negative for an error."""
 
     OK = 0
     INTERNAL = -1
@@ -31,17 +30,17 @@ class Code(IntEnum):
     COPY_UNDER_WAY = -708
     NO_COPY_UNDER_WAY = -709
     NO_REPLICA_THERE = -710
-    RPC_FAILED = -900  # said by clients themselves, as is the next
+    RPC_FAILED = -900  # this code and the next are set by clients, never by a master
     RPC_TIMED_OUT = -901
     NO_MASTER = -1010
     TASK_NOT_FOUND = -1400
-    NO_DFS = -1601  # what a master without a distributed file system says to a replica there
-    # Never on the wire: wait until `after` is durable, then call again (the bound on absent removes, H12).
+    NO_DFS = -1601  # the master has no distributed file system for this replica
+    # Never sent: wait until record `after` is durable, then call again (the bound on removes of absent keys, H12).
     TRY_AGAIN = -9999
 
 
 class ReplicaStatus(IntEnum):
-    """As on the wire."""
+    """State of one replica; as on the wire."""
 
     UNDEFINED = 0
     INITIALIZED = 1
@@ -52,7 +51,7 @@ class ReplicaStatus(IntEnum):
 
 
 class ReplicaKind(IntEnum):
-    """Which replicas a `put_end` or `put_revoke` speaks of; as on the wire."""
+    """The replicas that a `put_end` or `put_revoke` applies to; as on the wire."""
 
     MEMORY = 0
     DISK = 1
@@ -63,7 +62,7 @@ class ReplicaKind(IntEnum):
 
 
 class SoftPin(IntEnum):
-    """What a put asks for its soft pin."""
+    """How a put changes the soft pin of its object."""
 
     PRESERVE = 0
     ENABLE = 1
@@ -71,7 +70,7 @@ class SoftPin(IntEnum):
 
 
 class ClientStatus(IntEnum):
-    """What a ping answers."""
+    """Answer to a ping."""
 
     OK = 1
     NEED_REMOUNT = 2
@@ -109,4 +108,4 @@ CODE_NAMES: Final[dict[int, str]] = {
     Code.NO_MASTER: "no master elected",
     Code.TASK_NOT_FOUND: "task not found",
 }
-"""What a refusal means, for people."""
+"""Error codes in words."""

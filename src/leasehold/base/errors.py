@@ -1,69 +1,70 @@
-"""The one error tree. Three kinds of failure, because they decide what a caller may do next:
+"""All errors of Leasehold, in one tree. The kind of an error decides what the caller may do next:
 
     LeaseholdError
-    ├── CallerError       your fault: fix the call, repeating it changes nothing
-    │   ├── SettingError      a setting that is unknown, malformed or out of bounds
-    │   │   └── CannotBeHad       what it names cannot be had now: a port, a directory
-    │   ├── InvalidArgument   a parameter that can never be right
-    │   └── NotHeld           a lock, leadership or lease that the caller does not (any longer) hold
-    │       └── SessionLost       because its session has ended, or can no longer be proven alive
-    ├── PeerError         their fault: the peer refused, failed or could not be reached; nothing was done
-    │   ├── Unavailable       no peer could be reached in time; safe to repeat
-    │   └── Refused           a peer answered with an error
-    └── UnknownOutcome    it was sent and never answered: it may or may not have happened
+    ├── CallerError               your fault: fix the call, repeating it changes nothing
+    │   ├── SettingError              a setting is unknown, malformed or out of bounds
+    │   │   └── ResourceUnavailable       the port, directory or memory it names is not available now
+    │   ├── InvalidArgument           a parameter that can never be valid
+    │   └── NotHeld                   the caller does not hold this lock, leadership or lease (any longer)
+    │       └── SessionLost               because its session expired, or may have expired
+    ├── PeerError                 their fault: the peer refused, failed or was unreachable; nothing was done
+    │   ├── Unavailable               no peer answered in time; safe to repeat
+    │   └── Refused                   a peer answered with an error
+    ├── UnknownOutcome            the request was sent and not answered: it may or may not have happened
+    └── InvariantBroken           a bug in Leasehold
 
-Rooms derive their own errors from these. Every message says what to do next.
+Every package derives its own errors from these. A message states what happened, why, and what to do next.
 """
 
 from __future__ import annotations
 
 
 class LeaseholdError(Exception):
-    """The root of everything that Leasehold raises on purpose."""
+    """Base class of every error that Leasehold raises deliberately."""
 
 
 class CallerError(LeaseholdError):
-    """The call itself is at fault: repeating it changes nothing."""
+    """The call itself is wrong: repeating it changes nothing."""
 
 
 class SettingError(CallerError):
-    """A setting is unknown, malformed or out of bounds; the message names it and where it came from."""
+    """A setting is unknown, malformed or out of bounds. The message names it and where it was set."""
 
 
 class ResourceUnavailable(SettingError):
-    """What a setting names cannot be had at this moment: a port or a directory that another process has, a full disk.
+    """The resource that a setting names is not available now: a port or directory in use, a full disk.
 
-    The setting may be right, so starting again later may help: a supervisor is told so by the exit code.
+    The setting may be correct, so a later start may succeed: the exit code is 1 instead of 2.
     """
 
 
 class InvalidArgument(CallerError, ValueError):
-    """A parameter that can never be right."""
+    """A parameter that can never be valid."""
 
 
 class NotHeld(CallerError):
-    """The caller acts on a lock, a leadership or a lease that it does not (any longer) hold."""
+    """The caller does not hold this lock, leadership or lease (any longer)."""
 
 
 class SessionLost(NotHeld):
-    """The session has ended or can no longer be proven alive: stop what depends on it, open a new one."""
+    """The session expired or may have expired: stop all work that depends on it, then open a new one."""
 
 
 class PeerError(LeaseholdError):
-    """A peer refused, failed, or could not be reached. Nothing was done."""
+    """A peer refused, failed or was unreachable. Nothing was done."""
 
 
 class Unavailable(PeerError):
-    """No peer could be reached in time; nothing was done, repeating is safe."""
+    """No peer answered in time. Nothing was done, so repeating is safe."""
 
 
 class Refused(PeerError):
-    """A peer answered with an error of its own."""
+    """A peer answered with an error."""
 
 
 class UnknownOutcome(LeaseholdError):
-    """It was sent and not answered: it may or may not have happened. Read before you repeat."""
+    """The request was sent and not answered: it may or may not have happened. Read before repeating it."""
 
 
 class InvariantBroken(LeaseholdError):
-    """A promise of ours does not hold: a bug. The process must not go on with this state."""
+    """An invariant does not hold, which is a bug. The process must not continue with this state."""

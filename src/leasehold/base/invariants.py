@@ -1,4 +1,4 @@
-"""Invariants are code and stay on: never `assert`, which vanishes under `-O`."""
+"""Invariant checks that stay on in production, unlike `assert`, which `python -O` removes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leasehold.base.errors import InvariantBroken
 
 
 def ensure(condition: object, promise: str, *facts: object) -> None:
-    """Raise `InvariantBroken` unless `condition` holds; `promise` names what is broken, `facts` shows how."""
+    """Raise `InvariantBroken` unless `condition` holds. `promise` names the invariant, `facts` are the values seen."""
     if not condition:
         detail = ": " + ", ".join(map(repr, facts)) if facts else ""
         raise InvariantBroken(promise + detail)

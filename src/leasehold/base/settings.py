@@ -1,15 +1,15 @@
-"""One settings model: a TOML file, then the environment, then flags; the later wins. Pure: texts come in.
+"""The settings model: a TOML file, then the environment, then flags; the later one wins. No I/O: callers pass texts.
 
-A room declares its settings once, as a frozen dataclass:
+A package declares its settings once, as a frozen dataclass:
 
     @dataclass(frozen=True)
     class NodeSettings:
-        lease_ttl_ms: int = duration("10s", low="10ms", high="1h", help="how long a read protects an object")
+        lease_ttl_ms: int = duration("10s", low="10ms", high="1h", help="time that a read protects an object")
 
-From that follow the TOML key (`lease_ttl = "10s"` in the section `[node]`), the variable
-(`LEASEHOLD_NODE_LEASE_TTL`), the flag (`--lease-ttl`), the help text, the bounds, and for every value where it
-came from. Unknown keys and bad values are refused by name, file and line; so is a variable whose section is misspelt
-or left out (`check_environment`).
+That declaration gives the TOML key (`lease_ttl = "10s"` in the section `[node]`), the environment variable
+(`LEASEHOLD_NODE_LEASE_TTL`), the flag (`--lease-ttl`), the help text and the bounds; every value remembers its origin.
+An unknown key or a bad value is rejected with its name, file and line; so is a variable with a misspelt or missing
+section (`check_environment`). Renamed settings are accepted under their old name with a warning (`base/renamed.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from leasehold.base import renamed
 from leasehold.base.errors import SettingError
 from leasehold.base.units import (
     format_bytes,
@@ -35,15 +36,15 @@ from leasehold.base.units import (
 
 T = TypeVar("T")
 ENVIRONMENT_PREFIX = "LEASEHOLD"
-_NEAR = 0.8  # a name as like one of ours as this is taken for a slip; what is less like it may be anybody's
-# What Kubernetes (and Docker's links) tell every container of a service: one may well be named `leasehold-node`.
+_NEAR = 0.8  # similarity above which an unknown variable counts as a typo; below it, it may belong to another program
+# Variables that Kubernetes (and Docker links) set for every service; one may be named `leasehold-node`.
 _OF_A_SERVICE = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-# Where a setting has no upper bound of its own: far beyond use, and still a number that everything can hold.
+# Upper bounds of settings without one: far beyond any use, and they still fit every integer type.
 _DURATION_MAX, _SIZE_MAX, _COUNT_MAX = "365d", "1024TiB", 2**63 - 1
 
 
 class Spec(Struct, frozen=True):
-    """What is known of one setting besides its name."""
+    """One setting: how to parse, print, describe and bound its value."""
 
     parse: Callable[[str], Any]
     show: Callable[[Any], str]
@@ -52,12 +53,12 @@ class Spec(Struct, frozen=True):
     low: Any = None
     high: Any = None
     choices: tuple[str, ...] = ()
-    strip: str = ""  # the unit in the field's name that people need not write: `lease_ttl_ms` is `lease_ttl`
+    strip: str = ""  # unit suffix that the public name omits: the field `lease_ttl_ms` is the setting `lease_ttl`
     many: bool = False
-    open_ended: bool = False  # `high` only keeps the number in its type: nobody needs to be told of it
+    open_ended: bool = False  # `high` only keeps the value within its type, so help and errors do not mention it
 
     def bounds(self) -> str:
-        """`10ms to 1h`, or `at least 1s`; "" where anything goes."""
+        """`10ms to 1h`, or `at least 1s`; "" if every value is allowed."""
         if self.low is None or (self.open_ended and not self.low):
             return ""
         return (
@@ -90,7 +91,7 @@ def count(default: int, *, low: int = 0, high: int | None = None, help: str) -> 
 
 
 def ratio(default: float, *, low: float = 0.0, high: float = 1.0, help: str) -> Any:
-    """A share, such as 0.9."""
+    """A fraction, such as 0.9."""
     return _field(default, Spec(parse_ratio, "{:g}".format, "ratio", help, low, high))
 
 
@@ -105,12 +106,12 @@ def text(default: str, *, help: str) -> Any:
 
 
 def choice(default: str, *options: str, help: str) -> Any:
-    """One of a few words."""
+    """One of the given words."""
     return _field(default, Spec(str, str, " | ".join(options), help, choices=options))
 
 
 def texts(*default: str, help: str) -> Any:
-    """A list of texts: a TOML array, or one text with commas."""
+    """A list of texts: a TOML array, or one text separated by commas."""
     spec = Spec(_split, ",".join, "text,text,...", help, many=True)
     return _field(default, spec)
 
@@ -120,7 +121,7 @@ def _split(joined: str) -> tuple[str, ...]:
 
 
 def specs(model: type[Any]) -> dict[str, tuple[str, Spec]]:
-    """Public name -> (field name, spec), in the order of declaration."""
+    """Public name -> (field name, spec), in declaration order."""
     found: dict[str, tuple[str, Spec]] = {}
     for item in dataclasses.fields(model):
         spec: Spec = item.metadata["setting"]
@@ -130,13 +131,14 @@ def specs(model: type[Any]) -> dict[str, tuple[str, Spec]]:
 
 @dataclasses.dataclass(frozen=True)
 class Resolved(Generic[T]):
-    """The settings, and for each (by public name) where its value came from."""
+    """The settings, the origin of each value by public name, and warnings about renamed settings."""
 
     values: T
     origins: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
     def table(self) -> list[tuple[str, str, str]]:
-        """(name, value as people write it, origin) for every setting."""
+        """(name, formatted value, origin) for every setting."""
         return [
             (name, spec.show(getattr(self.values, field)), self.origins[name])
             for name, (field, spec) in specs(type(self.values)).items()
@@ -152,38 +154,59 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, str | None] | None = None,
 ) -> Resolved[T]:
-    """Put the settings of `section` together; `flags` are by public name, None means not given."""
+    """Combine the settings of `section`. `flags` are keyed by public name; None means not given.
+
+    Within one source the new name of a renamed setting wins over its old name.
+    """
     known = specs(model)
+    old_names = {old: new for old, new in renamed.SETTINGS.get(section, {}).items() if new in known}
     values: dict[str, Any] = {}
     origins = dict.fromkeys(known, "default")
+    warnings: list[str] = []
 
-    def take(name: str, raw: object, origin: str) -> None:
-        if name not in known:
+    def take(name: str, raw: object, origin: str, spelling: Callable[[str], str]) -> None:
+        current = old_names.get(name, name)
+        if current not in known:
             raise SettingError(f"{origin}: unknown setting {name!r} in [{section}]; {_nearest(name, known)}")
-        field, spec = known[name]
-        values[field] = _checked(name, spec, raw, origin)
-        origins[name] = origin
+        if current != name:
+            old = origin if spelling(name) in origin else f"{origin}: {spelling(name)}"
+            warnings.append(renamed.warning(old, spelling(current)))
+        field, spec = known[current]
+        values[field] = _checked(current, spec, raw, origin)
+        origins[current] = origin
 
-    for name, raw in _from_toml(section, toml, toml_name).items():
-        take(name, raw, f"{toml_name}:{_line_of(toml, section, name)}")
-    for variable, raw in sorted((environment or {}).items()):
-        name = variable.removeprefix(f"{ENVIRONMENT_PREFIX}_{section.upper()}_")
-        if name != variable and (name.lower() in known or not _OF_A_SERVICE.fullmatch(name)):
-            take(name.lower(), raw, f"environment variable {variable}")
-    for name, given in (flags or {}).items():
+    def old_first(name: str) -> bool:
+        return name not in old_names
+
+    in_file = _from_toml(section, toml, toml_name)
+    for name in sorted(in_file, key=old_first):
+        take(name, in_file[name], f"{toml_name}:{_line_of(toml, section, name)}", repr)
+    prefix = f"{ENVIRONMENT_PREFIX}_{section.upper()}_"
+    variables = {name.removeprefix(prefix).lower(): name for name in environment or {} if name.startswith(prefix)}
+    for name in sorted(variables, key=lambda name: (old_first(name), name)):
+        if name in known or name in old_names or not _OF_A_SERVICE.fullmatch(name.upper()):
+            variable = variables[name]
+            take(name, (environment or {})[variable], f"environment variable {variable}", lambda n: prefix + n.upper())
+    for name in sorted(flags or {}, key=old_first):
+        given = (flags or {})[name]
         if given is not None:
-            take(name, given, f"flag --{name.replace('_', '-')}")
-    return Resolved(model(**values), origins)
+            take(name, given, f"flag {_as_flag(name)}", _as_flag)
+    return Resolved(model(**values), origins, tuple(warnings))
+
+
+def _as_flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def check_sections(toml: str, toml_name: str, known: Collection[str]) -> None:
-    """Refuse a section that nobody reads, and a setting outside of any: a typo there would be ignored in silence."""
+    """Reject an unknown section, and a setting outside any section: a typo there would have no effect, silently."""
     for name, value in _parse(toml, toml_name).items():
         if isinstance(value, list) and name in known:
             line = _line_of_section(toml, name)
             raise SettingError(f"{toml_name}:{line}: [[{name}]] is a list of sections; write [{name}]")
         if not isinstance(value, dict):
-            raise SettingError(f"{toml_name}:{_line_of(toml, '', name)}: {name!r} stands outside of any [section]")
+            line = _line_of(toml, "", name)
+            raise SettingError(f"{toml_name}:{line}: {name!r} is outside any section; move it below a [section] line")
         if name not in known:
             line = _line_of_section(toml, name)
             raise SettingError(f"{toml_name}:{line}: unknown section [{name}]; {_nearest(name, known)}")
@@ -192,10 +215,10 @@ def check_sections(toml: str, toml_name: str, known: Collection[str]) -> None:
 def check_environment(
     environment: Collection[str], models: Mapping[str, type[Any]], sections: Collection[str], others: Collection[str]
 ) -> None:
-    """Refuse a variable that is meant for one of these sections and names none: it would be ignored in silence.
+    """Reject a variable that looks like one of these models' but names no section: it would have no effect, silently.
 
-    Meant for it: as like to one of its variables as a slip leaves it, or a setting of two words without a section.
-    Whatever else begins as ours do may be somebody's own: it is let be, as is what other `sections` and `others` name.
+    It looks like one if only a typo apart, or if it is a two-word setting without its section. Other variables with
+    our prefix may belong to another program and are ignored, as are those of other `sections` and the `others`.
     """
     prefix = f"{ENVIRONMENT_PREFIX}_"
     ours = {f"{section}_{name}".upper(): name.upper() for section, model in models.items() for name in specs(model)}
@@ -230,7 +253,7 @@ def _from_toml(section: str, toml: str, toml_name: str) -> dict[str, object]:
 
 
 def _line_of(toml: str, section: str, name: str) -> int:
-    """The line that sets `name` in `[section]`; the TOML parser of the standard library does not tell."""
+    """The line that sets `name` in `[section]`; the standard library's TOML parser does not report lines."""
     current = ""
     for number, line in enumerate(toml.splitlines(), start=1):
         stripped = line.strip()
@@ -249,31 +272,31 @@ def _checked(name: str, spec: Spec, raw: object, origin: str) -> Any:
     except (ValueError, TypeError) as error:
         raise SettingError(f"{origin}: {name} = {raw!r}: {error}") from None
     if spec.choices and value not in spec.choices:
-        raise SettingError(f"{origin}: {name} = {raw!r}: choose one of {', '.join(spec.choices)}")
+        raise SettingError(f"{origin}: {name} = {raw!r} is not a choice; use one of {', '.join(spec.choices)}")
     if spec.low is not None and not spec.low <= value <= spec.high:
         bounds = spec.bounds() or f"{spec.show(spec.low)} to {spec.show(spec.high)}"
-        raise SettingError(f"{origin}: {name} = {raw!r} is out of bounds; it takes {bounds}")
+        raise SettingError(f"{origin}: {name} = {raw!r} is out of bounds; use {bounds}")
     return value
 
 
 def _as_text(spec: Spec, raw: object) -> str:
     if spec.parse is str and isinstance(raw, bool | int | float):
-        raise TypeError('a text is wanted: write it in quotes, as in "5"')
+        raise TypeError('expected a text; write it in quotes, as in "5"')
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if spec.many and isinstance(raw, list):
         return ",".join(map(str, raw))
     if isinstance(raw, (str, int, float)):
         return str(raw)
-    raise TypeError(f"a {type(raw).__name__} is not a value for it")
+    raise TypeError(f"expected {spec.unit}, not a {type(raw).__name__}")
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
     close = _like(name, known)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(known)}"
 
 
 def _like(name: str, known: Collection[str], cutoff: float = 0.6) -> list[str]:
-    import difflib  # seldom needed, and not small
+    import difflib  # slow to import, and needed only for error messages
 
     return difflib.get_close_matches(name, known, n=1, cutoff=cutoff)

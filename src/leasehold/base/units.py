@@ -1,4 +1,4 @@
-"""How people write durations, sizes and truths, and how we write them back."""
+"""Parse and format durations, sizes, booleans, counts and ratios as people write them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 def _quantity(text: str, per_unit: dict[str, float], example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in per_unit:
-        raise ValueError(f"not a quantity with a unit, such as {example}")
+        raise ValueError(f"not a number with a unit; write for example {example}")
     return float(match[1]) * per_unit[match[2].lower()]
 
 
 def parse_duration_ms(text: str) -> int:
-    """`"1.5s"` -> 1500. A bare number is refused: nobody can tell seconds from milliseconds."""
+    """`"1.5s"` -> 1500. A number without a unit is rejected: it could mean seconds or milliseconds."""
     return round(_quantity(text, dict(_MS_PER), "10s, 500ms or 5m"))
 
 
@@ -43,7 +43,7 @@ def parse_bool(text: str) -> bool:
         return True
     if folded in ("false", "no", "off", "0"):
         return False
-    raise ValueError("not true or false")
+    raise ValueError("not a boolean; write true or false")
 
 
 def parse_count(text: str) -> int:
@@ -51,19 +51,19 @@ def parse_count(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError("not a whole number, such as 1000") from None
+        raise ValueError("not a whole number; write for example 1000") from None
 
 
 def parse_ratio(text: str) -> float:
-    """`"0.9"` -> 0.9. A percentage is refused: nobody can tell 5 from 5 %."""
+    """`"0.9"` -> 0.9. A percentage is rejected: 5 and 5 % would be easy to confuse."""
     try:
         return float(text)
     except ValueError:
-        raise ValueError("not a share, such as 0.9") from None
+        raise ValueError("not a fraction; write for example 0.9") from None
 
 
 def format_duration_ms(value_ms: int) -> str:
-    """1500 -> `"1.5s"`: the largest unit in which it reads well."""
+    """1500 -> `"1.5s"`: the largest unit that divides it, else seconds or milliseconds."""
     for unit, per in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
         if value_ms and value_ms % per == 0:
             return f"{value_ms // per}{unit}"

@@ -1,4 +1,4 @@
-"""A command that runs only as long as a lock is held."""
+"""Run a command until it finishes or a signal arrives, and run a child process only while a lock is held."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 from leasehold.runtime.signals import blocked
 
 T = TypeVar("T")
-# Between "please end" and "end": within the margin that a session keeps before its lease can end.
+# Part of a session's margin between SIGTERM and SIGKILL: the child must be dead before the lease can expire.
 TERM_GRACE_PART = 0.5
-# Whoever was told to end gets this long to give back what it holds.
+# Time after a signal to release locks and leases; then the process exits without waiting for the store.
 END_GRACE_S = 1.5
 PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-# Run before the command, in its place: ask the kernel to kill it with its parent, unless that is gone already. Not a
-# `preexec_fn`: Python code between fork and exec is not safe in a process with threads, and gRPC has threads.
-# Signals are held back until here: one that comes earlier is not met by Python, but ends the command.
+# Runs in the child before the command: ask the kernel to kill the child with its parent, unless the parent is dead
+# already. Not a `preexec_fn`: Python code between fork and exec is not safe in a process with threads. Signals stay
+# blocked until here, so that an early one ends the command instead of reaching this Python code.
 DIE_WITH_PARENT = f"""import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})
 if os.getppid() != int(sys.argv[1]): os._exit({128 + signal.SIGKILL})
@@ -34,50 +34,53 @@ except OSError as error: print(f"leasehold: {{sys.argv[2]}}: {{error.strerror}}"
 """
 
 
-class Desk:
-    """Where signals arrive: whoever has asked last hears of them, at first the work itself, which they cancel."""
+class SignalRouter:
+    """Passes signals to the innermost handler. The outermost one cancels the work."""
 
     def __init__(self) -> None:
-        self._hearers: list[Callable[[int], None]] = []
-        self.told: list[int] = []
+        self._handlers: list[Callable[[int], None]] = []
+        self.received: list[int] = []
 
-    def hear(self, number: int) -> None:
-        self.told.append(number)
-        self._hearers[-1](number)
+    def deliver(self, number: int) -> None:
+        self.received.append(number)
+        self._handlers[-1](number)
 
     @contextmanager
-    def tells(self, hearer: Callable[[int], None]) -> Iterator[None]:
-        self._hearers.append(hearer)
+    def handled_by(self, handler: Callable[[int], None]) -> Iterator[None]:
+        self._handlers.append(handler)
         try:
             yield
         finally:
-            self._hearers.pop()
+            self._handlers.pop()
 
-    def leave_soon(self, code: int) -> None:
-        """The end was asked for: what is held is given back, but a store that does not answer is not waited for."""
-        asyncio.get_running_loop().call_later(END_GRACE_S, _leave, code)
+    def exit_soon(self, code: int) -> None:
+        """Exit after a grace period, even if a store that does not answer still holds a lock or lease of ours."""
+        asyncio.get_running_loop().call_later(END_GRACE_S, _exit_now, code)
 
 
-def _leave(code: int) -> None:
-    print("leasehold: the store does not answer; what is held here ends by itself, with its lease", file=sys.stderr)
+def _exit_now(code: int) -> None:
+    print(
+        "leasehold: the store does not answer; the lock or leadership is released when its lease expires",
+        file=sys.stderr,
+    )
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def run_once(work: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, for what asks and ends: SIGTERM cancels it as Ctrl-C does, and the exit code says so.
+    """`asyncio.run` for a command that finishes alone: SIGTERM cancels it as Ctrl-C does and sets the exit code.
 
-    An exception raised by a signal's handler would hit whatever the loop is doing just then, and be told of as a bug.
+    A signal handler that raised would interrupt the loop at a random point and look like a bug.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     async def main() -> T:
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in a task
 
         def end() -> None:
-            told.append(signal.SIGTERM)
+            received.append(signal.SIGTERM)
             task.cancel()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
@@ -86,58 +89,60 @@ def run_once(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(main())
     except asyncio.CancelledError:
-        if told:
-            sys.exit(128 + told[0])
+        if received:
+            sys.exit(128 + received[0])
         raise
 
 
-def run_until_told(work: Callable[[Desk], Coroutine[Any, Any, int]]) -> int:
-    """Run `work`; a signal cancels it, so that what it holds is given back. Its exit code, or 128 + signal."""
-    return asyncio.run(_until_told(work))
+def run_until_signal(work: Callable[[SignalRouter], Coroutine[Any, Any, int]]) -> int:
+    """Run `work`, and cancel it on a signal so that it releases its locks. Returns its exit code, or 128 + signal."""
+    return asyncio.run(_until_signal(work))
 
 
-async def _until_told(work: Callable[[Desk], Coroutine[Any, Any, int]]) -> int:
-    desk = Desk()
-    task = asyncio.ensure_future(work(desk))
+async def _until_signal(work: Callable[[SignalRouter], Coroutine[Any, Any, int]]) -> int:
+    router = SignalRouter()
+    task = asyncio.ensure_future(work(router))
 
     def cancel(number: int) -> None:
         task.cancel()
-        desk.leave_soon(128 + number)
+        router.exit_soon(128 + number)
 
     for number in PASSED_ON:
-        asyncio.get_running_loop().add_signal_handler(number, desk.hear, number)
-    with desk.tells(cancel):
+        asyncio.get_running_loop().add_signal_handler(number, router.deliver, number)
+    with router.handled_by(cancel):
         try:
             return await task
         except asyncio.CancelledError:
-            if not desk.told:
+            if not router.received:
                 raise
-            return 128 + desk.told[0]
+            return 128 + router.received[0]
 
 
-async def run_child(desk: Desk, argv: Sequence[str], environment: Mapping[str, str], *, margin_s: float) -> int:
-    """Run `argv`; its exit code, 128 + signal if a signal ended it.
+async def run_child(
+    router: SignalRouter, argv: Sequence[str], environment: Mapping[str, str], *, margin_s: float
+) -> int:
+    """Run `argv` and return its exit code, or 128 + signal if a signal ended it.
 
-    Signals are passed on. When this call is cancelled the child is ended before it returns: asked at first, killed
-    after half of `margin_s`. If this process dies, so does the child.
+    Signals are passed on to the child. If this call is cancelled, the child is dead before it returns: SIGTERM first,
+    SIGKILL after half of `margin_s`. If this process dies, the child dies with it.
     """
     guarded = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *argv]
-    passing_on = PassingOn()
-    with desk.tells(passing_on.hear), passing_on:
+    child_signals = ChildSignals()
+    with router.handled_by(child_signals.send), child_signals:
         with blocked(*PASSED_ON):
             child = await asyncio.create_subprocess_exec(*guarded, env={**os.environ, **environment})
-        passing_on.to(child.pid)
+        child_signals.attach(child.pid)
         try:
             code = exit_code(await child.wait())
-            if desk.told:
-                desk.leave_soon(code)
+            if router.received:
+                router.exit_soon(code)
             return code
         except asyncio.CancelledError:
-            passing_on.hear(signal.SIGTERM)
+            child_signals.send(signal.SIGTERM)
             try:
                 await asyncio.wait_for(child.wait(), margin_s * TERM_GRACE_PART)
             except TimeoutError:
-                passing_on.hear(signal.SIGKILL)
+                child_signals.send(signal.SIGKILL)
                 await child.wait()
             raise
 
@@ -146,11 +151,11 @@ def exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-class PassingOn:
-    """Signals to this process go to its child, also those that come before the child is there.
+class ChildSignals:
+    """Sends signals to the child, and keeps those that arrive before the child exists.
 
-    By a descriptor: asyncio's own `send_signal` looks first whether the child has ended, and if it has, takes its exit
-    code away from whoever waits for it, who is told 255.
+    It uses a pidfd: asyncio's own `send_signal` polls the child first, and if the child has finished, that poll takes
+    the exit code away from the task that waits for it, which then sees 255.
     """
 
     def __init__(self) -> None:
@@ -164,13 +169,13 @@ class PassingOn:
         if self._child_fd >= 0:
             os.close(self._child_fd)
 
-    def to(self, pid: int) -> None:
-        with suppress(ProcessLookupError):  # it is over already
+    def attach(self, pid: int) -> None:
+        with suppress(ProcessLookupError):  # it has finished already
             self._child_fd = os.pidfd_open(pid)
         for number in self._early:
-            self.hear(number)
+            self.send(number)
 
-    def hear(self, number: int) -> None:
+    def send(self, number: int) -> None:
         if self._child_fd < 0:
             self._early.append(number)
             return
@@ -178,14 +183,14 @@ class PassingOn:
             signal.pidfd_send_signal(self._child_fd, number)
 
 
-async def until_told() -> int:
-    """Hold until a signal (or a loss) cancels; a signal is how such a hold ends well."""
+async def wait_for_signal() -> int:
+    """Wait until a signal cancels this task, which is the normal end of a lock without a command; returns 0."""
     task = asyncio.current_task()
     assert task is not None  # a coroutine runs in a task
     try:
         await asyncio.get_running_loop().create_future()
     except asyncio.CancelledError as cancelled:
-        if cancelled.args:  # not a signal: a hold that lost its session is cancelled with words
+        if cancelled.args:  # not a signal: losing the session cancels with a message
             raise
         task.uncancel()
     return 0

@@ -1,4 +1,4 @@
-"""`leasehold elect NAME VALUE`: as `etcdctl elect`."""
+"""`leasehold elect NAME VALUE`: compatible with `etcdctl elect`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from leasehold.cli.child import run_until_told, until_told
+from leasehold.cli.child import run_until_signal, wait_for_signal
 from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import reach, store_options, store_url, waiting_options
 from leasehold.concurrency import Election, Session
@@ -16,14 +16,14 @@ from leasehold.runtime.log import configure
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold elect schedulers host-a", "stand for election, lead until Ctrl-C"),
-        ("leasehold elect schedulers --listen", "who leads, now and later"),
+        ("leasehold elect schedulers host-a", "campaign, then lead until Ctrl-C"),
+        ("leasehold elect schedulers --listen", "print the current leader and every later one"),
     ),
 )
 @click.argument("name")
 @click.argument("value", required=False)
-@click.option("--listen", "-l", is_flag=True, help="do not stand for election: print every leader")
-@waiting_options("seconds that a leadership outlives a dead leader")
+@click.option("--listen", "-l", is_flag=True, help="print every leader instead of campaigning")
+@waiting_options("seconds after which the leadership of a dead process expires")
 @store_options
 def elect(
     name: str,
@@ -34,18 +34,18 @@ def elect(
     coord_url: str | None,
     endpoints: str,
 ) -> None:
-    """Stand for election NAME with VALUE; once elected print key and value, and lead until a signal comes.
+    """Campaign in election NAME with VALUE, and lead until a signal arrives.
 
-    With --listen print key and value of every leader, from now on. Takes part in the elections of `etcdctl elect` and
-    Go's concurrency.Election.
+    Prints the key and the value once elected. With --listen, prints the key and value of every leader from now on.
+    Interoperates with `etcdctl elect` and Go's concurrency.Election.
     """
     if listen == (value is not None):
-        raise click.UsageError("give either a VALUE to stand for election with, or --listen")
+        raise click.UsageError("give either a VALUE to campaign with, or --listen")
     configure()
     url = store_url(coord_url, endpoints)
     if value is None:
-        sys.exit(run_until_told(lambda _: _listen(url, name, ttl_s)))
-    sys.exit(run_until_told(lambda _: _lead(url, name, value, ttl_s, timeout_s)))
+        sys.exit(run_until_signal(lambda _: _listen(url, name, ttl_s)))
+    sys.exit(run_until_signal(lambda _: _lead(url, name, value, ttl_s, timeout_s)))
 
 
 async def _lead(url: str, name: str, value: str, ttl_s: int, timeout_s: float | None) -> int:
@@ -55,7 +55,7 @@ async def _lead(url: str, name: str, value: str, ttl_s: int, timeout_s: float | 
         Election(session, name).lead(value, timeout_s=timeout_s) as held,
     ):
         click.echo(f"{held.key.decode(errors='replace')}\n{value}")
-        return await until_told()
+        return await wait_for_signal()
 
 
 async def _listen(url: str, name: str, ttl_s: int) -> int:

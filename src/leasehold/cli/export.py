@@ -1,4 +1,4 @@
-"""`leasehold export` and `leasehold import`: an index as one file, from one cluster into another, empty one."""
+"""`leasehold export` and `leasehold import`: move an index, as one file, into an empty cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leasehold.cli.journal import cluster_option, coord_option, prefix_option
 from leasehold.cli.operate import (
     OPERATE_TIMEOUT_S,
     admin_option,
-    error_said,
+    error_text,
     first_answering,
     json_option,
     print_json,
@@ -37,29 +37,28 @@ EXPORT_TIMEOUT_S = 10 * OPERATE_TIMEOUT_S
 @click.command(
     "export",
     cls=Explained,
-    examples=(("leasehold export index-2026-11-16.lsx", ""),),
+    examples=(("leasehold export index-2026-11-16.lsx", "then copy the file and use `leasehold import`"),),
 )
 @admin_option
 @json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export_index(admin: str, as_json: bool, file: Path) -> None:
-    """Write the whole index to FILE: taken on a standby, so that the primary is not held up."""
+    """Write the whole index to FILE. A standby is preferred, so that the primary is not delayed."""
     with _complete_or_absent(file) as output:
         _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
         chosen, data = _whole_index(cluster)
         output.write(data)
-    told = {"file": str(file), "bytes": len(data), "node": chosen.name, "cluster": cluster.cluster}
     if as_json:
-        print_json(told)
+        print_json({"file": str(file), "bytes": len(data), "node": chosen.name, "cluster": cluster.cluster})
     else:
-        click.echo(f"{len(data)} bytes from {chosen.name} in {file}")
+        click.echo(f"wrote {len(data)} bytes from node {chosen.name} to '{file}'")
 
 
 @contextmanager
 def _complete_or_absent(file: Path) -> Iterator[BinaryIO]:
-    """Opened before anything is asked for, so that a target which cannot be written is known at once.
+    """Open a temporary file, and rename it to `file` once it is complete on disk; on any failure remove it.
 
-    It gets its name when all of it is on the disk; whatever goes wrong before, nothing is left.
+    It is opened before any request is sent, so that an unwritable target is reported immediately.
     """
     part = file.with_name(file.name + ".part")
     try:
@@ -69,23 +68,25 @@ def _complete_or_absent(file: Path) -> Iterator[BinaryIO]:
             os.fsync(output.fileno())
         part.rename(file)
     except OSError as error:
-        raise ResourceUnavailable(f"{file}: cannot be written ({error.strerror}): make room, or name another") from None
+        raise ResourceUnavailable(
+            f"cannot write '{file}' ({error.strerror}): free some space, or choose another file"
+        ) from None
     finally:
         part.unlink(missing_ok=True)
 
 
 def _whole_index(cluster: ClusterStatus) -> tuple[Peer, bytes]:
-    """The index of the first that gives it: standbys before the primary."""
+    """Fetch the index from the first ready node that answers: standbys before the primary."""
     ready = sorted((peer for peer in cluster.nodes if peer.ready), key=lambda peer: peer.leads)
-    problem: PeerError = Unavailable("no node is ready: there is no index to export; see `leasehold status`")
+    problem: PeerError = Unavailable("no node is ready, so there is no index to export; see `leasehold status`")
     for chosen in ready:
         try:
             with urllib.request.urlopen(f"http://{chosen.admin}/api/export", timeout=EXPORT_TIMEOUT_S) as answer:
                 data = answer.read()
         except urllib.error.HTTPError as error:
-            problem = Refused(f"{chosen.name}: {error_said(error)}")
+            problem = Refused(f"node {chosen.name}: {error_text(error)}")
         except (OSError, http.client.HTTPException) as error:
-            problem = Unavailable(f"{chosen.name} at {chosen.admin}: {error or type(error).__name__}")
+            problem = Unavailable(f"node {chosen.name} at {chosen.admin}: {error or type(error).__name__}")
         else:
             return chosen, data
     raise problem
@@ -95,25 +96,33 @@ def _whole_index(cluster: ClusterStatus) -> tuple[Peer, bytes]:
     "import",
     cls=Explained,
     examples=(
-        ("leasehold import --coord etcd://10.0.0.1:2379 --data-dir /var/lib/leasehold index-2026-11-16.lsx", ""),
+        (
+            "leasehold import --coord etcd://10.0.0.1:2379 --data-dir /var/lib/leasehold index-2026-11-16.lsx",
+            "before the first node of the new cluster is started",
+        ),
     ),
 )
 @coord_option
 @cluster_option
 @prefix_option
-@click.option("--data-dir", required=True, type=click.Path(path_type=Path), help="of the node that shall begin with it")
+@click.option(
+    "--data-dir", required=True, type=click.Path(path_type=Path), help="data directory of the node to start first"
+)
 @json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def import_index(coord: str, cluster: str, prefix: str, data_dir: Path, as_json: bool, file: Path) -> None:
-    """Begin an empty cluster with the index in FILE. Start the node with this --data-dir afterwards, then the others.
+    """Load the index in FILE into an empty cluster. Then start the node with this --data-dir, and the others after it.
 
-    The storage clients must be the same and still have their memory: the index says where the bytes are, no more.
+    The index contains the locations of the objects, not their bytes: the same storage clients must still run with
+    the same memory.
     """
-    told = run_once(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
+    done = run_once(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
     if as_json:
-        print_json(told)
+        print_json(done)
     else:
-        click.echo(f"{told.objects} objects up to record {told.n} are in {data_dir}: start the node with it")
+        click.echo(
+            f"loaded {done.objects} objects up to record {done.n}; now start the node with --data-dir '{data_dir}'"
+        )
 
 
 async def _import(data: bytes, url: str, cluster: str, prefix: str, data_dir: Path) -> Imported:

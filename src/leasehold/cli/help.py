@@ -1,4 +1,4 @@
-"""Help that shows how a command is used: examples at the end, and settings under the section they belong to."""
+"""Help texts with examples at the end, and with settings listed by section."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import click
 
 from leasehold.cli.settings import SettingOption
 
-# What a section of the settings file is about, for people who see its flags for the first time.
+# Headings for the sections of the settings file.
 TITLES = {
-    "node": "Where it is: [node]",
-    "index": "What it keeps, and for how long: [index]",
-    "ha": "The hot standby: [ha]",
-    "guardian": "The guardian: [guardian]",
-    "wire": "Bounds of the data plane: [wire]",
+    "node": "Name, addresses, store and directories: [node]",
+    "index": "Leases, pins, eviction: [index]",
+    "ha": "Leadership, replication, journal and snapshots: [ha]",
+    "guardian": "Supervision of the worker process: [guardian]",
+    "wire": "Limits for client connections: [wire]",
 }
 
 
-SENTENCE_MAX = 200  # as it stands, over two lines if need be: half a sentence helps nobody
+SENTENCE_MAX = 200  # never cut a sentence: it may take two lines
 
 
 class Chapters(click.Group):
-    """A group whose commands are listed under headings, each with its whole first sentence."""
+    """A group that lists its commands under headings, each with its complete first sentence."""
 
     def chapters(self, ctx: click.Context) -> dict[str, tuple[str, ...]]:
         return {"Commands": tuple(self.list_commands(ctx))}
@@ -38,7 +38,7 @@ class Chapters(click.Group):
 
 
 class Explained(click.Command):
-    """A command with examples. Many settings are listed under their sections, a few under one heading."""
+    """A command with examples. Settings of several sections are listed by section."""
 
     def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -49,11 +49,11 @@ class Explained(click.Command):
         sections = {option.section for option in self.params if isinstance(option, SettingOption)}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
-            if record is not None and record[1]:  # of an argument the usage line says all that there is
+            if record is not None and record[1]:  # arguments have no help text: the usage line shows them
                 grouped = isinstance(option, SettingOption) and len(sections) > 1
                 chapter = TITLES[option.section] if isinstance(option, SettingOption) and grouped else "Options"
                 chapters.setdefault(chapter, []).append(record)
-        chapters["Options"] = chapters.pop("Options")  # last, where `--help` itself is looked for
+        chapters["Options"] = chapters.pop("Options")  # last, next to `--help`
         for chapter, records in chapters.items():
             with formatter.section(chapter):
                 formatter.write_dl(records)

@@ -1,4 +1,4 @@
-"""`leasehold history`: every change of role, with its reason in words."""
+"""`leasehold history`: every change of role, with its reason."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from leasehold.cli.help import Explained
 from leasehold.cli.operate import admin_option, first_answering, json_option, print_json
 
 
-@click.command(cls=Explained, examples=(("leasehold history --admin 10.0.0.11:8700,10.0.0.12:8700", ""),))
+@click.command(
+    cls=Explained,
+    examples=(
+        ("leasehold history", ""),
+        ("leasehold history --limit 5 --admin 10.0.0.11:8700,10.0.0.12:8700", "the last five, of a remote cluster"),
+    ),
+)
 @admin_option
 @json_option
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="how many, the newest")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="number of changes, newest last"
+)
 def history(admin: str, as_json: bool, limit: int) -> None:
-    """What has happened to the cluster's leadership: when, who, and why."""
+    """Print the changes of leadership: when, which node, and why."""
     _, lines = first_answering(admin, f"/api/history?limit={limit}", list[HistoryLine])
     if as_json:
         print_json(lines)

@@ -19,13 +19,16 @@ from leasehold.pool.settings import HostSettings
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold host --segment 1GiB --master 127.0.0.1:50051", ""),
-        ("leasehold host --segment 64GiB --listen 10.0.0.21:7500 --coord etcd://10.0.0.1:2379", "follows the leader"),
+        ("leasehold host --segment 1GiB --master 127.0.0.1:50051", "lend 1 GiB to the master at this address"),
+        (
+            "leasehold host --segment 64GiB --listen 10.0.0.21:7500 --coord etcd://10.0.0.1:2379",
+            "find the master in etcd, and follow it after a failover",
+        ),
     ),
 )
 @settings_options(HostSettings, "host")
 def host(**options: Any) -> None:
-    """Lend a segment of this machine's memory to the pool, over TCP, until told to stop (SIGTERM, Ctrl-C)."""
+    """Lend a segment of this machine's memory to the pool, over TCP, until SIGTERM or Ctrl-C."""
     import uvloop
 
     from leasehold.runtime.open_files import raise_open_files
@@ -33,7 +36,7 @@ def host(**options: Any) -> None:
     raise_open_files()
     settings = resolve_options(HostSettings, "host", options).values
     if bool(settings.master) == bool(settings.coord):
-        raise click.UsageError("name the master by --master HOST:PORT, or where to find it by --coord URL")
+        raise click.UsageError("give either --master HOST:PORT, or --coord URL to look the master up")
     shared(settings.coord, "--coord")
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_lend(settings))
@@ -60,7 +63,7 @@ async def _lend(settings: HostSettings) -> None:
         await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
         master = settings.coord or settings.master
-        click.echo(f"lending {format_bytes(memory.size)} at {memory.endpoint}, as soon as {master} answers")
+        click.echo(f"lending {format_bytes(memory.size)} at {memory.endpoint} as soon as {master} answers")
         lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)
         task = asyncio.create_task(lending.run())
         await stopped.wait()

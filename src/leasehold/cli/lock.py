@@ -1,4 +1,4 @@
-"""`leasehold lock NAME [-- COMMAND...]`: as `etcdctl lock`, and the command is ended when the lock is lost."""
+"""`leasehold lock NAME [-- COMMAND...]`: compatible with `etcdctl lock`; stops the command if the lock is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from leasehold.cli.child import Desk, run_child, run_until_told, until_told
+from leasehold.cli.child import SignalRouter, run_child, run_until_signal, wait_for_signal
 from leasehold.cli.help import Explained
 from leasehold.cli.store_flags import reach, store_options, store_url, waiting_options
 from leasehold.concurrency import Held, Mutex, Session
@@ -17,29 +17,31 @@ from leasehold.runtime.log import configure
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold lock jobs/nightly -- ./nightly.sh", "one machine of many runs it; the others wait their turn"),
-        ("leasehold lock jobs/nightly --timeout 5 -- ./nightly.sh", "or give up after 5 s"),
+        ("leasehold lock jobs/nightly -- ./nightly.sh", "run it on one machine at a time; the others wait"),
+        ("leasehold lock jobs/nightly --timeout 5 -- ./nightly.sh", "give up after waiting 5 s"),
     ),
 )
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@waiting_options("seconds that the lock outlives a dead holder")
+@waiting_options("seconds after which the lock of a dead process expires")
 @store_options
 def lock(
     name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None, coord_url: str | None, endpoints: str
 ) -> None:
-    """Hold the lock NAME while COMMAND runs; its exit code is passed on.
+    """Hold the lock NAME while COMMAND runs, and exit with COMMAND's exit code.
 
-    COMMAND finds ETCD_LOCK_KEY, ETCD_LOCK_REV and LEASEHOLD_LOCK_TOKEN (a fencing token) in its environment. Without
-    COMMAND, print the key and hold the lock until a signal comes. Shares locks with `etcdctl lock` and Go's
-    concurrency.Mutex.
+    COMMAND receives ETCD_LOCK_KEY, ETCD_LOCK_REV and LEASEHOLD_LOCK_TOKEN (a fencing token) as environment variables.
+    It is stopped if the lock is lost. Without COMMAND, prints the key and holds the lock until a signal arrives.
+    Interoperates with `etcdctl lock` and Go's concurrency.Mutex.
     """
     configure()
     url = store_url(coord_url, endpoints)
-    sys.exit(run_until_told(lambda desk: _lock(desk, url, name, command, ttl_s, timeout_s)))
+    sys.exit(run_until_signal(lambda router: _lock(router, url, name, command, ttl_s, timeout_s)))
 
 
-async def _lock(desk: Desk, url: str, name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None) -> int:
+async def _lock(
+    router: SignalRouter, url: str, name: str, command: tuple[str, ...], ttl_s: int, timeout_s: float | None
+) -> int:
     async with (
         reach(url) as coord,
         Session.open(coord, ttl_s=ttl_s) as session,
@@ -47,9 +49,9 @@ async def _lock(desk: Desk, url: str, name: str, command: tuple[str, ...], ttl_s
     ):
         if command:
             margin_s = margin_for(session.ttl_s * 1000) / 1000
-            return await run_child(desk, command, lock_environment(held), margin_s=margin_s)
+            return await run_child(router, command, lock_environment(held), margin_s=margin_s)
         click.echo(held.key.decode(errors="replace"))
-        return await until_told()
+        return await wait_for_signal()
 
 
 def lock_environment(held: Held) -> dict[str, str]:

@@ -38,9 +38,9 @@ COMMANDS = {
 # How `leasehold --help` lists them: by what somebody wants to do.
 CHAPTERS = {
     "Run": ("up", "node", "host", "store", "cache"),
-    "Look and operate": ("status", "history", "switchover", "pause", "resume", "journal", "export", "import"),
-    "Use and plan": ("lock", "elect", "plan"),
-    "Prove": ("sim", "version"),
+    "Inspect and operate": ("status", "history", "switchover", "pause", "resume", "journal", "export", "import"),
+    "Coordinate and plan": ("lock", "elect", "plan"),
+    "Other": ("sim", "version"),
 }
 
 
@@ -68,9 +68,9 @@ class LazyGroup(Chapters):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package.__version__, prog_name="leasehold", message="%(prog)s %(version)s")
 def leasehold() -> None:
-    """Keeps things by lease: a lock, a leadership, a cached value, a place in a memory pool.
+    """Run and operate Leasehold: a highly available master for Mooncake, locks and elections, a coherent cache.
 
-    New here? `leasehold up` runs all of it on this machine, and `leasehold status` shows it.
+    To try it: run `leasehold up`, then `leasehold status` in another terminal.
     """
 
 
@@ -94,7 +94,7 @@ def main() -> None:
     except LeaseholdError as error:
         asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
         _fail(str(error), 2 if asked_wrongly else 1)
-    except OSError as error:  # a file, a directory or a port that cannot be had
+    except OSError as error:  # an unavailable file, directory or port
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
 

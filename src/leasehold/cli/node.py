@@ -27,25 +27,25 @@ SECTIONS: dict[str, type[Any]] = {
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold node --rpc 127.0.0.1:50051", "one node alone, everything in memory: to try it"),
+        ("leasehold node --rpc 127.0.0.1:50051", "a single node, in memory only, to try it out"),
         (
-            "leasehold node --name a --coord etcd://h1:2379,h2:2379 --rpc h4:50051 --admin h4:8700 --door h4:50061",
-            "one of two or more, each with a name and addresses of its own",
+            "leasehold node --name a --coord etcd://h1:2379,h2:2379 --rpc h4:50051 --admin h4:8700 --forward h4:50061",
+            "one of several nodes: each has its own name and addresses",
         ),
         (
             "leasehold node --config /etc/leasehold.toml --lease-ttl 5s",
-            "flags win over the environment, that over the file",
+            "flags override the environment, which overrides the file",
         ),
     ),
 )
 @sections_options(SECTIONS)
 def node(**options: Any) -> None:
-    """Run one node of a cluster: a master for Mooncake's clients, or a hot standby of one.
+    """Run one node of a cluster: the master for Mooncake's clients, or a hot standby.
 
-    Durations and sizes have a unit: 500ms, 10s, 5m; 64MiB, 1GiB. Every setting is a flag, a key of the TOML file, and
-    an environment variable, named in parentheses.
+    Every setting is a flag, a key of the TOML file, and an environment variable (in parentheses). Durations and sizes
+    need a unit: 500ms, 10s, 5m; 64MiB, 1GiB.
     """
-    leave_at_once()  # what is loaded now takes half a second; then the guardian hears signals itself
+    leave_at_once()  # the imports below take half a second; afterwards the guardian handles signals
     from leasehold.node.guardian.main import run_guardian
     from leasehold.runtime.open_files import raise_open_files
 

@@ -1,4 +1,4 @@
-"""`leasehold pause` and `leasehold resume`: keep nodes from campaigning, for work on the cluster."""
+"""`leasehold pause` and `leasehold resume`: stop and restart automatic failover, for maintenance."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _operate(admin: str, path: str, body: dict[str, str], as_json: bool) -> None
         click.echo(outcome.sentence)
 
 
-@click.command(cls=Explained, examples=(("leasehold pause --reason 'etcd is moved'", ""),))
+@click.command(cls=Explained, examples=(("leasehold pause --reason 'moving etcd'", "before maintenance"),))
 @admin_option
 @json_option
-@click.option("--reason", default="", help="why, for whoever looks at `leasehold status`")
+@click.option("--reason", default="", help="text to show in `leasehold status`")
 def pause(admin: str, as_json: bool, reason: str) -> None:
-    """Let nobody campaign until `resume`. Whoever leads goes on; if it dies, nobody takes over."""
+    """Pause automatic failover until `resume`. The leader continues; if it dies, no node takes over."""
     _operate(admin, "/api/pause", {"reason": reason}, as_json)
 
 
@@ -31,5 +31,5 @@ def pause(admin: str, as_json: bool, reason: str) -> None:
 @admin_option
 @json_option
 def resume(admin: str, as_json: bool) -> None:
-    """End a pause: nodes campaign again."""
+    """Resume automatic failover after `pause`."""
     _operate(admin, "/api/resume", {}, as_json)

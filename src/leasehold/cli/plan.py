@@ -1,4 +1,4 @@
-"""`leasehold plan`: what a choice of lease times means on a bad day."""
+"""`leasehold plan`: the worst-case outages that follow from a choice of lease times."""
 
 from __future__ import annotations
 
@@ -34,30 +34,43 @@ class Duration(click.ParamType[int]):
     "plan",
     cls=Explained,
     examples=(
-        ("leasehold plan --lease 3s --renew 1s --store etcd", "the leader's lease, as `leasehold node` has it"),
-        ("leasehold plan --lease 25s --renew 8s --restart 10s --above 10s --plot", "a lease upon a lease, drawn"),
+        ("leasehold plan --lease 3s --renew 1s --store etcd", "the leader lease with the defaults of `leasehold node`"),
+        (
+            "leasehold plan --lease 25s --renew 8s --restart 10s --above 10s --plot",
+            "a lease that depends on another lease, with a timeline",
+        ),
     ),
 )
-@click.option("--lease", type=Duration(), required=True, help="L: the term of the lease.")
-@click.option("--renew", type=Duration(), help="T: how often it is renewed (default: a third of the lease).")
+@click.option("--lease", type=Duration(), required=True, help="L: term of the lease")
+@click.option("--renew", type=Duration(), help="T: interval between renewals (default: a third of the lease)")
 @click.option(
     "--restart",
     type=Duration(),
     default="0s",
     show_default=True,
-    help="D: how long the granting service is away on a restart.",
+    help="D: downtime of the granting service during a restart",
 )
-@click.option("--above", type=Duration(), help="The lease by which the granting service itself is kept.")
-@click.option("--restart-above", type=Duration(), help="D of the service above (default: two thirds of its lease).")
-@click.option("--store", type=click.Choice(STORES), default="embedded", show_default=True, help="Who grants.")
+@click.option("--above", type=Duration(), help="lease that the granting service itself depends on")
 @click.option(
-    "--drift", type=float, default=DRIFT_PPM_DEFAULT / PPM, show_default=True, help="How far two clocks tick apart."
+    "--restart-above", type=Duration(), help="D of the service that grants --above (default: two thirds of --above)"
 )
-@click.option("--round-trip", type=Duration(), default="10ms", show_default=True, help="To the store and back.")
-@click.option("--retry", type=Duration(), default="100ms", show_default=True, help="Until a failed call is repeated.")
-@click.option("--election-timeout", type=Duration(), default="1s", show_default=True, help="Of etcd.")
-@click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
-@click.option("--plot", is_flag=True, help="Draw the timeline.")
+@click.option(
+    "--store", type=click.Choice(STORES), default="embedded", show_default=True, help="store that grants the lease"
+)
+@click.option(
+    "--drift",
+    type=float,
+    default=DRIFT_PPM_DEFAULT / PPM,
+    show_default=True,
+    help="largest difference in the rate of two clocks, as a fraction",
+)
+@click.option("--round-trip", type=Duration(), default="10ms", show_default=True, help="round-trip time to the store")
+@click.option(
+    "--retry", type=Duration(), default="100ms", show_default=True, help="delay before a failed call is retried"
+)
+@click.option("--election-timeout", type=Duration(), default="1s", show_default=True, help="election timeout of etcd")
+@click.option("--json", "as_json", is_flag=True, help="print JSON, for programs")
+@click.option("--plot", is_flag=True, help="draw a timeline")
 def plan_command(
     lease: int,
     renew: int | None,
@@ -72,7 +85,7 @@ def plan_command(
     as_json: bool,
     plot: bool,
 ) -> None:
-    """What lease times promise on a bad day, and whether they can work. Exit code 1 if a law is broken."""
+    """Compute the worst-case outages for given lease times, and check the times. Exits with 1 if a rule is broken."""
     try:
         found = plan(
             lease_ms=lease,
@@ -91,7 +104,7 @@ def plan_command(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        _tell(found)
+        _print(found)
     if plot and not as_json:
         click.echo()
         for line in draw(found):
@@ -100,20 +113,20 @@ def plan_command(
         sys.exit(1)
 
 
-def _tell(found: Plan) -> None:
+def _print(found: Plan) -> None:
     lines = [
-        ("when the holder dies, nobody acts for", found.outage_holder_death_s),
-        ("with one restart of the granting service", found.outage_with_restart_s),
-        ("a holder stops, after its last renewal", found.stop_before_s),
-        ("smallest lease that survives this restart", found.lease_min_s),
+        ("outage after the death of the holder", found.outage_holder_death_s),
+        ("same, with a restart of the granting service", found.outage_with_restart_s),
+        ("holder stops, after its last renewal", found.stop_before_s),
+        ("shortest lease that survives this restart", found.lease_min_s),
     ]
     if found.gap_above_s is None:
-        lines.append(("smallest lease that may depend on this one", found.dependent_lease_min_s))
+        lines.append(("shortest lease that may depend on this one", found.dependent_lease_min_s))
     else:
-        lines.append(("worst gap above", found.gap_above_s))
-        lines.append(("smallest lease that outlasts it", found.dependent_lease_min_s))
+        lines.append(("longest gap of the lease above", found.gap_above_s))
+        lines.append(("shortest lease that outlasts it", found.dependent_lease_min_s))
         lines.append(("  by the rule of thumb (2.5 times)", found.dependent_rule_of_thumb_s or 0.0))
-        lines.append(("  with a worst case of", found.outage_rule_of_thumb_s or 0.0))
+        lines.append(("  and the outage with that", found.outage_rule_of_thumb_s or 0.0))
     for label, seconds in lines:
         click.echo(f"{label:<44} {format_duration_ms(round(seconds * 1_000)):>9}")
     click.echo()

@@ -1,4 +1,4 @@
-"""Flags out of a settings model: one declaration serves the file, the environment and the command line."""
+"""Command-line flags from a settings model: one declaration serves the file, the environment and the flags."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from leasehold.base import renamed
 from leasehold.base.errors import SettingError
 from leasehold.base.settings import (
     ENVIRONMENT_PREFIX,
@@ -25,17 +26,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CONFIG = "settings__config"
 _SHOW = "settings__show"
-# One file may serve all commands of a machine: each reads its own sections, and knows the others' by name.
+# One file may configure all commands of a machine. Each command reads its own sections and accepts the others.
 SECTIONS = ("node", "index", "ha", "guardian", "wire", "store", "host", "cache")
 
-# Variables of ours that are no settings: flags of other commands, what `lock` tells its command, what tests read.
+# Our variables that are not settings: flags of other commands, the fencing token of `lock`, variables of the tests.
 _OTHER_VARIABLES = tuple(
     f"{ENVIRONMENT_PREFIX}_{name}" for name in ("ADMIN", "COORD", "LOCK_TOKEN", "ETCD", "MOONCAKE_CACHE")
 )
 
 
 class SettingOption(click.Option):
-    """A flag made from a setting; its section is the first part of its name."""
+    """A flag made from a setting; the first part of its parameter name is the section."""
 
     @property
     def section(self) -> str:
@@ -43,36 +44,38 @@ class SettingOption(click.Option):
 
 
 def settings_options(model: type[Any], section: str) -> Callable[[F], F]:
-    """Give a click command `--config FILE` and one flag for every setting of `model`."""
+    """Add `--config FILE`, `--show-settings` and one flag per setting of `model` to a click command."""
     return sections_options({section: model})
 
 
 def sections_options(models: Mapping[str, type[Any]]) -> Callable[[F], F]:
-    """The same for several sections of one file; `--help` lists them in this order."""
+    """Add the same for several sections of one file; `--help` lists them in this order."""
 
     def decorate(original: F) -> F:
         command = _or_show(original, models)
         for section, model in reversed(list(models.items())):
             for name, (field, spec) in reversed(specs(model).items()):
                 command = _flag(model, section, name, field, spec)(command)
+            for old in renamed.SETTINGS.get(section, {}):
+                command = _old_flag(section, old)(command)
         command = click.option(
             "--show-settings",
             _SHOW,
             is_flag=True,
-            help="print every setting, its value and where that came from, and exit",
+            help="print every setting with its value and its origin, then exit",
         )(command)
         return click.option(
             "--config",
             _CONFIG,
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help=f"TOML file with a section {' '.join(f'[{section}]' for section in models)}",
+            help=f"TOML file with the settings, in {' '.join(f'[{section}]' for section in models)}",
         )(command)
 
     return decorate
 
 
 def _or_show(command: F, models: Mapping[str, type[Any]]) -> F:
-    """The command, or, if that is asked for, only what it would go by. Neither with a misspelt variable."""
+    """Wrap the command: reject misspelt variables first, and with `--show-settings` only print the settings."""
 
     @functools.wraps(command)
     def run(**options: Any) -> Any:
@@ -104,17 +107,23 @@ def _flag(model: type[Any], section: str, name: str, field: str, spec: Spec) -> 
     )
 
 
+def _old_flag(section: str, old: str) -> Callable[[F], F]:
+    """The old name of a renamed setting: accepted, but not listed by `--help`."""
+    return click.option(f"--{old.replace('_', '-')}", f"{section}__{old}", default=None, cls=SettingOption, hidden=True)
+
+
 def resolve_options(model: type[T], section: str, options: dict[str, Any]) -> Resolved[T]:
-    """What `settings_options` collected, put together with file and environment."""
+    """Combine the flags in `options` with the file and the environment; print a warning for each renamed setting."""
     file: Path | None = options.get(_CONFIG)
-    flags = {name: options.get(f"{section}__{name}") for name in specs(model)}
+    names = (*specs(model), *renamed.SETTINGS.get(section, {}))
+    flags = {name: options.get(f"{section}__{name}") for name in names}
     try:
         toml = file.read_text() if file else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{file} cannot be read as a TOML file: {error}") from None
+        raise click.UsageError(f"'{file}' cannot be read as a TOML file: {error}") from None
     try:
         check_sections(toml, str(file), SECTIONS)
-        return resolve(
+        resolved = resolve(
             model,
             section,
             toml=toml,
@@ -124,3 +133,6 @@ def resolve_options(model: type[T], section: str, options: dict[str, Any]) -> Re
         )
     except SettingError as error:
         raise click.UsageError(str(error)) from None
+    for line in resolved.warnings:
+        click.echo(f"leasehold: warning: {line}", err=True)
+    return resolved

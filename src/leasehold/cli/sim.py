@@ -1,4 +1,4 @@
-"""`leasehold sim`: a cluster in a box, on virtual time, with everything going wrong; one seed, one story."""
+"""`leasehold sim`: simulate a cluster in virtual time and inject faults. One seed gives one reproducible run."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ def _seeds(text: str) -> range:
     try:
         seeds = range(int(first), int(last) if last else int(first) + 1)
     except ValueError:
-        raise click.BadParameter(f"--seeds {text}: a seed is wanted, or a range such as 0:100") from None
-    if not seeds:  # or "all promises held" would be said of nothing
-        raise click.BadParameter(f"--seeds {text} names no seed: FIRST:LAST, without the last")
+        raise click.BadParameter(f"--seeds '{text}' is not a seed; write a number, or a range such as 0:100") from None
+    if not seeds:  # an empty search would report success
+        raise click.BadParameter(f"--seeds '{text}' is an empty range; write FIRST:LAST, where LAST is excluded")
     return seeds
 
 
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold sim --seeds 0:100 --events 5000", ""),
-        ("leasehold sim --seeds 0:50 --bug no-grace", "does the instrument find a planted bug?"),
+        ("leasehold sim --seeds 0:100 --events 5000", "search 100 seeds"),
+        ("leasehold sim --seeds 0:50 --bug no-grace", "check that the simulator finds a planted bug"),
     ),
 )
-@click.option("--seeds", default="0:100", show_default=True, help="one seed, or FIRST:LAST (without the last)")
+@click.option("--seeds", default="0:100", show_default=True, help="one seed, or a range FIRST:LAST without LAST")
 @click.option(
     "--events",
     default=5_000,
     show_default=True,
     type=click.IntRange(1),
-    help="events of chaos per seed, before everything is healed",
+    help="events with faults per seed, before all faults are repaired",
 )
-@click.option("--jobs", default=0, help="processes side by side (default: one a core)")
-@click.option("--bug", "bugs", multiple=True, type=click.Choice(BUGS), help="plant this bug: is it found?")
-@click.option("--lines", default=80, show_default=True, help="lines of the story of a failing seed")
-@click.option("--keep-going", is_flag=True, help="do not stop at the first seed that fails")
-@click.option("--json", "as_json", is_flag=True, help="one JSON object a seed")
+@click.option("--jobs", default=0, help="number of parallel processes (default: one per core)")
+@click.option("--bug", "bugs", multiple=True, type=click.Choice(BUGS), help="bug to plant, to test the simulator")
+@click.option("--lines", default=80, show_default=True, help="log lines to print for a failing seed")
+@click.option("--keep-going", is_flag=True, help="continue after a seed that fails")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object per seed")
 def sim(seeds: str, events: int, jobs: int, bugs: tuple[str, ...], lines: int, keep_going: bool, as_json: bool) -> None:
-    """Search for a schedule that breaks a promise. Exit code 1 if one was found."""
+    """Search simulated runs for one that breaks a promise (P1 to P7). Exits with 1 if there is one."""
     started_s = time.monotonic()
     done: list[Outcome] = []
     for outcome in run_many(_seeds(seeds), events=events, bugs=frozenset(bugs), jobs=jobs):
@@ -66,7 +66,7 @@ def sim(seeds: str, events: int, jobs: int, bugs: tuple[str, ...], lines: int, k
 
 
 def _summary(done: list[Outcome], seconds: float) -> str:
-    """What was searched, in one line."""
+    """Summary of the search, in one line."""
     broken = [str(outcome.seed) for outcome in done if not outcome.ok]
     verdict = f"{len(broken)} broken: seeds {', '.join(broken[:20])}" if broken else "all promises held"
     return (

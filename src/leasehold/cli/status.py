@@ -1,4 +1,4 @@
-"""`leasehold status`: who leads, who is ready, how far everybody is."""
+"""`leasehold status`: the leader, the state of every node, and what needs attention."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from leasehold.cli.operate import addresses, admin_option, call, first_answering
 
 
 class Everything(msgspec.Struct):
-    """The cluster as the store has it, and every node that answered, by name."""
+    """The cluster as recorded in the store, and the status of every node that answered, by name."""
 
     cluster: ClusterStatus
     nodes: dict[str, NodeStatus]
-    store_problem: str = ""  # not "": the store does not answer, and `cluster` is only what the nodes say of themselves
+    store_problem: str = ""  # if set, the store does not answer and `cluster` is built from the nodes' own status
 
 
 def gather(admin: str) -> Everything:
@@ -35,12 +35,12 @@ def gather(admin: str) -> Everything:
         try:
             nodes[peer.name] = call(peer.admin, "/api/status", NodeStatus)
         except PeerError:
-            continue  # its line says that it does not answer
+            continue  # its row reads "does not answer"
     return Everything(cluster, nodes)
 
 
 def _without_store(admin: str, problem: PeerError) -> Everything:
-    """What the nodes that were named say of themselves; raises `problem` if none of them answers."""
+    """Build the status from the nodes given by --admin; raises `problem` if none of them answers."""
     found: dict[str, NodeStatus] = {}
     for address in addresses(admin):
         with contextlib.suppress(PeerError):
@@ -74,49 +74,48 @@ def _row(peer: Peer, status: NodeStatus | None) -> list[str]:
 
 
 def _beside(peer: Peer) -> str:
-    """The admin address; only its port where the host is that of the clients' address, so that a line fits a screen."""
+    """The admin address; only its port if the host is the same as for clients, to keep the line short."""
     host, _, port = peer.admin.rpartition(":")
     return f":{port}" if host == peer.rpc.rpartition(":")[0] else peer.admin
 
 
 def show(everything: Everything, console: Console) -> None:
-    """The table for people, and under it every reason to worry, one sentence each."""
+    """Print the table, and below it one line per problem."""
     cluster = everything.cluster
-    leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]nobody leads[/]"
-    journal = f"; journal: {cluster.journal_batches} batches above {cluster.truncated_n}"
-    told = "" if everything.store_problem else journal
-    console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{told}")
+    leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]no leader[/]"
+    journal = f"; journal: {cluster.journal_batches} batches after record {cluster.truncated_n}"
+    console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{'' if everything.store_problem else journal}")
     table = Table(box=None, pad_edge=False)
     for column in ("node", "role", "ready", "lag", "objects", "pool", "clients at", "admin"):
-        table.add_column(column, overflow="fold", no_wrap=column == "clients at")  # to be copied from here
+        table.add_column(column, overflow="fold", no_wrap=column == "clients at")  # easy to copy
     for peer in cluster.nodes:
         table.add_row(*_row(peer, everything.nodes.get(peer.name)))
     console.print(table)
-    for line in worries(everything):
+    for line in problems(everything):
         console.print(f"[bold red]![/] {escape(line)}")
 
 
 def _stands_by(peer: Peer, status: NodeStatus | None) -> bool:
-    """Whether it may be promoted: by its own word if it answers; what the store has is as old as its last beat."""
+    """Whether the node may be promoted: its own status if it answers, else its last registration in the store."""
     return peer.ready and not peer.leads if status is None else status.ready and not status.may_serve
 
 
-def worries(everything: Everything) -> list[str]:
-    """What needs a person's attention, each with what to do."""
+def problems(everything: Everything) -> list[str]:
+    """Every problem that needs an operator, each with what to do."""
     cluster, found = everything.cluster, []
     if everything.store_problem:
-        found.append(f"the cluster's state cannot be read: {everything.store_problem}")
-        found.append("this is what the nodes named by --admin say of themselves")
+        found.append(f"the state of the cluster cannot be read: {everything.store_problem}")
+        found.append("the table shows only the nodes given by --admin")
     if cluster.paused:
-        found.append(f"paused {cluster.paused}: nobody takes over until `leasehold resume`")
+        found.append(f"failover is paused {cluster.paused}: no node takes over until `leasehold resume`")
     if not cluster.leader:
-        found.append("nobody leads: calls wait; `leasehold history` says what happened last")
+        found.append("no node leads, so calls wait: see `leasehold history` for the reason")
     if not [peer for peer in cluster.nodes if _stands_by(peer, everything.nodes.get(peer.name))]:
-        found.append("no standby is ready: losing the primary now means an outage until a node is back")
+        found.append("no standby is ready: if the primary fails now, there is an outage until a node is ready")
     if cluster.durable_copies == 1:
-        found.append("durable_copies 1: what has left the journal is on one node's disk only; bring another node back")
+        found.append("durable_copies 1: records truncated from the journal are on one disk only; start another node")
     found += [
-        f"{peer.name} does not answer at {peer.admin}: is it running, and can it be reached from here?"
+        f"{peer.name} does not answer at {peer.admin}: check that it runs and is reachable from here"
         for peer in cluster.nodes
         if peer.name not in everything.nodes
     ]
@@ -124,25 +123,26 @@ def worries(everything: Everything) -> list[str]:
         if not status.ready:
             found.append(f"{status.name} is not ready ({status.role}): {status.reason}")
         if status.journal_full:
-            found.append(f"{status.name} refuses puts, the journal is full: bring back a node that takes snapshots")
+            found.append(f"{status.name} refuses puts because the journal is full: start a node that takes snapshots")
         if status.quarantined_records:
             found.append(
-                f"{status.name} has set {status.quarantined_records} records aside and does not campaign: "
-                "a peer's snapshot cures it"
+                f"{status.name} has {status.quarantined_records} quarantined records and does not campaign: "
+                "it recovers with the next snapshot of another node"
             )
         if status.buffer_waiting_bytes:
             found.append(
                 f"{status.name} has {format_bytes(status.buffer_waiting_bytes)} of acknowledged records on its disk "
-                "that are not in the journal yet: they are written as soon as the store takes them"
+                "that are not in the journal yet: they are written as soon as the store accepts them"
             )
-        if status.buffer_aside_batches:
+        if status.buffer_quarantined_batches:
             found.append(
-                f"{status.name} has set {status.buffer_aside_batches} acknowledged batches aside that no longer fit "
-                "the journal: see `leasehold journal aside`, and docs/troubleshooting.md"
+                f"{status.name} has {status.buffer_quarantined_batches} quarantined batches: acknowledged, but no "
+                "longer possible to add to the journal; see `leasehold journal quarantined` and docs/troubleshooting.md"
             )
         for other, count in status.other_releases.items():
             found.append(
-                f"{other}, on a port for another release ({count} requests): give it --rpc-compat, or upgrade the older"
+                f"{other} sent {count} requests to a port for another release: add a port with --rpc-compat, or "
+                "upgrade the older clients"
             )
     return found
 
@@ -150,14 +150,14 @@ def worries(everything: Everything) -> list[str]:
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold status --admin 10.0.0.11:8700,10.0.0.12:8700", ""),
-        ("leasehold status --json | jq .cluster.leader", ""),
+        ("leasehold status --admin 10.0.0.11:8700,10.0.0.12:8700", "a remote cluster"),
+        ("leasehold status --json | jq .cluster.leader", "the leader's name, for scripts"),
     ),
 )
 @admin_option
 @json_option
 def status(admin: str, as_json: bool) -> None:
-    """Who leads, who is ready to take over, and what needs attention."""
+    """Show the leader, the state of every node, and problems that need attention."""
     everything = gather(admin)
     if as_json:
         print_json(everything)

@@ -1,4 +1,4 @@
-"""`leasehold store`: the embedded store as a process of its own."""
+"""`leasehold store`: run the embedded store as a server."""
 
 from __future__ import annotations
 
@@ -15,35 +15,39 @@ from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, settings_options
 from leasehold.store.settings import StoreSettings
 
-DISK_FAILED = "the disk failed"
+DISK_FAILED = "disk failure"
 
 
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold store --data /var/lib/leasehold/store", "on 127.0.0.1:2379, for every etcd client of this machine"),
-        ("leasehold store --restore backup.snap --data new-directory", "out of what `etcdctl snapshot save` wrote"),
+        ("leasehold store --data /var/lib/leasehold/store", "serve etcd clients of this machine on 127.0.0.1:2379"),
+        ("leasehold store --restore backup.snap --data new-directory", "restore a file of `etcdctl snapshot save`"),
     ),
 )
 @click.option(
-    "--listen", default="127.0.0.1:2379", show_default=True, help="host:port to serve; port 0 takes a free one"
+    "--listen", default="127.0.0.1:2379", show_default=True, help="HOST:PORT to serve on; port 0 picks a free one"
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="directory to keep it in; without one, in memory only",
+    help="directory for the data (default: keep it in memory only)",
 )
-@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="certificate (PEM)")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="its key (PEM)")
+@click.option(
+    "--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="server certificate (PEM)"
+)
+@click.option(
+    "--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="key of the certificate (PEM)"
+)
 @click.option(
     "--tls-client-ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="serve only callers with a certificate of this authority (PEM)",
+    help="CA certificate (PEM); only clients with a certificate of this CA are served",
 )
 @click.option(
     "--restore",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="make the new directory out of this snapshot (`etcdctl snapshot save`) first",
+    help="snapshot file (from `etcdctl snapshot save`) to restore into --data before serving",
 )
 @settings_options(StoreSettings, "store")
 def store(
@@ -55,7 +59,7 @@ def store(
     restore: Path | None,
     **options: Any,
 ) -> None:
-    """Serve an etcd v3 store on this machine: durable in one directory, no cluster."""
+    """Serve an etcd v3 compatible store from one process: durable in one directory, without replication."""
     from leasehold.store import opening
     from leasehold.store.server.serve import Tls
 
@@ -65,7 +69,7 @@ def store(
     tls = Tls(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
     if restore is not None:
         if data is None:
-            raise SettingError("--restore needs --data: the new directory")
+            raise SettingError("--restore needs --data: give the new directory")
         opening.restore(restore, data)
     _run(_serve(settings, listen, data, tls))
 
@@ -83,35 +87,35 @@ async def _serve(settings: StoreSettings, listen: str, data: Path | None, tls: A
     from leasehold.store import opening
     from leasehold.store.server.serve import StoreServer
 
-    asked = _asked_to_end()
+    stopped = _stop_reason()
     engine = opening.open_memory(settings) if data is None else opening.open_folder(data, settings)
-    # As etcd does: what is in memory is ahead of the disk, and must not be told to anybody; whoever supervises this
-    # process sees that it has ended, and starts it again.
+    # Stop on a disk failure, as etcd does: the state in memory is ahead of the disk and must not be served. The
+    # supervisor sees the exit and restarts the process.
     loop = asyncio.get_running_loop()
-    engine.on_failed = lambda: loop.call_soon_threadsafe(_settle, asked, DISK_FAILED)
+    engine.on_failed = lambda: loop.call_soon_threadsafe(_settle, stopped, DISK_FAILED)
     server = StoreServer(engine, listen, tls)
     try:
         await server.start()
-        kept = f"keeps it in {data}" if data else "in memory only: it is gone when this process ends"
-        click.echo(f"leasehold store: serves {server.url}, {kept}")
-        name = await asked
-        if name == DISK_FAILED:
-            engine.check_open()  # raises, with what to do
-        structlog.get_logger("leasehold.store").info("the store ends in an orderly way", signal=name)
+        where = f"data in '{data}'" if data else "data in memory only, lost when this process exits"
+        click.echo(f"leasehold store: serves {server.url}, {where}")
+        reason = await stopped
+        if reason == DISK_FAILED:
+            engine.check_open()  # raises the error
+        structlog.get_logger("leasehold.store").info("the store shuts down", signal=reason)
     finally:
         await server.stop()
         await asyncio.to_thread(engine.close)
 
 
-def _asked_to_end() -> asyncio.Future[str]:
-    """Done when SIGTERM or SIGINT has come; which of them."""
+def _stop_reason() -> asyncio.Future[str]:
+    """Resolves with the name of the signal when SIGTERM or SIGINT arrives."""
     loop = asyncio.get_running_loop()
-    asked: asyncio.Future[str] = loop.create_future()
+    stopped: asyncio.Future[str] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _settle, asked, number.name)
-    return asked
+        loop.add_signal_handler(number, _settle, stopped, number.name)
+    return stopped
 
 
-def _settle(asked: asyncio.Future[str], name: str) -> None:
-    if not asked.done():
-        asked.set_result(name)
+def _settle(stopped: asyncio.Future[str], reason: str) -> None:
+    if not stopped.done():
+        stopped.set_result(reason)

@@ -1,4 +1,4 @@
-"""Flags that say which coordination store to use, for the commands that stand where `etcdctl` has one."""
+"""Flags that select the coordination store, for commands that correspond to one of `etcdctl`."""
 
 from __future__ import annotations
 
@@ -18,44 +18,47 @@ DEFAULT_ENDPOINTS = "127.0.0.1:2379"
 
 
 def store_options(command: F) -> F:
-    """Add `--coord URL` and, as `etcdctl` has it, `--endpoints`."""
+    """Add `--coord URL` and, as in `etcdctl`, `--endpoints`."""
     coord = click.option(
-        "--coord", "coord_url", envvar="LEASEHOLD_COORD", help="store, such as etcd://127.0.0.1:2379 (LEASEHOLD_COORD)"
+        "--coord",
+        "coord_url",
+        envvar="LEASEHOLD_COORD",
+        help="URL of the coordination store, such as etcd://127.0.0.1:2379 (LEASEHOLD_COORD)",
     )
     endpoints = click.option(
         "--endpoints",
         envvar="ETCDCTL_ENDPOINTS",
         default=DEFAULT_ENDPOINTS,
         show_default=True,
-        help="etcd endpoints, with commas, as for etcdctl (ETCDCTL_ENDPOINTS)",
+        help="etcd endpoints, separated by commas, as for etcdctl (ETCDCTL_ENDPOINTS)",
     )
     return coord(endpoints(command))
 
 
 def waiting_options(ttl_help: str) -> Callable[[F], F]:
-    """Add `--ttl`, for what is held by lease, and `--timeout`, for waiting until it is."""
+    """Add `--ttl`, the TTL of the lease, and `--timeout`, the longest wait."""
 
     def decorate(command: F) -> F:
         ttl = click.option("--ttl", "ttl_s", default=10, show_default=True, type=click.IntRange(1), help=ttl_help)
-        patience = "give up waiting after this many seconds"
-        timeout = click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help=patience)
+        timeout_help = "seconds to wait before giving up (default: no limit)"
+        timeout = click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help=timeout_help)
         return ttl(timeout(command))
 
     return decorate
 
 
 def shared(url: str, flag: str) -> str:
-    """`url`, if others can meet us there."""
+    """Returns `url` if other processes can use that store too; otherwise raises `UsageError`."""
     if url.startswith("memory:"):
         raise click.UsageError(
-            f"{flag} {url}: that store is in this process alone, and nobody else could ever be met there: "
-            "name one that others share, such as etcd://127.0.0.1:2379"
+            f"{flag} '{url}': a store in memory exists only within this process, so no other process could use it: "
+            "give a shared one, such as etcd://127.0.0.1:2379"
         )
     return url
 
 
 def store_url(coord_url: str | None, endpoints: str) -> str:
-    """The URL that the two flags name; endpoints may carry `http://` or `https://`, as etcdctl's may."""
+    """The URL from the two flags; endpoints may begin with `http://` or `https://`, as for etcdctl."""
     if coord_url:
         return shared(coord_url, "--coord")
     parts = [part.strip() for part in endpoints.split(",") if part.strip()]
@@ -64,17 +67,17 @@ def store_url(coord_url: str | None, endpoints: str) -> str:
 
 
 class StoreAway(Unavailable):
-    """The store that a flag named does not answer; the message says what is seen there."""
+    """The store does not answer; the message contains a diagnosis."""
 
 
 async def store_away(url: str, flag: str = "--coord URL") -> StoreAway:
-    """The error for a call that found nobody: it says what is seen there, and what to do."""
-    return StoreAway(f"{await unreachable(url)}: is it running? `{flag}` names another")
+    """The error for a call without an answer: a diagnosis, and what to do next."""
+    return StoreAway(f"{await unreachable(url)}: check that it runs, or name another store with {flag}")
 
 
 @asynccontextmanager
 async def reach(url: str, flag: str = "--coord URL") -> AsyncIterator[Coord]:
-    """A client for the store at `url`; `StoreAway` if it does not answer."""
+    """A client for the store at `url`; raises `StoreAway` if it does not answer."""
     try:
         async with await connect(url) as coord:
             yield coord

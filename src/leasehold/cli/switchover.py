@@ -1,4 +1,4 @@
-"""`leasehold switchover`: let another node lead, without losing anything and without a grace period."""
+"""`leasehold switchover`: make another node the leader, without losing writes or leases."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from leasehold.cli.operate import (
 )
 
 
-@click.command(cls=Explained, examples=(("leasehold switchover --to b", "b leads, without a grace period"),))
+@click.command(cls=Explained, examples=(("leasehold switchover --to b", "make node b the leader"),))
 @admin_option
 @json_option
 @click.option(
-    "--to", "target", default="", metavar="NAME", help="the node that shall lead (default: any that is ready)"
+    "--to", "target", default="", metavar="NAME", help="node that becomes the leader (default: any ready node)"
 )
 def switchover(admin: str, as_json: bool, target: str) -> None:
-    """Hand the leadership over: the primary flushes, resigns, and a standby leads with all leases known."""
+    """Move the leadership to a standby. It knows every lease, so there is no grace period."""
     _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
     leaders = [peer for peer in cluster.nodes if peer.leads]
     if not leaders:
-        fail("nobody leads: there is nothing to hand over; see `leasehold status`")
+        fail("the cluster has no leader, so there is nothing to hand over; see `leasehold status`")
     body = {"target": target} if target else {}
     outcome = call(leaders[0].admin, "/api/switchover", Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
     if as_json:

@@ -1,4 +1,4 @@
-"""`leasehold up`: everything on this machine, on loopback: a store, two nodes, two storage hosts."""
+"""`leasehold up`: run a complete local cluster on loopback: a store, two nodes, two storage hosts."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ import msgspec
 from leasehold.admin.status import NodeStatus
 from leasehold.base.errors import LeaseholdError, PeerError
 from leasehold.base.units import parse_bytes
-from leasehold.cli.earlier import Pids, after_the_earlier_one, forget, write_pids
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call
+from leasehold.cli.previous_up import Pids, remove_state, wait_for_previous, write_pids
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.05
-PORT = click.IntRange(0, 65534)  # there must be a next one
+PORT = click.IntRange(0, 65534)  # the second node uses the next port
 _PR_SET_PDEATHSIG = 1
 
 
 class DidNotStart(LeaseholdError):
-    """A part did not come up; the message names its log."""
+    """A process of the cluster did not start; the message names its log."""
 
 
-class AskedToEnd(Exception):
-    """Somebody has asked for the end."""
+class StopRequested(Exception):
+    """SIGINT or SIGTERM arrived."""
 
 
-class Patience:
-    """Waits, until a signal comes. Its handler raises nothing: an exception in the middle of a fork would be lost."""
+class SignalWaiter:
+    """Waits for a time or a signal. The signal handler itself raises nothing: an exception during a fork is lost."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._signalled = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda _number, _frame: self._asked.set())
+            signal.signal(number, lambda _number, _frame: self._signalled.set())
 
     def wait(self, wait_s: float) -> None:
-        if self._asked.wait(wait_s):
-            raise AskedToEnd
+        if self._signalled.wait(wait_s):
+            raise StopRequested
 
 
 class Up(msgspec.Struct):
-    """Where everything is: also in DATA/up.json while it runs, for programs."""
+    """All addresses; written to DATA/up.json while `up` runs, for programs."""
 
     coord: str
     cluster: str
@@ -67,7 +67,7 @@ class Up(msgspec.Struct):
 
 
 class Part:
-    """One process of the whole."""
+    """One process of the local cluster."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
@@ -78,17 +78,17 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours: we end the parts in order
+                start_new_session=True,  # Ctrl-C must not reach the parts: `up` stops them in order
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 -- this process has one thread
             )
 
-    def wait(self, patience: Patience, ready: Callable[[], bool]) -> None:
+    def wait(self, waiter: SignalWaiter, ready: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not ready():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
-                raise DidNotStart(f"{self.name} did not start; see {self.log}, which ends with:\n{tail}")
-            patience.wait(POLL_S)
+                raise DidNotStart(f"{self.name} did not start; the last lines of its log '{self.log}' are:\n{tail}")
+            waiter.wait(POLL_S)
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -115,7 +115,7 @@ def _listens(address: str) -> bool:
     return True
 
 
-def _says_200(url: str) -> bool:
+def _answers_200(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1) as answer:
             return bool(answer.status == 200)
@@ -124,7 +124,7 @@ def _says_200(url: str) -> bool:
 
 
 def _segments(where: Up) -> int:
-    """How many segments the primary knows of."""
+    """Number of segments mounted at the primary."""
     found = 0
     for admin in where.admin:
         with contextlib.suppress(PeerError):
@@ -134,7 +134,7 @@ def _segments(where: Up) -> int:
 
 
 def _addresses(*ports: int) -> list[str]:
-    """Loopback addresses; port 0 takes a free one, and none is taken twice."""
+    """Loopback addresses; port 0 picks a free one, and none is picked twice."""
     with contextlib.ExitStack() as probes:
         chosen = []
         for port in ports:
@@ -146,37 +146,40 @@ def _addresses(*ports: int) -> list[str]:
     return chosen
 
 
-def _start(where: Up, store: str, segment: str, parts: list[Part], patience: Patience) -> None:
-    """Start everything in order; a line for each as soon as it answers."""
+def _start(where: Up, store: str, segment: str, parts: list[Part], waiter: SignalWaiter) -> None:
+    """Start all parts in order, and print a line for each as soon as it answers."""
     data = Path(where.data)
     data.mkdir(parents=True, exist_ok=True)
-    forget(data)
+    remove_state(data)
     parts.append(Part("store", ["store", "--listen", store, "--data", str(data / "store")], data / "store.log"))
-    _note(data, parts)
-    parts[-1].wait(patience, lambda: _listens(store))
-    click.echo(f"store    {where.coord}   (etcdctl --endpoints {store} works on it)")
+    _save_pids(data, parts)
+    parts[-1].wait(waiter, lambda: _listens(store))
+    click.echo(f"store    {where.coord}   (also for etcdctl --endpoints {store})")
     for name, rpc, admin, path in zip("ab", where.rpc, where.admin, ("primary", "standby"), strict=True):
         arguments = ["node", "--name", name, "--cluster", where.cluster, "--coord", where.coord, "--rpc", rpc]
         arguments += ["--admin", admin, "--data-dir", str(data / f"node-{name}")]
         parts.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
-        _note(data, parts)
-        # one after the other, so that it is a that leads: what the tour says is what people see
-        parts[-1].wait(patience, lambda url=f"http://{admin}/{path}": _says_200(url))  # type: ignore[misc]  # early binding
+        _save_pids(data, parts)
+        # one after the other, so that node a leads, as the docs show it
+        parts[-1].wait(waiter, lambda url=f"http://{admin}/{path}": _answers_200(url))  # type: ignore[misc]  # early binding
         click.echo(f"{parts[-1].name}   clients at {rpc}, admin at http://{admin}/api/status")
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]
         parts.append(Part(f"host {number}", arguments, data / f"host-{number}.log"))
-        _note(data, parts)
+        _save_pids(data, parts)
     for number, host in enumerate(parts[-2:], start=1):
-        host.wait(patience, lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
+        host.wait(waiter, lambda mounted=number: _segments(where) >= mounted)  # type: ignore[misc]  # early binding
         click.echo(f"host {number}   lends {segment}")
 
 
 @click.command(
     cls=Explained,
     examples=(
-        ("leasehold up", "then, in another terminal: leasehold status"),
-        ("leasehold up --data /tmp/try --store-port 0 --rpc-port 0 --admin-port 0", "beside another one; see up.json"),
+        ("leasehold up", "then run `leasehold status` in another terminal"),
+        (
+            "leasehold up --data /tmp/try --store-port 0 --rpc-port 0 --admin-port 0",
+            "a second one, on free ports (listed in /tmp/try/up.json)",
+        ),
     ),
 )
 @click.option(
@@ -186,60 +189,68 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], patience: Pat
     type=click.Path(path_type=Path),
     help="directory for all data and logs",
 )
-@click.option("--cluster", default="mooncake_cluster", show_default=True, help="the cluster's name")
-@click.option("--store-port", default=2379, show_default=True, type=PORT, help="the store's port; 0 takes a free one")
+@click.option("--cluster", default="mooncake_cluster", show_default=True, help="name of the cluster")
+@click.option("--store-port", default=2379, show_default=True, type=PORT, help="port of the store; 0 picks a free one")
 @click.option(
     "--rpc-port",
     default=50051,
     show_default=True,
     type=PORT,
-    help="node a's port, node b takes the next; 0: free ones",
+    help="port of node a for clients; node b uses the next one; 0 picks free ones",
 )
-@click.option("--admin-port", default=8700, show_default=True, type=PORT, help="the same for the admin ports")
-@click.option("--segment", default="256MiB", show_default=True, help="how much memory each storage host lends")
+@click.option(
+    "--admin-port",
+    default=8700,
+    show_default=True,
+    type=PORT,
+    help="admin port of node a; node b uses the next one; 0 picks free ones",
+)
+@click.option("--segment", default="256MiB", show_default=True, help="memory that each storage host lends")
 def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
-    """Run a store, two nodes and two storage hosts here, on loopback only. Ctrl-C ends all of it."""
+    """Run a complete local cluster: a store, two nodes and two storage hosts, on loopback. Ctrl-C stops everything."""
     _check_size(segment)
-    after_the_earlier_one(data)
+    wait_for_previous(data)
     pairs = [(port, port + 1 if port else 0) for port in (rpc_port, admin_port)]
     store, *others = _addresses(store_port, *pairs[0], *pairs[1])
     where = Up(coord=f"etcd://{store}", cluster=cluster, rpc=others[:2], admin=others[2:], data=str(data))
     for address in (store, *where.rpc, *where.admin):
         if _listens(address):
             raise DidNotStart(
-                f"something listens at {address} already: is another `leasehold up` running? "
-                "--store-port, --rpc-port and --admin-port choose other ports, 0 any free one"
+                f"the port at {address} is in use, perhaps by another `leasehold up`: choose others with "
+                "--store-port, --rpc-port and --admin-port (0 picks a free one)"
             )
-    patience = Patience()
+    waiter = SignalWaiter()
     parts: list[Part] = []
     try:
-        _start(where, store, segment, parts, patience)
+        _start(where, store, segment, parts, waiter)
         (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
         admin = "" if where.admin == addresses(ADMIN_DEFAULT) else f" --admin {','.join(where.admin)}"
-        click.echo(f"ready    `{_myself()} status{admin}` shows it, Ctrl-C ends it, data and logs are in {data}/")
-        _watch(parts, patience)
-    except AskedToEnd:
-        click.echo("ending: hosts, nodes, store")
+        click.echo(
+            f"ready    `{_command_name()} status{admin}` shows it, Ctrl-C stops it; data and logs are in {data}/"
+        )
+        _watch(parts, waiter)
+    except StopRequested:
+        click.echo("stopping: hosts, nodes, store")
     finally:
         _end(parts)
         if parts:
-            forget(data)
+            remove_state(data)
 
 
-def _note(data: Path, parts: list[Part]) -> None:
+def _save_pids(data: Path, parts: list[Part]) -> None:
     write_pids(data, Pids(os.getpid(), {part.name: part.process.pid for part in parts}))
 
 
 def _check_size(segment: str) -> None:
-    """Here, and not by a host that has begun to start and whose log somebody must read."""
+    """Check the size here, so that the error is not hidden in the log of a host."""
     try:
         parse_bytes(segment)
     except ValueError as error:
         raise click.BadParameter(f"{segment!r}: {error}", param_hint="--segment") from None
 
 
-def _myself() -> str:
-    """How this command is called from here: by its name if the shell finds it, else by its path."""
+def _command_name() -> str:
+    """How to call this command: by name if it is on the PATH, else by path."""
     called = Path(sys.argv[0])
     if shutil.which(called.name) or called.name != "leasehold":
         return "leasehold"
@@ -247,15 +258,15 @@ def _myself() -> str:
     return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
-def _watch(parts: list[Part], patience: Patience) -> None:
-    """Wait; say once if a part has ended by itself."""
-    told: set[str] = set()
+def _watch(parts: list[Part], waiter: SignalWaiter) -> None:
+    """Wait for a signal; report a part that exits, once."""
+    reported: set[str] = set()
     while True:
         for part in parts:
-            if part.process.poll() is not None and part.name not in told:
-                told.add(part.name)
-                click.echo(f"{part.name} has ended with status {part.process.returncode}; see {part.log}", err=True)
-        patience.wait(0.5)
+            if part.process.poll() is not None and part.name not in reported:
+                reported.add(part.name)
+                click.echo(f"{part.name} exited with status {part.process.returncode}; see '{part.log}'", err=True)
+        waiter.wait(0.5)
 
 
 def _end(parts: list[Part]) -> None:

@@ -20,21 +20,25 @@ from leasehold.base.settings import count, duration
 
 @dataclass(frozen=True)
 class GuardianSettings:
-    """`[guardian]`: how patient it is."""
+    """Section `[guardian]`: its timeouts and limits."""
 
-    beat_timeout_ms: int = duration(
-        "2s", low="200ms", high="60s", help="a worker that has not beaten for so long is killed"
+    heartbeat_timeout_ms: int = duration(
+        "2s", low="200ms", high="60s", help="time without a heartbeat after which a worker is killed"
     )
-    start_timeout_ms: int = duration("120s", low="5s", high="1h", help="the same while it starts, loads or catches up")
-    stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="the time a worker has to hand over when stopped")
-    restart_min_ms: int = duration("300ms", low="1ms", high="10s", help="the pause before a dead worker is restarted")
-    restart_max_ms: int = duration("10s", low="100ms", high="5m", help="the longest pause between restarts")
-    hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="how long a connection waits for a primary")
-    held_max: int = count(
+    start_timeout_ms: int = duration(
+        "120s", low="5s", high="1h", help="heartbeat timeout while a worker starts, loads or catches up"
+    )
+    stop_timeout_ms: int = duration("10s", low="1s", high="5m", help="time that a stopped worker has to hand over")
+    restart_min_ms: int = duration(
+        "300ms", low="1ms", high="10s", help="pause before the first restart of a dead worker"
+    )
+    restart_max_ms: int = duration("10s", low="100ms", high="5m", help="longest pause between restarts")
+    hold_timeout_ms: int = duration("20s", low="100ms", high="5m", help="longest time a connection waits for a primary")
+    held_connections_max: int = count(
         4096,
         low=1,
         high=100_000,
-        help="connections that may outlive their worker, or wait for a primary; more are reset",
+        help="connections kept while there is no worker or no primary; further ones are reset",
     )
 
 
@@ -252,7 +256,7 @@ class GuardianMachine:
                 return self._stop(now_ms)
 
     def _fresh_beats(self) -> Beats:
-        return Beats(self._settings.beat_timeout_ms, self._settings.start_timeout_ms)
+        return Beats(self._settings.heartbeat_timeout_ms, self._settings.start_timeout_ms)
 
     def _tick(self, now_ms: int, beats: int, patient: bool) -> list[Effect]:
         if not self.run:

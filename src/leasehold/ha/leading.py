@@ -79,7 +79,7 @@ class Leading(Activity):
         self.epoch, self.lease = epoch, lease
         settings = ctx.settings
         self.base_ms = now_ms  # leader time counts from here
-        self.right = Right(settings.leader_ttl_ms, settings.margin_ms)
+        self.right = Right(settings.leader_ttl_ms, settings.leader_margin_ms)
         writer = FencedWriter(ctx.keys.leader, epoch)
         self.committer = Committer(ctx.keys.explicit, writer, ctx.state.applied, settings.leader_ttl_ms, ctx.writes())
         self.phase = Phase.BEGINNING
@@ -148,7 +148,7 @@ class Leading(Activity):
 
     def _drift_ms(self) -> int:
         index = self._ctx.state.index
-        return int(index.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.margin_ms
+        return int(index.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.leader_margin_ms
 
     def decided(self, now_ms: int) -> None:
         """Take what the index has decided and get it on its way."""

@@ -149,7 +149,7 @@ class Truncation(Activity):
                 continue
             at = (name, node.run, node.pin_n)
             seen[at] = self._pinned_since.get(at, now_ms)
-            if now_ms - seen[at] < self._ctx.settings.pin_ms:
+            if now_ms - seen[at] < self._ctx.settings.snapshot_pin_ms:
                 pins[name] = node.pin_n
         self._pinned_since = seen
         return pins

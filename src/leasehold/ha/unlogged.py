@@ -81,7 +81,10 @@ class UnloggedWriter(Activity):
         if self._sent or self.due_ms == FAR_MS or self._writer.undecided or not self.open:
             return FAR_MS
         if self._ctx.state.index.urgent:
-            return min(self.due_ms, self.due_ms - self._ctx.settings.beat_ms + self._ctx.settings.urgent_ms)
+            return min(
+                self.due_ms,
+                self.due_ms - self._ctx.settings.flush_interval_ms + self._ctx.settings.urgent_flush_interval_ms,
+            )
         return self.due_ms
 
     def tick(self, now_ms: int) -> None:
@@ -112,7 +115,7 @@ class UnloggedWriter(Activity):
         )
         self.number = number
         self.complete = complete
-        self.due_ms = now_ms + (self._ctx.settings.beat_ms if complete else 0)
+        self.due_ms = now_ms + (self._ctx.settings.flush_interval_ms if complete else 0)
         key = slot_key(self._ctx.keys.unlogged + b"%020d/" % self._epoch, number)
         self._ask(self._writer.write(now_ms, key, encode_unlogged(batch, self._ctx.writes()), self._lease))
 
@@ -140,12 +143,12 @@ class UnloggedWriter(Activity):
 
     def _lease_wanted(self, now_ms: int) -> bool:
         """Bulk hangs on a lease that is never renewed; a new one every third of its time. True: wait for it."""
-        third_ms = self._ctx.settings.bulk_ttl_s * 1000 // 3
+        third_ms = self._ctx.settings.unlogged_ttl_s * 1000 // 3
         if self._lease and now_ms - self._lease_at_ms < third_ms:
             return False
         if not self._lease_asked:
             self._lease_asked = True
-            self._ctx.desk.grant(self, self._ctx.settings.bulk_ttl_s, self._lease_granted)
+            self._ctx.desk.grant(self, self._ctx.settings.unlogged_ttl_s, self._lease_granted)
         self._sent = True  # until the lease is there
         return True
 

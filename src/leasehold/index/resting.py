@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
-from leasehold.base.limits import limbo_step_extents
+from leasehold.base.limits import quarantine_step_extents
 from leasehold.index.allocator import rounded
 from leasehold.index.model import Quarantined, Replica, RetiredSegment, Segment
 from leasehold.index.settings import IndexSettings
@@ -79,7 +79,7 @@ class RestingSpace(State):
         A follower doubts what came to rest up to record `doubted_n`, as it does what was free then (see `doubt`).
         """
         heap = self.quarantine
-        for _ in range(limbo_step_extents):
+        for _ in range(quarantine_step_extents):
             if not heap or heap[0][0] > now:
                 return False
             entry = heappop(heap)[4]

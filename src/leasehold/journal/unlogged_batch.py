@@ -23,13 +23,13 @@ class UnloggedQueue:
     def next_batch(self, index: Index) -> tuple[tuple[Renewal, ...], tuple[Hint, ...], bool]:
         """Renewals, hints, and whether this batch and the earlier ones hold every renewal up to now."""
         complete = False
-        if len(self._renewals) < limits.journal_bulk_entries_max:
-            taken, complete = index.take_renewals(limits.journal_bulk_entries_max - len(self._renewals))
+        if len(self._renewals) < limits.unlogged_entries_max:
+            taken, complete = index.take_renewals(limits.unlogged_entries_max - len(self._renewals))
             self._renewals.extend(Renewal(*one) for one in taken)
         if len(self._hints) < limits.journal_hints_max:
             self._hints.extend(Hint(*one) for one in index.take_hints(limits.journal_hints_max - len(self._hints)))
         renewals: list[Renewal] = []
-        room = limits.journal_bulk_bytes_max
+        room = limits.unlogged_bytes_max
         while self._renewals and (room := room - _size(self._renewals[0])) >= 0:
             renewals.append(self._renewals.popleft())
         hints: list[Hint] = []

@@ -1,4 +1,4 @@
-"""What a guardian tells the worker that it starts: one document in a memory file, and the sockets by number."""
+"""The boot document that a guardian passes to its worker in a memory file: settings, and inherited descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 BEAT_PAGE_BYTES = mmap.PAGESIZE
-_PAGE = struct.Struct("<QQ")  # beats; 1 while long work may be under way
+_PAGE = struct.Struct("<QQ")  # heartbeats; 1 while long work may be in progress
 
 
 class Listener(Struct, frozen=True):
@@ -18,45 +18,45 @@ class Listener(Struct, frozen=True):
 
     fd: int
     address: str  # host:port, as bound
-    table: str = ""  # the wire release spoken here; "" is the newest
-    cluster: str = ""  # the name under which clients of that release look for their master
+    table: str = ""  # wire release of this port; "" is the newest
+    cluster: str = ""  # cluster name under which clients of that release look up their master
 
 
-class HoldsBoot(Struct, frozen=True):
-    """Where the worker gives its guardian a second hold on its connections."""
+class HandoffBoot(Struct, frozen=True):
+    """How the worker shares its connections with its guardian."""
 
-    marks_fd: int
+    checkpoints_fd: int
     channel_fd: int
     slots: int
 
 
 class Boot(Struct, frozen=True):
-    """Everything a worker needs to begin."""
+    """Everything that a worker needs to start."""
 
     run: str
     guardian_pid: int
-    settings: bytes  # NodeConfig as JSON: kept opaque here, so that this file needs no other
+    settings: bytes  # NodeConfig as JSON; opaque, so that this module imports no other
     rpc: tuple[Listener, ...]
-    door: Listener
+    forward: Listener
     admin: Listener
-    beat_fd: int
-    life_fd: int  # reading ends when the guardian has ended
+    heartbeat_fd: int
+    life_fd: int  # end of file when the guardian has died
     control_fd: int
     reaped: tuple[str, ...] = ()
-    metadata: Listener | None = None  # the transfer engine's metadata server, if it is wanted
-    holds: HoldsBoot | None = None  # None: connections end with the worker
+    metadata: Listener | None = None  # the transfer engine's metadata server, if configured
+    handoff: HandoffBoot | None = None  # None: connections end with the worker
 
     def fds(self) -> tuple[int, ...]:
-        """Every descriptor that must stay open over the exec."""
-        sockets = [*self.rpc, self.door, self.admin]
+        """Every descriptor that the worker inherits."""
+        sockets = [*self.rpc, self.forward, self.admin]
         if self.metadata is not None:
             sockets.append(self.metadata)
-        holds = () if self.holds is None else (self.holds.marks_fd, self.holds.channel_fd)
-        return (*(listener.fd for listener in sockets), self.beat_fd, self.life_fd, self.control_fd, *holds)
+        handoff = () if self.handoff is None else (self.handoff.checkpoints_fd, self.handoff.channel_fd)
+        return (*(listener.fd for listener in sockets), self.heartbeat_fd, self.life_fd, self.control_fd, *handoff)
 
 
 def write_boot(boot: Boot) -> int:
-    """The document in an inheritable memory file; returns its descriptor."""
+    """Write the document to an inheritable memory file; returns its descriptor."""
     fd = os.memfd_create("leasehold-boot", 0)
     os.write(fd, msgspec.json.encode(boot))
     os.lseek(fd, 0, os.SEEK_SET)
@@ -68,8 +68,8 @@ def read_boot(fd: int) -> Boot:
         return msgspec.json.decode(file.read(), type=Boot)
 
 
-class BeatPage:
-    """A counter in memory that both processes see: a beat costs the worker one store, and no system call."""
+class HeartbeatPage:
+    """A counter in shared memory: a heartbeat costs the worker one memory write, and no system call."""
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, BEAT_PAGE_BYTES)
@@ -86,7 +86,7 @@ class BeatPage:
         self._write()
 
     def be_patient(self, patient: bool) -> None:
-        """While loading or catching up a worker may be silent for long: nobody depends on it yet."""
+        """Set whether the guardian should wait longer: a worker that loads or catches up may miss heartbeats."""
         self._patient = patient
         self._write()
 
@@ -94,7 +94,7 @@ class BeatPage:
         _PAGE.pack_into(self._page, 0, self._count, self._patient)
 
     def read(self) -> tuple[int, bool]:
-        """How often it has beaten, and whether patience is asked for."""
+        """The number of heartbeats, and whether the guardian should wait longer."""
         count, patient = _PAGE.unpack_from(self._page, 0)
         return int(count), bool(patient)
 

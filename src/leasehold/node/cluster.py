@@ -1,4 +1,4 @@
-"""The cluster as the store has it: read and steered by nodes, and by the command line when no node answers."""
+"""The state of the cluster in the store: read it, and pause or resume failover."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leasehold.runtime.clock import wall_us
 
 
 async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
-    """Leader, nodes, floor, pause, and how long the journal is."""
+    """Read the leader, the nodes, the truncation point, a pause, and the length of the journal."""
     leader_kv = await coord.get_one(keys.leader)
     leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
     nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
-    floor_kv = await coord.get_one(keys.truncation)
-    floor = unpack(TruncationPoint, floor_kv.value, keys.truncation) if floor_kv else TruncationPoint(0, 0)
+    truncated_kv = await coord.get_one(keys.truncation)
+    truncated = unpack(TruncationPoint, truncated_kv.value, truncated_kv.key) if truncated_kv else TruncationPoint(0, 0)
     pause_kv = await coord.get_one(keys.pause)
     explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
     return ClusterStatus(
@@ -24,8 +24,8 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
         leader=leader.name if leader else "",
         epoch=leader_kv.create_revision if leader_kv else 0,
         paused=_paused(pause_kv),
-        truncated_n=floor.n,
-        durable_copies=floor.copies,
+        truncated_n=truncated.n,
+        durable_copies=truncated.copies,
         journal_batches=explicit.count,
         nodes=tuple(
             Peer(
@@ -58,11 +58,12 @@ async def read_history(coord: Coord, keys: Keys, limit: int) -> list[HistoryLine
 
 
 async def pause(coord: Coord, keys: Keys, by: str, reason: str) -> Operated:
-    """Nobody campaigns while the pause stands; whoever leads goes on."""
+    """Stop automatic failover: no node campaigns until `resume`. The leader continues."""
     await coord.put(keys.pause, pack(PauseValue(by=by, reason=reason, wall_us=wall_us())))
-    return Operated(True, "paused: nobody campaigns until `leasehold resume`; whoever leads goes on leading")
+    return Operated(True, "paused: the leader continues, but no other node takes over until `leasehold resume`")
 
 
 async def resume(coord: Coord, keys: Keys) -> Operated:
+    """Restart automatic failover."""
     deleted = (await coord.delete(keys.pause)).deleted
-    return Operated(True, "resumed: nodes campaign again" if deleted else "there was no pause: nothing has changed")
+    return Operated(True, "resumed: nodes take over again" if deleted else "failover was not paused: nothing changed")

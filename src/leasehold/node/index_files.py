@@ -1,4 +1,4 @@
-"""Index files: made from a running node, and planted in an empty cluster."""
+"""Index files: exported from a running node, and imported into an empty cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leasehold.node.worker.snapshot_files import seal, sealed_length, sync_folde
 
 
 class NotImportable(CallerError):
-    """The file, or the place where it is to go, does not fit; the message says what to do."""
+    """The file cannot be imported, or its target is not empty; the message states what to do."""
 
 
 class Imported(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Imported(Struct, frozen=True):
 
 
 def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
-    """The index as one file, as of one moment: nothing else runs meanwhile. `beat` is called between slices."""
+    """The index as one file. Nothing else runs meanwhile, so `beat` (the heartbeat) is called between slices."""
     taker = SnapshotTaker(index, cluster)
     parts = []
     while not taker.sliced:
@@ -47,10 +47,10 @@ def whole_index(index: Index, cluster: str, beat: Callable[[], None]) -> bytes:
 
 
 async def import_file(data: bytes, url: str, cluster: str, prefix: str, data_dir: Path) -> Imported:
-    """Check the file, claim the empty cluster by its floor, and put the snapshot where the node will find it.
+    """Check the file, claim the empty cluster by writing its truncation point, and store the snapshot for the node.
 
-    It is on the disk before the cluster is claimed, and gets its name right after: whatever goes wrong before, nothing
-    of it is left.
+    The snapshot is on disk before the cluster is claimed, and gets its final name afterwards. If a step before that
+    fails, everything is removed again.
     """
     index = _read(data, cluster)
     with _new_directory(data_dir) as folder:
@@ -67,42 +67,42 @@ def _read(data: bytes, cluster: str) -> Index:
     raw = unseal(data)
     if raw is None:
         cut_off = sealed_length(data) is None
-        what = "is cut off, or not an export of ours" if cut_off else "is damaged: its checksum does not fit"
-        raise NotImportable(f"the file {what}: export it again")
+        what = "is truncated, or not an export" if cut_off else "is damaged: its checksum does not match"
+        raise NotImportable(f"the file {what}; export it again")
     try:
         loaded = load_snapshot(raw, cluster)
     except ForeignSnapshot as error:
         raise NotImportable(
-            f"the file is an index of cluster {error.cluster!r}: say --cluster {error.cluster}"
+            f"the file is an index of cluster {error.cluster!r}; write --cluster {error.cluster}"
         ) from None
     except UnreadableSnapshot as error:
         raise NotImportable(
-            f"the file cannot be read: {error}; export it anew, or import it with its release"
+            f"the file cannot be read: {error}; export it again, or import it with the release that wrote it"
         ) from None
     index = Index(IndexSettings(), lambda choices: 0)
     index.load(loaded.keyless, loaded.slices, loaded.quarantined)
-    index.epoch = 0  # epochs are revisions of a store, and this is another store: the first one here comes after it
+    index.epoch = 0  # epochs are revisions of the store, and this is a new store: its first epoch must be higher
     return index
 
 
 @contextmanager
 def _new_directory(data_dir: Path) -> Iterator[Path]:
-    """The place for snapshots in a directory that nobody uses; all that was made goes again if anything fails."""
+    """The snapshot folder in an unused directory; on failure, removes everything that was created."""
     made = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
     left = [path for path in data_dir.rglob("*") if path.name != "lock" and not path.is_dir()]
     if left:
-        raise NotImportable(f"{data_dir} is not empty (it has {left[0].name}): name a new directory")
+        raise NotImportable(f"'{data_dir}' is not empty (it contains '{left[0].name}'); give a new directory")
     folder = data_dir / "snapshots"
     try:
-        with preflight.hold(data_dir):
+        with preflight.lock_directory(data_dir):
             folder.mkdir(exist_ok=True)
             yield folder
-    except BaseException:  # also a signal: nothing half done stays
+    except BaseException:  # also for a signal
         (folder / "import.part").unlink(missing_ok=True)
-        if made:  # else the lock may be another's
+        if made:  # otherwise the lock may belong to another process
             (data_dir / "lock").unlink(missing_ok=True)
         for path in (folder, *made):
-            with suppress(OSError):  # not empty, or never made
+            with suppress(OSError):  # not empty, or not created
                 path.rmdir()
         raise
 
@@ -115,15 +115,21 @@ def _write_durably(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise NotImportable(
-            f"{path.parent}: cannot be written ({error.strerror}): make room, or name another"
+            f"'{path.parent}' is not writable ({error.strerror}): free some space, or give another directory"
         ) from None
 
 
 async def _claim(coord: Coord, keys: Keys, n: int) -> None:
-    """Nodes that begin without the snapshot see by the floor that they need it, and get it from a peer."""
+    """Write the truncation point: nodes that start without the snapshot see that they need it, and copy it."""
     found = await coord.get(keys.root, prefix_end(keys.root), count_only=True)
     if found.count:
-        raise NotImportable(f"{keys.root.decode()} is in use in this store ({found.count} keys): name another")
+        raise NotImportable(
+            f"the prefix '{keys.root.decode()}' is in use in this store ({found.count} keys): "
+            "choose another --cluster or --prefix"
+        )
     absent = Compare(keys.truncation, CompareTarget.CREATE, CompareResult.EQUAL, 0)
     if not (await coord.txn([absent], [Put(keys.truncation, pack(TruncationPoint(n, 0)))])).succeeded:
-        raise NotImportable(f"{keys.root.decode()} has just been taken by another in this store: name another")
+        raise NotImportable(
+            f"another process has just started to use the prefix '{keys.root.decode()}' in this store: "
+            "choose another --cluster or --prefix"
+        )

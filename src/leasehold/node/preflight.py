@@ -1,4 +1,4 @@
-"""What can be known before a worker is started. A worker that cannot start would be restarted for ever instead."""
+"""Checks before a worker is started: a worker that cannot start would be restarted again and again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from leasehold.wire.tables import find_release
 
 
 def check(config: NodeConfig) -> BinaryIO:
-    """Raise `SettingError` with the setting that can never work on this machine.
+    """Create and lock the data directory; raise `SettingError` for a setting that cannot work on this machine.
 
-    Makes the data directory; what is returned holds it for this process, for as long as it is kept.
+    The lock lasts until the returned file is closed.
     """
     node = config.node
     try:
         address, options = parse_url(node.coord)
         if address.scheme == "etcds":
-            tls_context(options)  # its files can be read, and are what they should be
+            tls_context(options)  # raises if a file is unreadable or invalid
     except InvalidArgument as error:
         raise SettingError(f"coord: {error}") from None
     for port in parse_compat(node.rpc_compat, node.cluster):
@@ -32,19 +32,19 @@ def check(config: NodeConfig) -> BinaryIO:
         except InvalidArgument as error:
             raise SettingError(f"rpc_compat: {error}") from None
     check_buffer(node.buffer)
-    return hold(Path(node.data_dir))
+    return lock_directory(Path(node.data_dir))
 
 
 def check_buffer(buffer: str) -> None:
-    """Raise `SettingError` if that names no buffer."""
+    """Raise `SettingError` if `buffer` is neither `disk` nor a Redis URL."""
     if buffer != "disk" and not buffer.startswith(("redis://", "rediss://", "unix://")):
-        raise SettingError(f"buffer = {buffer!r}: `disk` or redis://HOST:PORT is wanted")
+        raise SettingError(f"buffer = {buffer!r} is not a buffer; write disk or redis://HOST:PORT")
 
 
-def hold(folder: Path) -> BinaryIO:
-    """The directory, for this process, for as long as what is returned is kept open.
+def lock_directory(folder: Path) -> BinaryIO:
+    """Create the directory and lock it for this process; closing the returned file releases it.
 
-    Two nodes on one directory would take each other's snapshots for their own.
+    Without the lock, two nodes in one directory would load each other's snapshots.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,8 +56,8 @@ def hold(folder: Path) -> BinaryIO:
     except OSError:
         lock.seek(0)
         raise ResourceUnavailable(
-            f"data_dir = {folder}: another node (pid {lock.read().decode() or '?'}) keeps its state there: "
-            "give each node a directory of its own"
+            f"data_dir = '{folder}' is in use by another node (pid {lock.read().decode() or '?'}); "
+            "give each node its own directory"
         ) from None
     try:
         lock.truncate(0)
@@ -70,7 +70,7 @@ def hold(folder: Path) -> BinaryIO:
 
 def _unwritable(folder: Path, error: OSError) -> SettingError:
     if folder.exists() and not folder.is_dir():
-        return SettingError(f"data_dir = {folder}: this is a file: name a directory")
+        return SettingError(f"data_dir = '{folder}' is a file; give a directory")
     return ResourceUnavailable(
-        f"data_dir = {folder}: cannot be written ({error.strerror}): make room, or name a directory of this user's own"
+        f"data_dir = '{folder}' is not writable ({error.strerror}): free some space, or give a directory of this user"
     )

@@ -1,4 +1,4 @@
-"""The settings of one node: where it is found, what it keeps its state with, what its clients may expect."""
+"""Settings of one node: its name, addresses, coordination store and directories."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
 from leasehold.wire.settings import WireSettings
 
-EVERYWHERE = ("", "0.0.0.0", "::")  # hosts that say where to listen, and not where something is
+EVERYWHERE = ("", "0.0.0.0", "::")  # wildcard hosts: valid to listen on, useless to connect to
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """`[node]`."""
+    """Section `[node]`."""
 
-    name: str = text("", help="this node's name, unlike any other node's of the cluster; by default the host's")
-    cluster: str = text("mooncake_cluster", help="the cluster's name, as Mooncake's clients are told it")
-    coord: str = text("memory://", help="etcd://HOST:PORT,... | etcds://... | embedded:///DIR | memory://")
+    name: str = text("", help="name of this node, unique within the cluster (default: the host name)")
+    cluster: str = text("mooncake_cluster", help="name of the cluster, as configured in Mooncake's clients")
+    coord: str = text(
+        "memory://", help="coordination store: etcd://HOST:PORT,... | etcds://... | embedded:///DIR | memory://"
+    )
     coord_compact_ms: int = duration(
         "0ms", high="30d",
-        help="the primary compacts history of the store older than this; 0ms: never, it is for all users of that etcd",
+        help="age of store history that the primary compacts, for all users of that etcd; 0ms: never",
     )  # fmt: skip
-    prefix: str = text("/leasehold", help="where in the coordination store everything of ours stands")
-    rpc: str = text("127.0.0.1:50051", help="HOST:PORT for clients")
-    rpc_compat: tuple[str, ...] = texts(help="RELEASE=HOST:PORT,cluster=NAME: a second port for an older release")
-    advertise: str = text(
-        "", help="HOST:PORT that clients are told, if other than where it listens; its HOST is told for other ports too"
+    prefix: str = text("/leasehold", help="key prefix in the coordination store")
+    rpc: str = text("127.0.0.1:50051", help="HOST:PORT where clients connect")
+    rpc_compat: tuple[str, ...] = texts(
+        help="RELEASE=HOST:PORT,cluster=NAME of a second port for clients of an older Mooncake release"
     )
-    admin: str = text("127.0.0.1:8700", help="HOST:PORT for people and probes (HTTP)")
-    door: str = text("127.0.0.1:0", help="HOST:PORT on which other nodes' guardians forward connections to this worker")
-    data_dir: str = text("leasehold-data/node", help="the directory for snapshots and the disk buffer")
-    buffer: str = text("disk", help="for durability = buffered: disk, or redis://HOST:PORT (Valkey, DragonflyDB too)")
-    metadata_server: str = text("", help="HOST:PORT of a metadata server for Mooncake's transfer engine; off if empty")
-    log: str = choice("text", "text", "json", help="the log's form")
-    uvloop: bool = flag(True, help="run the worker on uvloop")
+    advertise: str = text(
+        "", help="HOST:PORT published to clients, if it differs from `rpc`; its HOST is published for other ports too"
+    )
+    admin: str = text("127.0.0.1:8700", help="HOST:PORT of the HTTP admin interface: probes, metrics, operators")
+    forward: str = text("127.0.0.1:0", help="HOST:PORT where other nodes' guardians forward connections to this worker")
+    data_dir: str = text("leasehold-data/node", help="directory for snapshots and the disk buffer")
+    buffer: str = text(
+        "disk", help="buffer for durability = buffered: disk, or redis://HOST:PORT (also Valkey, DragonflyDB)"
+    )
+    metadata_server: str = text("", help="HOST:PORT of a metadata server for Mooncake's transfer engine; empty: none")
+    log: str = choice("text", "text", "json", help="format of the log")
+    uvloop: bool = flag(True, help="whether the worker runs on uvloop")
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """All sections that one node needs, as they were resolved; handed to the worker as one document."""
+    """All sections of one node, resolved; the guardian passes it to the worker as one document."""
 
     node: NodeSettings = field(default_factory=NodeSettings)
     index: IndexSettings = field(default_factory=IndexSettings)
@@ -52,20 +58,20 @@ class NodeConfig:
 
 
 def split_address(address: str, setting: str) -> tuple[str, int]:
-    """`127.0.0.1:50051` -> its parts; says which setting is wrong."""
+    """`127.0.0.1:50051` -> `("127.0.0.1", 50051)`; the error names `setting`."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise SettingError(f"{setting} = {address!r}: HOST:PORT is wanted, such as 127.0.0.1:50051")
+        raise SettingError(f"{setting} = {address!r} is not HOST:PORT; write for example 127.0.0.1:50051")
     return host.strip("[]"), int(port)
 
 
-def as_told(address: str, advertise: str) -> str:
-    """What others are told of a listener: where it is, or, if it listens everywhere, the host that is advertised."""
+def published_address(address: str, advertise: str) -> str:
+    """The address of a listener that peers can connect to: its own, with the advertised host instead of a wildcard."""
     host, port = split_address(address, "advertise")
     if host not in EVERYWHERE or not advertise:
         return address
-    told = split_address(advertise, "advertise")[0]
-    return f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
+    public = split_address(advertise, "advertise")[0]
+    return f"[{public}]:{port}" if ":" in public else f"{public}:{port}"
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,12 @@ class CompatPort:
 
 
 def parse_compat(entries: tuple[str, ...], own_cluster: str) -> list[CompatPort]:
-    """`0.3.12=HOST:PORT,cluster=NAME` entries; commas also separate entries, so `cluster=` goes with the one before."""
+    """Parse `0.3.12=HOST:PORT,cluster=NAME`. Commas also separate entries, so `cluster=` belongs to the one before."""
     ports: list[CompatPort] = []
     for entry in entries:
         name, equals, value = entry.partition("=")
         if not equals:
-            raise SettingError(f"rpc_compat: {entry!r}: RELEASE=HOST:PORT,cluster=NAME is wanted")
+            raise SettingError(f"rpc_compat: {entry!r} is not RELEASE=HOST:PORT,cluster=NAME")
         if name == "cluster":
             if not ports:
                 raise SettingError("rpc_compat: cluster=NAME must follow its RELEASE=HOST:PORT")

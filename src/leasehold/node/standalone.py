@@ -2,7 +2,7 @@
 
     python -m leasehold.node.standalone --rpc 127.0.0.1:50051 [--rpc-compat 0.3.12=127.0.0.1:50052]
 
-It shows what the wire and the index cost by themselves; what it acknowledges is gone with the process.
+It shows the cost of the wire and the index alone; acknowledged writes are lost with the process.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Host:
             self._memory = mmap.mmap(-1, size)
         except OSError as error:
             raise ResourceUnavailable(
-                f"segment = {format_bytes(size)}: this machine does not give so much memory ({error.strerror})"
+                f"segment = {format_bytes(size)}: this machine cannot provide that much memory ({error.strerror})"
             ) from None
         self._view = memoryview(self._memory)
         self._server: asyncio.Server | None = None

@@ -1,1 +1,1 @@
-"""The few things that touch the real world for everybody: the clock, the loop thread, the log."""
+"""Shared access to the operating system: clock, event-loop thread, log, sockets, signals."""

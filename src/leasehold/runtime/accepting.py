@@ -1,4 +1,4 @@
-"""Accepting connections on a listening socket, without spinning when the process is out of descriptors."""
+"""Accept connections on a listening socket, without spinning when the process is out of descriptors."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ import structlog
 
 log = structlog.get_logger("leasehold.accepting")
 
-ACCEPTS_PER_TURN: Final = 64  # a bounded burst: other readers want their turn
-REST_S: Final = 0.1
+ACCEPTS_PER_TURN: Final = 64  # bounded, so that other readers of the loop get their turn
+PAUSE_S: Final = 0.1
 STARVED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 OnConnection = Callable[[socket.socket, Any], None]
 
 
 class Acceptor:
-    """While it is on, hands every connection (not blocking) and its peer's address to `on_connection`.
+    """While on, passes every connection (non-blocking) and its peer's address to `on_connection`.
 
-    The socket may be shared with another process: who is faster has the connection. Out of descriptors or memory the
-    socket stays readable, so a loop that only tried again would burn a core: it rests, and what waits stays queued.
+    The socket may be shared with another process: the faster one gets the connection. Without descriptors or memory
+    the socket stays readable, and retrying immediately would use a whole core. So it pauses; the kernel keeps the
+    connections queued.
     """
 
-    __slots__ = ("_loop", "_on", "_on_connection", "_resting", "_sock", "_starved")
+    __slots__ = ("_loop", "_on", "_on_connection", "_paused", "_sock", "_starved")
 
     def __init__(self, sock: socket.socket, on_connection: OnConnection) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._on_connection = on_connection
         self._on = False
-        self._resting: asyncio.TimerHandle | None = None
-        self._starved = False  # and it was said
+        self._paused: asyncio.TimerHandle | None = None
+        self._starved = False  # and logged
 
     def set_on(self, on: bool) -> None:
         """Start or stop accepting; the socket stays open."""
         if on == self._on:
             return
         self._on = on
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
         if on:
             self._loop.add_reader(self._sock.fileno(), self._accept)
         else:
@@ -54,22 +55,22 @@ class Acceptor:
                 sock, address = self._sock.accept()
             except OSError as error:
                 if error.errno in STARVED:
-                    self._rest(error)
-                return  # nothing more waits, or the other process was faster, or the peer has gone again
+                    self._pause(error)
+                return  # the queue is empty, the other process was faster, or the peer has closed
             self._starved = False
             sock.setblocking(False)
             self._on_connection(sock, address)
             if not self._on:
                 return
 
-    def _rest(self, error: OSError) -> None:
+    def _pause(self, error: OSError) -> None:
         if not self._starved:
             self._starved = True
-            log.error("connections cannot be accepted: raise the limit of open files", error=str(error))
+            log.error("cannot accept connections: raise the limit of open files", error=str(error))
         self._loop.remove_reader(self._sock.fileno())
-        self._resting = self._loop.call_later(REST_S, self._again)
+        self._paused = self._loop.call_later(PAUSE_S, self._resume)
 
-    def _again(self) -> None:
-        self._resting = None
+    def _resume(self) -> None:
+        self._paused = None
         if self._on:
             self._loop.add_reader(self._sock.fileno(), self._accept)

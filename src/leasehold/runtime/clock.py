@@ -1,4 +1,4 @@
-"""The one real clock."""
+"""The real clock."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _now_ns, _BOOT = time.clock_gettime_ns, time.CLOCK_BOOTTIME  # the clock is read
 
 
 class BootClock:
-    """`CLOCK_BOOTTIME`: it counts a suspended host's sleep, which `CLOCK_MONOTONIC` does not."""
+    """`CLOCK_BOOTTIME`: unlike `CLOCK_MONOTONIC`, it counts while the host is suspended."""
 
     def now_ms(self) -> int:
         return _now_ns(_BOOT) // 1_000_000
 
 
 def wall_us() -> int:
-    """Wall-clock time in microseconds, for people to read; never for decisions."""
+    """Wall-clock time in microseconds, for display only; never for decisions."""
     return time.time_ns() // 1_000

@@ -1,4 +1,4 @@
-"""`with` and `async with` for what has nothing to do on entering and ends by its own `close()`."""
+"""Base classes that give an object with `close()` the `with` and `async with` statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closing:
-    """A block at whose end `close()` is called."""
+    """Calls `close()` at the end of a `with` block."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class Closing:
 
 
 class AsyncClosing:
-    """The same on a loop; `close` may have to be awaited, or not."""
+    """Calls `close()` at the end of an `async with` block, and awaits it if it returns an awaitable."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The log: one event is one readable sentence with fields, on standard error; as JSON lines where asked for."""
+"""The log: one sentence with fields per event, on standard error, as text or as JSON lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import structlog
 
 
 def configure(*, json: bool = False, **always: str) -> None:
-    """Set the log up for this process; `always` (such as the node's name) goes with every line."""
+    """Configure the log of this process; `always` (such as the node's name) is added to every line."""
     render: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if json

@@ -1,4 +1,4 @@
-"""The limit of open files: a service is started with a shell's, which is made for people (1,024 is usual)."""
+"""The limit of open files. A service often inherits the limit of a shell, usually 1,024, which is too low."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def raise_open_files() -> int:
-    """Raise this process's limit (and that of what it starts) as far as it may; returns what it is now."""
+    """Raise the limit of this process (and of its future children) to the maximum; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

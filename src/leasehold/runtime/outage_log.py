@@ -1,30 +1,30 @@
-"""A trouble that lasts is told when it begins and when it is over, not at every attempt in between."""
+"""Log an outage once when it begins and once when it ends, not at every attempt in between."""
 
 from __future__ import annotations
 
 from structlog.typing import FilteringBoundLogger
 
 
-class Trouble:
-    """One thing that may fail again and again; `begins` and `ends` are the sentences for the log."""
+class OutageLog:
+    """One operation that may fail repeatedly. `begin` and `end` are the sentences for the log."""
 
-    __slots__ = ("_begins", "_ends", "_log", "lasts")
+    __slots__ = ("_begin", "_end", "_log", "ongoing")
 
-    def __init__(self, log: FilteringBoundLogger, begins: str, ends: str = "") -> None:
+    def __init__(self, log: FilteringBoundLogger, begin: str, end: str = "") -> None:
         self._log = log
-        self._begins = begins
-        self._ends = ends
-        self.lasts = False
+        self._begin = begin
+        self._end = end
+        self.ongoing = False
 
-    def met(self, **fields: object) -> None:
-        """It has failed (again)."""
-        if not self.lasts:
-            self.lasts = True
-            self._log.warning(self._begins, **fields)
+    def failed(self, **fields: object) -> None:
+        """Report a failed attempt; the first one is logged."""
+        if not self.ongoing:
+            self.ongoing = True
+            self._log.warning(self._begin, **fields)
 
-    def over(self) -> None:
-        """It has worked."""
-        if self.lasts:
-            self.lasts = False
-            if self._ends:
-                self._log.info(self._ends)
+    def succeeded(self) -> None:
+        """Report a successful attempt; the first one after an outage is logged."""
+        if self.ongoing:
+            self.ongoing = False
+            if self._end:
+                self._log.info(self._end)

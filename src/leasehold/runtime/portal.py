@@ -1,12 +1,12 @@
-"""A door from synchronous code to asynchronous code: an event loop on a thread of its own.
+"""Call asynchronous code from synchronous code: an event loop on its own thread.
 
     with Portal("my-portal") as portal:
         answer = portal.call(client.get, b"key")
         for batch in portal.iterate(stream):
             ...
 
-One portal may serve any number of threads. The shared one (`Portal.shared()`) is made when first asked for, and
-anew in a forked child, where the parent's thread does not exist.
+One portal may serve any number of threads. The shared one (`Portal.shared()`) is created on first use, and again in
+a forked child, where the parent's thread does not exist.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class PortalClosed(CallerError):
-    """The portal was closed, or belongs to another process: make a new one."""
+    """The portal was closed, or belongs to another process: create a new one."""
 
 
 class Portal(Closing):
@@ -39,7 +39,7 @@ class Portal(Closing):
     def __init__(self, name: str = "leasehold-portal") -> None:
         self._pid = os.getpid()
         self._closed = False
-        self._guard = threading.Lock()  # so that what is begun before the end is cancelled with it, not forgotten
+        self._guard = threading.Lock()  # a call that starts before `close` is cancelled by it, never lost
         self._returning: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -60,14 +60,14 @@ class Portal(Closing):
     def submit(
         self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
-        """Start `function(*args, **kwargs)` on the loop; its result comes through the future."""
+        """Start `function(*args, **kwargs)` on the loop; the future receives its result."""
         if self._pid != os.getpid():
-            raise PortalClosed("the portal was made before a fork: make a new one")
+            raise PortalClosed("this portal was created before a fork: create a new one in this process")
         if threading.current_thread() is self._thread:
-            raise CallerError("synchronous calls would block the loop that has to answer them: await the async face")
+            raise CallerError("a synchronous call on the portal's own thread would block it: await the async method")
         with self._guard:
             if self._closed:
-                raise PortalClosed("the portal is closed: make a new one")
+                raise PortalClosed("the portal is closed: create a new one")
             return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
 
     def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,9 +87,10 @@ class Portal(Closing):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """`call`, for what must not be left lying around: a result that an interrupt (^C) has overtaken is given back.
+        """Like `call`, for a result that must be released: if an interrupt (^C) loses it, `give_back` releases it.
 
-        An interrupt may come when the coroutine has just ended: then there is nothing to cancel, and nobody to have it.
+        An interrupt may arrive just after the coroutine has finished: then there is nothing to cancel, and the caller
+        never receives the result.
         """
         obtained: list[T] = []
 
@@ -110,14 +111,14 @@ class Portal(Closing):
             raise
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Have a plain function called on the loop, without waiting. Nothing happens after `close`."""
+        """Call a plain function on the loop, without waiting. Does nothing after `close`."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            return  # the loop has ended: what was to be told has nobody left to hear it
+            return  # the loop is closed, so nothing waits for this call
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """An async iterator as a plain one: each item is fetched when asked for."""
+        """An async iterator as a plain one; each item is fetched on demand."""
 
         async def following() -> T:
             return await anext(source)
@@ -130,7 +131,7 @@ class Portal(Closing):
             yield item
 
     def close(self) -> None:
-        """Cancel what still runs, end the loop, join the thread. May be called more than once."""
+        """Cancel running calls, stop the loop, join the thread. May be called more than once."""
         if self._pid != os.getpid():
             return
         with self._guard:
@@ -146,7 +147,7 @@ class Portal(Closing):
         try:
             self._loop.run_forever()
         finally:
-            self._closed = True  # also if the loop was ended by somebody's `sys.exit` in a callback
+            self._closed = True  # also if a callback stopped the loop with `sys.exit`
             pending = asyncio.all_tasks(self._loop)
             for task in pending:
                 task.cancel()
@@ -156,7 +157,7 @@ class Portal(Closing):
 
     @classmethod
     def _after_fork(cls) -> None:
-        cls._shared_lock = threading.Lock()  # the parent's may have been held by a thread that does not exist here
+        cls._shared_lock = threading.Lock()  # a thread that does not exist here may have held the parent's lock
         cls._shared = None
 
 
@@ -164,7 +165,7 @@ os.register_at_fork(after_in_child=Portal._after_fork)
 
 
 class SyncFace(Protocol):
-    """An object for synchronous code: what is behind it, and the portal to the loop on which that lives."""
+    """A synchronous object over an asynchronous `core`, which runs on the portal's loop."""
 
     @property
     def portal(self) -> Portal: ...
@@ -174,7 +175,7 @@ class SyncFace(Protocol):
 
 
 class Through(Generic[P, T]):
-    """A coroutine method of the core as a plain method of its synchronous face, with the same signature and text.
+    """A coroutine method of the core as a plain method of the synchronous class, with the same signature and docstring.
 
     class SyncClient:
         get = Through(Client.get)  # client.get(b"key") runs on the portal's loop and waits

@@ -1,4 +1,4 @@
-"""Signals while children are started: what is blocked here is blocked in them as well, from their first moment."""
+"""Block signals while a child process is started: the child inherits the mask from its first moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Hold these signals back in this thread; one that comes meanwhile is delivered afterwards."""
+    """Block these signals in this thread; one that arrives meanwhile is delivered afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

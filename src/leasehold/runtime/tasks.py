@@ -1,4 +1,4 @@
-"""Tasks that somebody owns: started together, watched for errors, ended together."""
+"""Background tasks with an owner: errors are reported, and all are cancelled together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TaskSet:
-    """Background tasks of one owner. An error of any of them goes to `on_error`, never into the void."""
+    """Background tasks of one owner. An error in one of them goes to `on_error`, else to the loop's handler."""
 
     def __init__(self, on_error: Callable[[BaseException], None] | None = None) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -33,7 +33,7 @@ class TaskSet:
             task.get_loop().call_exception_handler({"message": "a background task failed", "exception": error})
 
     async def close(self) -> None:
-        """Cancel what runs and wait until it has ended."""
+        """Cancel all tasks and wait until they have finished."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What Linux knows of one TCP connection and can do with it, also while another process holds it open too."""
+"""Linux operations on one TCP connection, valid also while another process has the same connection open."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ _INT: Final = struct.Struct("i")
 _ACKED_AND_RECEIVED: Final = struct.Struct("QQ")
 _ACKED_AT: Final = 120  # tcpi_bytes_acked and tcpi_bytes_received in `struct tcp_info`, since Linux 4.1
 _INFO_BYTES: Final = _ACKED_AT + _ACKED_AND_RECEIVED.size
-_SIOCOUTQ: Final = termios.TIOCOUTQ  # written and not yet acknowledged; FIONREAD: received and not yet read
+_SIOCOUTQ: Final = termios.TIOCOUTQ  # bytes written and not yet acknowledged; FIONREAD: received and not yet read
 _LOOKS_MAX: Final = 8
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def reset_on_close(sock: socket.socket) -> None:
-    """The last close will be a RST: the peer must not take it for an orderly end."""
+    """Make the last close send RST, so that the peer does not mistake it for an orderly end."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
 
 def reset(sock: socket.socket) -> None:
-    """Close with RST, if nobody else holds it."""
+    """Close with RST, unless another process has the connection open too."""
     reset_on_close(sock)
     sock.close()
 
 
 def cut(sock: socket.socket) -> None:
-    """End the connection with RST at once, whoever else holds it; the socket stays open (and is of no more use).
+    """End the connection with RST immediately, even if another process has it open; the socket remains to be closed.
 
-    To close a socket ends nothing while another process has it too. To connect it to no address does.
+    Closing a socket ends nothing while another process has it open. Connecting it to AF_UNSPEC does.
     """
     _libc.connect(sock.fileno(), _NO_ADDRESS, len(_NO_ADDRESS))
 
 
 def peer_has_closed(sock: socket.socket) -> bool:
-    """Has the peer closed its end, or is the connection over? Looked at without reading a byte."""
+    """Whether the peer has closed its side, or the connection is dead. Reads no byte."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
     return bool(poll.poll(0))
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the kernel find peers that vanished: a half-open connection ends within half a minute."""
+    """Let the kernel detect dead peers: a half-open connection ends within half a minute."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
@@ -59,10 +59,10 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def passed_bytes(sock: socket.socket) -> int | None:
-    """How many bytes were ever read from and written to an accepted connection, by whoever had it, as one sum.
+    """The sum of all bytes ever read from and written to an accepted connection, by any process.
 
-    None if the kernel does not say so. Exact if nobody reads or writes meanwhile: what arrives or is acknowledged
-    between two of the questions shows in the last one, and all are asked again.
+    None if the kernel does not report it. Exact if no process reads or writes meanwhile: bytes that arrive or are
+    acknowledged between the system calls change the last result, and then all calls are repeated.
     """
     fd = sock.fileno()
     try:
@@ -82,14 +82,14 @@ def passed_bytes(sock: socket.socket) -> int | None:
 
 
 def kernel_counts() -> bool:
-    """Whether `passed_bytes` is right here: tried on a connection of our own, since not every kernel is Linux's own."""
+    """Whether `passed_bytes` works on this kernel, tested on a local connection (some emulate Linux)."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as listener,
             socket.create_connection(listener.getsockname(), timeout=1.0) as client,
             listener.accept()[0] as accepted,
         ):
-            client.sendall(b"asked")
+            client.sendall(b"query")
             accepted.settimeout(1.0)
             seen = [passed_bytes(accepted), len(accepted.recv(3)), passed_bytes(accepted)]
             accepted.sendall(b"answered")

@@ -1,4 +1,4 @@
-"""Calls that outlive connections: find the master, connect, call, and after a failure repeat what may be repeated."""
+"""Calls that survive connections: find the master, connect, call, and after a failure repeat the call if allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import CallLost, MasterError
 from leasehold.wire.finder import Finder
-from leasehold.wire.peer_timeout import Vigil
+from leasehold.wire.peer_timeout import PeerTimeout
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables import NEWEST, Release
@@ -24,13 +24,13 @@ T = TypeVar("T")
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A", bound=Struct)
 
-_PAUSE_MS = 20  # after a failure; short, because the client's own deadline bounds the tries
+_PAUSE_MS = 20  # after a failure; short, because the deadline bounds the attempts
 _PAUSE_MAX_MS = 500
 _CONNECT_MS = 2_000
 
 
 class Caller:
-    """One connection at a time to whoever is the master. Safe for many tasks at once, on one loop."""
+    """One connection at a time to the current master. Safe for many concurrent tasks on one loop."""
 
     def __init__(self, finder: Finder, *, release: Release = NEWEST, timeout_ms: int = 10_000) -> None:
         self.release = release
@@ -39,12 +39,12 @@ class Caller:
         self._finder = finder
         self._clock = BootClock()
         self._channel: Channel | None = None
-        self._vigil = Vigil(release.functions["ServiceReady"].id)
+        self._peer_timeout = PeerTimeout(release.functions["ServiceReady"].id)
         self._closed = False
         self._connecting = asyncio.Lock()
 
     async def mooncake(self, name: str, *arguments: Any, repeat: bool = False, timeout_ms: int | None = None) -> Any:
-        """Call a function of Mooncake's table. The result itself, `Failed` inside lists; a failed call raises.
+        """Call a function of Mooncake's table. Returns the result, with `Failed` inside lists; a failed call raises.
 
         `repeat`: whether a call whose answer was lost may be sent again.
         """
@@ -63,7 +63,7 @@ class Caller:
         return result
 
     async def own(self, function: Method[Q, A], message: Q, *, repeat: bool, timeout_ms: int | None = None) -> A:
-        """Call a function of our own."""
+        """Call one of Leasehold's own functions."""
 
         async def once(channel: Channel, left_ms: int) -> A:
             return await channel.call(function, message, timeout_ms=left_ms)
@@ -71,28 +71,28 @@ class Caller:
         return await self._persist(once, repeat, timeout_ms)
 
     async def _persist(self, once: Callable[[Channel, int], Awaitable[T]], repeat: bool, timeout_ms: int | None) -> T:
-        """Try until it is answered, the deadline passes, or an outcome is unknown that must not be repeated."""
+        """Retry until an answer or the deadline; a call that must not be repeated is not retried after `CallLost`."""
         deadline_ms = self._clock.now_ms() + (timeout_ms if timeout_ms is not None else self.timeout_ms)
         pause_ms = _PAUSE_MS
         while True:
             channel = None
             try:
                 channel = await self._connected_until(deadline_ms)
-                self._vigil.keep(channel)
+                self._peer_timeout.watch(channel)
                 return await once(channel, max(deadline_ms - self._clock.now_ms(), 1))
             except (Unavailable, CallLost) as error:
-                if channel is not None and not channel.ever_heard and not channel.waits:
-                    channel.close("it has never answered")  # or the next call would wait there too
+                if channel is not None and not channel.ever_received and not channel.waits:
+                    channel.close("it never answered")  # otherwise the next call would wait there too
                 if isinstance(error, CallLost) and not repeat:
                     raise
                 if self._clock.now_ms() + pause_ms >= deadline_ms:
                     raise
-            # Not in step: a thousand clients that lost the same master must not come back in the same moment.
+            # Random: a thousand clients that lost the same master must not reconnect at the same moment.
             await asyncio.sleep(pause_ms / 1000 * random.uniform(0.5, 1.0))
             pause_ms = min(pause_ms * 2, _PAUSE_MAX_MS)
 
     async def _connected_until(self, deadline_ms: int) -> Channel:
-        """The connection at hand, or another, found and opened within the time that is left."""
+        """The current connection, or a new one, found and opened within the remaining time."""
         channel = self._channel
         if channel is not None and not channel.closed:
             return channel
@@ -101,7 +101,7 @@ class Caller:
             async with asyncio.timeout(left_ms / 1000), self._connecting:
                 return await self._connected(left_ms)
         except TimeoutError:
-            raise Unavailable("no master was found in time: nothing was sent") from None
+            raise Unavailable("no master was found in time; nothing was sent") from None
 
     async def _connected(self, left_ms: int) -> Channel:
         if self._channel is not None and not self._channel.closed:
@@ -118,14 +118,14 @@ class Caller:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise CallerError("this client was closed: make another")
+            raise CallerError("this client is closed: create a new one")
 
     def forget_connection(self) -> None:
-        """Close the connection at hand; the next call finds the master anew."""
+        """Close the current connection; the next call looks up the master again."""
         if self._channel is not None:
             self._channel.close()
 
     def close(self) -> None:
-        """For good: calls in flight end in `CallLost`, later ones are refused."""
+        """Close permanently: calls in flight fail with `CallLost`, later calls are refused."""
         self._closed = True
         self.forget_connection()

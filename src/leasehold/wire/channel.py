@@ -1,4 +1,4 @@
-"""One connection to a server, from the client's side: many calls in flight, answers matched by their number."""
+"""A client's connection to a server: many calls in flight, answers matched by number."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ A = TypeVar("A", bound=Struct)
 
 
 class Channel(asyncio.Protocol):
-    """See the module. Made by `open_channel`. Once it is closed it stays closed: open another."""
+    """One connection. Created by `open_channel`; a closed channel is never reopened."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.address = ""
         self.closed = False
-        self.writable = True  # the peer takes what we send: while it does not, wait with `call`, or let go
-        self.heard = False  # anything, since somebody last looked (`Vigil` does)
-        self.ever_heard = False
+        self.writable = True  # False while the peer does not read: `call` waits then
+        self.received = False  # any bytes since the last check of `PeerTimeout`
+        self.ever_received = False
         self.on_close: list[Callable[[], None]] = []
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(wire_frame_bytes_max)
         self._waiting: dict[int, asyncio.Future[Response]] = {}
-        self._said: dict[int, Callable[[bytes], None]] = {}
+        self._push_handlers: dict[int, Callable[[bytes], None]] = {}
         self._seq = 0
         self._outgoing: list[bytes] = []
-        self._may_write = asyncio.Event()  # unset while the peer takes less than we have for it
+        self._may_write = asyncio.Event()  # unset while the peer reads more slowly than we write
         self._may_write.set()
 
     # --- calls
 
     async def call(self, function: Method[Q, A], message: Q, *, timeout_ms: int, attachment: bytes = b"") -> A:
-        """Call a function of ours and return its answer."""
+        """Call one of Leasehold's own functions and return its answer."""
         answer, _ = await self.exchange(function, message, timeout_ms=timeout_ms, attachment=attachment)
         return answer
 
     async def exchange(
         self, function: Method[Q, A], message: Q, *, timeout_ms: int, attachment: bytes = b""
     ) -> tuple[A, bytes]:
-        """The same, with the attachment of the answer."""
+        """Like `call`, but also returns the attachment of the answer."""
         body = function.pack_request(message)
         answered = await self.raw_call(function.id, body, timeout_ms=timeout_ms, attachment=attachment)
         return function.unpack_answer(answered.body), answered.attachment
 
     async def raw_call(self, function: int, body: bytes, *, timeout_ms: int, attachment: bytes = b"") -> Response:
-        """Send a body as it is. `Unavailable`: not sent; `CallLost`: outcome unknown; `RpcRefused`: answered so."""
+        """Send a raw body. `Unavailable`: not sent; `CallLost`: outcome unknown; `RpcRefused`: error answer."""
         if not self._may_write.is_set():
             timeout_ms = await self._wait_writable(timeout_ms)
         if self.closed:
-            raise Unavailable(f"the connection to {self.address} is closed: nothing was sent")
+            raise Unavailable(f"the connection to {self.address} is closed; nothing was sent")
         seq = self._seq = (self._seq + 1) & 0xFFFFFFFF
         future: asyncio.Future[Response] = self.loop.create_future()
         self._waiting[seq] = future
@@ -72,14 +72,14 @@ class Channel(asyncio.Protocol):
         finally:
             timer.cancel()
             self._waiting.pop(seq, None)
-        if answered.err == Err.TIMED_OUT:  # the peer itself says that it does not know what came of it
+        if answered.err == Err.TIMED_OUT:  # the peer itself does not know the outcome
             raise CallLost(f"{self.address}: {_message_of(answered.body)}")
         if answered.err != Err.OK:
             raise RpcRefused(answered.err, _message_of(answered.body))
         return answered
 
     def say(self, function: int, body: bytes) -> None:
-        """Send a body as it is, at once and for no answer; the function's handler on the server must give none."""
+        """Send a raw body immediately, without expecting an answer; the server's handler must send none."""
         if self._transport is not None and not self.closed:
             self._seq = (self._seq + 1) & 0xFFFFFFFF
             if self._outgoing:
@@ -87,22 +87,22 @@ class Channel(asyncio.Protocol):
             self._transport.write(request(self._seq, function, body))
 
     def on_push(self, function: int, handler: Callable[[bytes], None]) -> None:
-        """Call `handler(body)` for every push of this function, with the body as it came."""
-        self._said[function] = handler
+        """Call `handler(body)` for every push of this function, with the raw body."""
+        self._push_handlers[function] = handler
 
     @property
     def waits(self) -> bool:
-        """Whether anybody waits for an answer."""
+        """Whether any call waits for an answer."""
         return bool(self._waiting)
 
     def probe(self, function: int) -> None:
-        """Ask something whose answer, whatever it is, only shows that the peer is there."""
+        """Send a request whose answer, whatever it is, only shows that the peer is alive."""
         if not self.closed:
             self._seq = (self._seq + 1) & 0xFFFFFFFF
             self._send(request(self._seq, function, b""))
 
     def close(self, reason: str = "it was closed") -> None:
-        """Close it; calls in flight end in `CallLost`."""
+        """Close the connection; calls in flight fail with `CallLost`."""
         self._end(reason)
 
     # --- what the loop calls
@@ -112,9 +112,14 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self.ever_heard = True
-        if self._said and self._reader.between and (push := lone_push(data)) is not None and push[0] in self._said:
-            self._said[push[0]](push[1])
+        self.received = self.ever_received = True
+        if (
+            self._push_handlers
+            and self._reader.between
+            and (push := lone_push(data)) is not None
+            and push[0] in self._push_handlers
+        ):
+            self._push_handlers[push[0]](push[1])
             return
         try:
             responses = self._reader.feed(data)
@@ -123,11 +128,11 @@ class Channel(asyncio.Protocol):
             return
         for item in responses:
             if item.kind == PUSH:
-                if (said := self._said.get(item.seq)) is not None:
-                    said(item.body)
+                if (handler := self._push_handlers.get(item.seq)) is not None:
+                    handler(item.body)
                 continue
             future = self._waiting.get(item.seq)
-            if future is not None and not future.done():  # an answer after its deadline has nobody left to go to
+            if future is not None and not future.done():  # no call waits for an answer after its deadline
                 future.set_result(item)
 
     def pause_writing(self) -> None:
@@ -144,17 +149,17 @@ class Channel(asyncio.Protocol):
     # --- inside
 
     async def _wait_writable(self, timeout_ms: int) -> int:
-        """Wait until the peer takes something; how much of the time is left then."""
+        """Wait until the peer reads again; returns the remaining time."""
         until_s = self.loop.time() + timeout_ms / 1000
         try:
             async with asyncio.timeout_at(until_s):
                 await self._may_write.wait()
         except TimeoutError:
-            raise Unavailable(f"{self.address} takes nothing: nothing was sent") from None
+            raise Unavailable(f"{self.address} does not read; nothing was sent") from None
         return max(1, int((until_s - self.loop.time()) * 1000))
 
     def _send(self, frame: bytes) -> None:
-        """One write for everything that is called in the same turn of the loop."""
+        """Queue a frame: all calls of one turn of the loop share one write."""
         if not self._outgoing:
             self.loop.call_soon(self._flush)
         self._outgoing.append(frame)
@@ -192,7 +197,7 @@ def _message_of(body: bytes) -> str:
 
 
 async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
-    """Connect. `Unavailable` if that fails or takes too long, `NobodyListens` if it was refused."""
+    """Connect. Raises `Unavailable` on failure or timeout, `NoListener` if the connection was refused."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
@@ -205,8 +210,8 @@ async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
 
 
 def _is_refusal(error: OSError | TimeoutError) -> bool:
-    """A name may stand for several addresses: asyncio puts what each of them said into one sentence."""
-    said = str(error)
-    return isinstance(error, ConnectionRefusedError) or 0 < said.count("[Errno ") == said.count(
+    """A host name may have several addresses: asyncio joins their errors into one message."""
+    message = str(error)
+    return isinstance(error, ConnectionRefusedError) or 0 < message.count("[Errno ") == message.count(
         f"[Errno {ECONNREFUSED}]"
     )

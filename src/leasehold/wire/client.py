@@ -1,10 +1,10 @@
-"""`leasehold.Client`: every call of the master, typed, with a deadline, over whatever becomes of the connection.
+"""`leasehold.Client`: every call of the master, typed, with a deadline, and with reconnects.
 
     async with Client("127.0.0.1:50051") as master:
         if await master.exist_key("k"):
             found = await master.get_replica_list("k")
 
-What the master refuses raises `MasterError` with its code; a batch gives one result or `Failed(code)` for each key.
+A refused call raises `MasterError` with its code; a batch returns one result or `Failed(code)` per key.
 A call that was sent and not answered raises `CallLost` (outcome unknown), unless repeating it is harmless: reads,
 pings, mounts, and starts of puts, which carry a request id and get the same space again.
 """
@@ -39,12 +39,12 @@ def _raws(keys: Sequence[Key]) -> list[bytes]:
 
 
 class Client(AsyncClosing):
-    """A master of Mooncake's clients, ours or the C++ one: every call that it has, by its name there.
+    """Client of a Mooncake master, Leasehold's or the C++ one: every call, under its name there.
 
-    Keys are str or bytes. What the master refuses raises `MasterError` with its `code`; a `batch_...` gives a result or
-    `Failed(code)` for each key. A call that was sent and not answered raises `CallLost` unless repeating it is safe.
-    `native`: put into our own storage hosts (`leasehold host`), not into Mooncake's memory. For bytes in and out of
-    such hosts use `leasehold.pool.Pool`, which is built on this.
+    Keys are str or bytes. A refused call raises `MasterError` with its `code`; a `batch_...` call returns a result or
+    `Failed(code)` per key. A call that was sent and not answered raises `CallLost` unless repeating it is safe.
+    `native`: place objects on our own storage hosts (`leasehold host`), not in Mooncake's memory. To read and write
+    their bytes use `leasehold.pool.Pool`, which is built on this class.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Client(AsyncClosing):
         release: Release = NEWEST,
         timeout_ms: int = 10_000,
     ) -> None:
-        """`master` is `HOST:PORT`, several with commas between, or a `Finder` such as `MasterView(coord)`."""
+        """`master` is `HOST:PORT`, several separated by commas, or a `Finder` such as `MasterView(coord)`."""
         finder = AddressList([parse_address(each) for each in master.split(",")]) if isinstance(master, str) else master
         self.calls = Caller(finder, release=release, timeout_ms=timeout_ms)
         self.tenant = _raw(tenant)
         self.client_id = client_id or secrets.token_bytes(16)
         self.native = native
-        self._plain = False  # the peer is a C++ master: it has only Mooncake's functions
+        self._plain = False  # the peer is a C++ master, which has only Mooncake's functions
 
     def close(self) -> None:
         """Close the connection. Nothing is unmounted."""
@@ -80,18 +80,18 @@ class Client(AsyncClosing):
         return answer
 
     async def fsdir(self) -> str:
-        """The directory of a shared file system under the pool; "" where there is none."""
+        """The directory of a shared file system under the pool; "" if there is none."""
         return str(await self.calls.mooncake("GetFsdir", repeat=True))
 
     async def ping(self) -> m.PingResponse:
-        """Stay alive as a storage client. `client_status` 2 asks to mount again."""
+        """Stay alive as a storage client. `client_status` 2 means: mount again."""
         answer: m.PingResponse = await self.calls.mooncake("Ping", self.client_id, repeat=True)
         return answer
 
     # --- reads
 
     async def exist_key(self, key: Key) -> bool:
-        """Whether it is there; if so it is leased (unless the master is told not to)."""
+        """Whether the object exists; if so, it is leased (unless `exist_leases` is off on the master)."""
         return bool(await self.calls.mooncake("ExistKey", _raw(key), self.tenant, repeat=True))
 
     async def batch_exist_key(self, keys: Sequence[Key]) -> list[bool | Failed]:
@@ -99,7 +99,7 @@ class Client(AsyncClosing):
         return answer
 
     async def get_replica_list(self, key: Key) -> m.GetReplicaListResponse:
-        """Where it is, and for how long that is promised, counted from when this was sent."""
+        """The replicas of an object and the lease on them, which counts from the sending of this call."""
         (found,) = await self.batch_get_replica_list([key])
         if isinstance(found, Failed):
             raise MasterError(found.code, "GetReplicaList")
@@ -134,7 +134,7 @@ class Client(AsyncClosing):
     async def put_start(
         self, key: Key, size: int, config: m.ReplicateConfig | None = None
     ) -> list[m.ReplicaDescriptor]:
-        """Space for an object: write the bytes there, then `put_end`."""
+        """Allocate space for an object: write the bytes there, then call `put_end`."""
         return self._only(await self.batch_put_start([key], [size], config), "PutStart")
 
     async def batch_put_start(
@@ -143,7 +143,7 @@ class Client(AsyncClosing):
         return await self._start(PUT_START, "BatchPutStart", keys, sizes, config)
 
     async def put_end(self, key: Key, *, type: int = ALL, checksum: int | None = None) -> None:
-        """The bytes are there: the object becomes readable."""
+        """Finish a put: the bytes are written, so the object becomes readable."""
         await self.calls.mooncake("PutEnd", self.client_id, self._meta(key, checksum), type, self.tenant)
 
     async def batch_put_end(self, keys: Sequence[Key], *, type: int = ALL) -> list[Failed | None]:
@@ -151,7 +151,7 @@ class Client(AsyncClosing):
         return await self._many("BatchPutEnd", self.client_id, objects, type, self.tenant)
 
     async def put_revoke(self, key: Key, *, type: int = ALL) -> None:
-        """Give the space of an unfinished put back."""
+        """Cancel an unfinished put and free its space."""
         await self.calls.mooncake("PutRevoke", self.client_id, _raw(key), type, self.tenant)
 
     async def batch_put_revoke(self, keys: Sequence[Key], *, type: int = ALL) -> list[Failed | None]:
@@ -160,7 +160,7 @@ class Client(AsyncClosing):
     async def upsert_start(
         self, key: Key, size: int, config: m.ReplicateConfig | None = None
     ) -> list[m.ReplicaDescriptor]:
-        """As `put_start`, over an object that may exist."""
+        """Like `put_start`, but may replace an existing object."""
         return self._only(await self.batch_upsert_start([key], [size], config), "UpsertStart")
 
     async def batch_upsert_start(
@@ -190,19 +190,19 @@ class Client(AsyncClosing):
         return await self._many("BatchRemove", _raws(keys), force, self.tenant)
 
     async def remove_by_regex(self, pattern: Key, *, force: bool = False) -> int:
-        """How many were removed; what is leased stays unless `force`."""
+        """Remove matching objects and return their number; leased objects stay unless `force`."""
         return int(await self.calls.mooncake("RemoveByRegex", _raw(pattern), force, self.tenant))
 
     async def remove_all(self, *, force: bool = False) -> int:
         return int(await self.calls.mooncake("RemoveAll", force, self.tenant))
 
     async def batch_replica_clear(self, keys: Sequence[Key], segment_name: str = "") -> list[bytes]:
-        """Clear this client's replicas on a segment (all segments if none is named); which keys were cleared."""
+        """Remove this client's replicas on a segment (default: all segments); returns the keys that were cleared."""
         answer: list[bytes] = await self.calls.mooncake("BatchReplicaClear", _raws(keys), self.client_id, segment_name)
         return answer
 
     async def evict_disk_replica(self, key: Key, *, type: int = int(m.ReplicaKind.DISK)) -> None:
-        """Forget a replica that this client had on a disk. There are none here: success, and nothing is changed."""
+        """Forget a replica on disk. This master has none, so it succeeds without any effect."""
         await self.calls.mooncake("EvictDiskReplica", self.client_id, _raw(key), self.tenant, type, repeat=True)
 
     async def batch_evict_disk_replica(
@@ -288,7 +288,7 @@ class Client(AsyncClosing):
         sizes: Sequence[int],
         config: m.ReplicateConfig | None,
     ) -> list[list[m.ReplicaDescriptor] | Failed]:
-        """Start puts by our own function, or by Mooncake's if the peer has only that (then nothing is repeated)."""
+        """Start puts with our own function, or with Mooncake's if the peer has only that (then without retries)."""
         config = config or m.ReplicateConfig()
         if not self._plain:
             request = secrets.randbits(62) | 1

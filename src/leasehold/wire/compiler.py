@@ -1,8 +1,8 @@
-"""Readers made from the tables: straight-line Python for one type and one width, for the calls that are hot.
+"""Compiled readers for the hot calls: straight-line Python for one type and one width.
 
-The reference codec in `schema.py` asks every type what it is, for every value. Here that is asked once: the type is
-turned into the source of a function, with fixed-size neighbours read by one `struct` call and vectors of strings by
-`read_strings`. A reader never looks past the end: an index or a final check says that the body was too short.
+The reference codec in `schema.py` dispatches on the type for every value. Here that happens once: the type is
+compiled to the source of a function, with fixed-size neighbours read by one `struct` call and vectors of strings by
+`read_strings`. A reader never reads past the end: an index error or a final check reports a body that is too short.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _equal_strings(width: int, length: int, count: int) -> struct.Struct:
 
 
 def read_strings(data: bytes, at: int, count: int, width: int) -> tuple[list[bytes] | tuple[bytes, ...], int]:
-    """`count` strings. Keys are often all of one length: then a stride tells it, and one call reads them all."""
+    """`count` strings. Keys often have the same length: a strided comparison detects that, then one call reads all."""
     if count > len(data) or count > wire_batch_items_max:
         raise Malformed("more strings than the message has, or than one request may name")
     if 8 <= count <= 1024 and width <= 2:
@@ -68,7 +68,7 @@ def _read_each(data: bytes, at: int, count: int, width: int) -> tuple[list[bytes
 
 
 class _Source:
-    """The source of one reader, as it grows. Neighbours of fixed size gather until something else comes."""
+    """Builds the source of one reader. Adjacent fields of fixed size are collected into one `unpack_from`."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -119,7 +119,7 @@ class _Source:
         return name
 
     def read(self, type_: Type) -> str:
-        """Emit what reads one value; the expression that holds it."""
+        """Emit the code that reads one value; returns the expression for it."""
         if isinstance(type_, Scalar):
             return self.gather(type_.layout)
         if isinstance(type_, Opaque):
@@ -186,7 +186,7 @@ class _Source:
 
 
 class Readers(dict[int, PartReader]):
-    """Readers of the same types by width, made when first asked for: lengths wider than a byte are rare."""
+    """Readers of the same types by width, compiled on first use: lengths wider than one byte are rare."""
 
     def __init__(self, types: tuple[Type, ...]) -> None:
         super().__init__()
@@ -199,9 +199,9 @@ class Readers(dict[int, PartReader]):
 
 @lru_cache(maxsize=4096)
 def part_reader(types: tuple[Type, ...], width: int) -> PartReader:
-    """A reader for values one after the other, at some place in a body; it returns them as a tuple.
+    """A reader for consecutive values at some position in a body; it returns them as a tuple.
 
-    Kept: the types of the tables live as long as the process, and a promotion must not wait for a compiler.
+    Cached: the types of the tables live as long as the process, and a promotion must not wait for compilation.
     """
     source = _Source(width)
     values = [source.read(type_) for type_ in types]

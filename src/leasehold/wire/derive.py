@@ -1,4 +1,4 @@
-"""Types of the wire out of Python annotations, for functions of our own.
+"""Derive wire types from Python annotations, for Leasehold's own functions.
 
 int -> i64    float -> f64    bool    str, bytes -> string    list[T] -> vector    dict[K, V] -> map
 T | None -> optional    another Struct -> struct    A | B (Structs) -> variant    tuple[A, B] -> struct
@@ -21,7 +21,7 @@ _SIMPLE: dict[Any, Type] = {int: I64, float: F64, bool: BOOL, str: TEXT, bytes: 
 
 @cache
 def wire_type(annotation: Any) -> Type:
-    """The type on the wire of an annotation; `InvalidArgument` for what has none."""
+    """The wire type of an annotation; raises `InvalidArgument` if there is none."""
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
     if isinstance(annotation, type) and issubclass(annotation, Struct):

@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, hung into the one error tree."""
+"""Errors of the wire, subclasses of `LeaseholdError`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailab
 
 
 class Malformed(PeerError):
-    """Bytes that are no message of ours: too short, a foreign hash, an impossible choice."""
+    """Bytes that are not a valid message: too short, an unknown hash, an impossible variant."""
 
 
 class BadFrame(Malformed):
-    """A header that cannot be one: the stream is out of step, and the connection has to go."""
+    """An invalid frame header: the stream is out of sync, so the connection must be closed."""
 
 
 class NoListener(Unavailable):
-    """The host answers that nothing listens at this port: no server is there, or not yet."""
+    """The connection was refused: no server listens at this port, or not yet."""
 
 
 class NotEncodable(InvalidArgument):
@@ -32,11 +32,11 @@ class RpcRefused(Refused):
 
 
 class CallLost(UnknownOutcome):
-    """The connection ended, or the deadline passed, after the call was sent: it may have been carried out."""
+    """The connection ended, or the deadline passed, after the call was sent: it may have been executed."""
 
 
 class MasterError(Refused):
-    """The master refused a call on its merits: `code` is its error code, `name` what it means."""
+    """The master refused a call: `code` is its error code, `name` the code in words."""
 
     def __init__(self, code: int, call: str) -> None:
         super().__init__(f"{call}: {CODE_NAMES.get(code, 'error')} ({code})")

@@ -1,4 +1,4 @@
-"""Where is the master? A list of addresses to try, or the key in the coordination store that names the leader."""
+"""Find the master: by a list of addresses, or by the key in the coordination store that names the leader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 class Finder(Protocol):
     async def find(self) -> Address:
-        """Where to connect next. `Unavailable` if nobody knows at this moment."""
+        """The address to connect to next; raises `Unavailable` if it is unknown now."""
         ...
 
 
@@ -21,8 +21,9 @@ def parse_address(text: str) -> Address:
     """`HOST:PORT`; an IPv6 host is in brackets."""
     if "://" in text:
         raise InvalidArgument(
-            f"{text!r} is not an address of a master: write HOST:PORT of a node, such as 127.0.0.1:50051; who leads is "
-            "found in a store by `leasehold host --coord URL`, in Python by leasehold.wire.finder.MasterView(coord)"
+            f"{text!r} is not an address of a master: write HOST:PORT of a node, such as 127.0.0.1:50051; to look "
+            "the leader up in a store use `leasehold host --coord URL`, or in Python "
+            "leasehold.wire.finder.MasterView(coord)"
         )
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
@@ -31,7 +32,7 @@ def parse_address(text: str) -> Address:
 
 
 class AddressList:
-    """Several addresses, one after the other, over and over."""
+    """Several addresses, tried in turn."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         if not addresses:

@@ -1,6 +1,6 @@
-"""The Python side of Mooncake's types. Ids are 16 bytes, keys and tenants are bytes, what people read is text.
+"""Python types of Mooncake's messages. Ids are 16 bytes, keys and tenants are bytes, names are text.
 
-The tables in `tables/` say in which order and width a release puts these on the wire.
+The tables in `tables/` define the order and the width of the fields for each release.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leasehold.base.codes import SoftPin as SoftPin
 from leasehold.base.codes import TaskKind as TaskKind
 from leasehold.base.codes import TaskStatus as TaskStatus
 
-SERVICE_VERSION: Final = "2.0.0"  # what every release since 0.3.8 wants to hear from ServiceReady
+SERVICE_VERSION: Final = "2.0.0"  # the answer to ServiceReady that every release since 0.3.8 expects
 DEFAULT_TENANT: Final = b"default"
 
 
@@ -43,7 +43,7 @@ class NofSegment(Struct, frozen=True):
 
 
 class BufferDescriptor(Struct, frozen=True):
-    """Where bytes are: an absolute address at an endpoint."""
+    """Location of bytes: an absolute address at an endpoint."""
 
     size: int
     address: int
@@ -88,7 +88,7 @@ class ReplicaDescriptor(Struct, frozen=True):
 
 
 class ReplicateConfig(Struct, frozen=True):
-    """What a put asks for."""
+    """Parameters of a put."""
 
     replica_num: int = 1
     nof_replica_num: int = 0
@@ -106,7 +106,7 @@ class ReplicateConfig(Struct, frozen=True):
 
 
 class ReplicateConfig0312(Struct, frozen=True):
-    """The same before 0.3.13: a soft pin was a yes or no."""
+    """The same before 0.3.13, when a soft pin was a boolean."""
 
     replica_num: int = 1
     nof_replica_num: int = 0
@@ -152,7 +152,7 @@ class TaskAssignment(Struct, frozen=True):
 
 
 class TaskReport(Struct, frozen=True):
-    """How a task ended, as its executor tells it."""
+    """The result of a task, reported by its executor."""
 
     id: bytes
     status: int

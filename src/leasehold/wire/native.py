@@ -1,8 +1,8 @@
-"""The master's functions of our own: what Mooncake's cannot carry.
+"""Leasehold's own functions of the master, for data that Mooncake's functions cannot carry.
 
-A put_start that is repeated after a lost answer must get the same space again, or its caller would take "exists
-already" for success with no bytes written (schedule 20): so ours carries a request id. It also says whether the
-caller speaks the protocol of our own storage hosts.
+A put_start that is repeated after a lost answer must get the same space again. Otherwise its caller would
+take "exists already" for success although no bytes were written (schedule 20). So our function carries a request id.
+It also carries whether the caller supports the protocol of our own storage hosts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["GET", "PUT_START", "UPSERT_START", "BufferDescriptor", "Found", "Get
 
 
 class Start(Struct, frozen=True):
-    """Start puts (or upserts): one object for each key. `request` is new for every call and kept over its repeats."""
+    """Start puts (or upserts): one object per key. `request` is new for every call, the same for its repeats."""
 
     client_id: bytes
     tenant: bytes
@@ -28,7 +28,7 @@ class Start(Struct, frozen=True):
 
 
 class Located(Struct, frozen=True):
-    """Code 0 and where the object is, or an error code."""
+    """Code 0 and the location of the object, or an error code."""
 
     code: int
     replicas: list[ReplicaDescriptor] = []
@@ -41,7 +41,7 @@ class Started(Struct, frozen=True):
 
 
 class Get(Struct, frozen=True):
-    """Locate objects and lease them. All replicas are told, whatever protocol they speak."""
+    """Locate objects and lease them. All replicas are returned, whatever their protocol."""
 
     tenant: bytes
     keys: list[bytes]

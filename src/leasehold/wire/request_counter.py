@@ -1,6 +1,6 @@
-"""Counting what passes through: has every request that went one way been answered the other way? Pure.
+"""Count requests and answers in copied bytes: has every request been answered?
 
-For somebody who copies bytes between a client and a server and reads nothing of them but where a frame ends.
+For a proxy that copies bytes between a client and a server, and only looks for the ends of frames.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from typing import Final
 
 from leasehold.wire.frame import ANSWER, MAGIC, REQUEST_HEAD_BYTES, RESPONSE_HEAD_BYTES
 
-_LENGTHS: Final = struct.Struct("<II")  # of body and attachment: the last of either head
+_LENGTHS: Final = struct.Struct("<II")  # body and attachment: the last fields of both heads
 _MAGIC_AT: Final = 0
 _KIND_AT: Final = 3
 
 
 class _Frames:
-    """Cuts one direction's bytes into frames, without keeping any but an incomplete head."""
+    """Splits the bytes of one direction into frames; it keeps only an incomplete head."""
 
-    __slots__ = ("_head", "_head_bytes", "_left", "count", "strange")
+    __slots__ = ("_head", "_head_bytes", "_left", "count", "malformed")
 
     def __init__(self, head_bytes: int) -> None:
         self.count = 0
-        self.strange = False  # not our framing, or a message that nobody asked for: nothing can be said any more
+        self.malformed = False  # not our framing, or not an answer: the counts are useless from now on
         self._head_bytes = head_bytes
         self._head = b""
-        self._left = 0  # bytes until the frame ends whose head was seen
+        self._left = 0  # bytes until the end of the current frame
 
     @property
     def between(self) -> bool:
-        """The bytes so far end where a frame ends."""
-        return not (self._left or self._head or self.strange)
+        """Whether the bytes so far end at the end of a frame."""
+        return not (self._left or self._head or self.malformed)
 
     def feed(self, data: bytes) -> None:
         at, size = 0, len(data)
-        while at < size and not self.strange:
+        while at < size and not self.malformed:
             if self._left:
                 step = min(self._left, size - at)
                 self._left -= step
@@ -49,17 +49,17 @@ class _Frames:
                 self._head = b""
 
     def _open(self, head: bytes) -> None:
-        self.strange = head[_MAGIC_AT] != MAGIC or (
+        self.malformed = head[_MAGIC_AT] != MAGIC or (
             self._head_bytes == RESPONSE_HEAD_BYTES and head[_KIND_AT] != ANSWER
         )
         self._left = sum(_LENGTHS.unpack_from(head, self._head_bytes - _LENGTHS.size))
         self.count += not self._left
 
 
-class Tally:
-    """Both directions of one conversation, from a point on at which nothing is open.
+class RequestCounter:
+    """Both directions of one connection, starting when no request is open.
 
-    Tell it of requests before they are passed on, and of answers when they have been.
+    Add requests before they are passed on, and answers after they were.
     """
 
     __slots__ = ("_answers", "_requests", "passed_bytes")
@@ -71,24 +71,24 @@ class Tally:
 
     @property
     def nothing_open(self) -> bool:
-        """Everything that was asked has been answered, and neither side is in the middle of a frame."""
-        asked, answered = self._requests, self._answers
-        return asked.between and answered.between and asked.count == answered.count
+        """Every request was answered, and neither direction is in the middle of a frame."""
+        requests, answers = self._requests, self._answers
+        return requests.between and answers.between and requests.count == answers.count
 
     @property
-    def broken(self) -> bool:
-        """What was asked is not our framing: the server says so, by its answers and by ending."""
-        return self._requests.strange
+    def malformed(self) -> bool:
+        """The requests are not in our framing: the server will answer with an error and close."""
+        return self._requests.malformed
 
     @property
     def all_answered(self) -> bool:
-        """As `nothing_open`, for a client that asks no more: half a request will never be whole, nor answered."""
+        """Like `nothing_open`, for a client that has shut down: a partial request is never completed or answered."""
         return self._answers.between and self._requests.count == self._answers.count
 
-    def asked(self, data: bytes) -> None:
+    def add_requests(self, data: bytes) -> None:
         self.passed_bytes += len(data)
         self._requests.feed(data)
 
-    def answered(self, data: bytes) -> None:
+    def add_answers(self, data: bytes) -> None:
         self.passed_bytes += len(data)
         self._answers.feed(data)

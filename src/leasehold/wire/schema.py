@@ -1,7 +1,7 @@
-"""The types of struct_pack: each knows its literal, writes its values and reads them back.
+"""The types of struct_pack: each has its type literal, and reads and writes values.
 
-This is the reference codec: it walks the type for every value. `compiler.py` turns the same types into straight-line
-Python for the calls that are hot, and the tests hold the two against each other.
+This is the reference codec: it walks the type for every value. `compiler.py` compiles the same types to straight-line
+Python for the hot calls, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Buffer = bytes | bytearray | memoryview
 
 
 class LengthOverflow(Exception):
-    """A length does not fit into the width at hand: the message is written again with a wider one."""
+    """A length does not fit into the current width: the message is written again with a wider one."""
 
 
 class Failed(Struct, frozen=True):
-    """The error side of an `expected`: a code of the master's."""
+    """The error case of an `expected`: an error code of the master."""
 
     code: int
 
 
 def size_literal(number: int) -> bytes:
-    """How a literal spells a number: digits to the base 127, low first, the last one marked."""
+    """A number in a type literal: base-127 digits, lowest first; the last one has an offset of 129."""
     digits = bytearray()
     while number >= 127:
         digits.append(number % 127 + 1)
@@ -40,16 +40,16 @@ def size_literal(number: int) -> bytes:
 
 
 class Type:
-    """A type on the wire. `width` is the size in bytes of every length field of the message at hand."""
+    """A wire type. `width` is the size in bytes of every length field in the message."""
 
     literal: bytes
-    # The Python values are as diverse as the types, and checked where they are written: hence `Any`, and only here.
+    # Python values differ per type and are checked when they are written: hence `Any`, only here.
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         raise NotImplementedError
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
-        """The value at `at`, and where the next one begins."""
+        """The value at `at`, and the position after it."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Scalar(Type):
 
 
 class Bytes(Type):
-    """A string, as what it is on this wire: any bytes."""
+    """A string; on this wire it may contain any bytes."""
 
     literal = b"\x80\x0c"
 
@@ -94,7 +94,7 @@ class Bytes(Type):
 
 
 class Text(Bytes):
-    """A string that people read. Bytes that are no UTF-8 survive the round trip, and harm nobody on the way."""
+    """A text field. Bytes that are not valid UTF-8 survive the round trip, and every encoder accepts the result."""
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         try:
@@ -168,7 +168,7 @@ class Optional(Type):
 
 
 class Variant(Type):
-    """One of several records, told apart by their Python class."""
+    """One of several records, distinguished by their Python class."""
 
     def __init__(self, *alternatives: Record) -> None:
         self.alternatives = alternatives
@@ -224,12 +224,12 @@ class Void(Type):
 
 
 class Opaque(Type):
-    """A "trivial" type of scalars only, kept as its bytes: the UUID, which nobody has to look into."""
+    """A "trivial" type of scalars only, kept as its bytes: the UUID, which is never interpreted."""
 
     def __init__(self, *members: Scalar, alignment: int) -> None:
         self.size = sum(member.size for member in members)
-        mark = size_literal(alignment)
-        self.literal = b"\xfd" + b"".join(member.literal for member in members) + mark + mark + b"\xff"
+        size_tag = size_literal(alignment)
+        self.literal = b"\xfd" + b"".join(member.literal for member in members) + size_tag + size_tag + b"\xff"
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if len(value) != self.size:
@@ -244,7 +244,7 @@ class Opaque(Type):
 
 
 class Members(Type):
-    """What struct and tuple have in common: members one after the other, without padding."""
+    """Base of struct and tuple: consecutive members without padding."""
 
     def __init__(self, members: Sequence[Type]) -> None:
         self.members = tuple(members)
@@ -273,7 +273,7 @@ class Tuple(Members):
 
 
 class Record(Members):
-    """A struct with a Python class of its own; `fields` are named in the order of the wire."""
+    """A struct with its own Python class; `fields` are in wire order."""
 
     def __init__(self, cls: type[Any], **fields: Type) -> None:
         super().__init__(tuple(fields.values()))
@@ -282,7 +282,7 @@ class Record(Members):
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if type(value) is not self.cls:
-            raise NotEncodable(f"a {self.cls.__name__} is wanted, not a {type(value).__name__}")
+            raise NotEncodable(f"a {self.cls.__name__} was expected, not a {type(value).__name__}")
         for name, member in self.fields.items():
             member.write(out, getattr(value, name), width)
 
@@ -300,7 +300,7 @@ def write_length(out: bytearray, length: int, width: int) -> None:
 
 @lru_cache(maxsize=4096)
 def counted(length: int, width: int) -> bytes:
-    """A length field by itself."""
+    """A length field alone."""
     out = bytearray()
     write_length(out, length, width)
     return bytes(out)

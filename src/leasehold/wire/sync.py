@@ -1,4 +1,4 @@
-"""`leasehold.Client` for synchronous code: the same calls, each waiting for its answer.
+"""`leasehold.Client` for synchronous code: the same calls, each waits for its answer.
 
 with SyncClient("127.0.0.1:50051") as master:
     master.exist_key("k")
@@ -30,7 +30,7 @@ class SyncClient(Closing):
     ) -> None:
         self.portal = portal or Portal.shared()
 
-        async def make() -> Client:  # on the loop that it will live on
+        async def make() -> Client:  # on the loop that will run it
             return Client(
                 master, tenant=tenant, client_id=client_id, native=native, release=release, timeout_ms=timeout_ms
             )

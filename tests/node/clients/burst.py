@@ -116,7 +116,7 @@ class Writer(threading.Thread):
 
 
 def existing(store, keys):
-    """key -> 1, 0 or an error, asked until nothing is an error."""
+    """key -> 1, 0 or an error, repeated until there is no error."""
     found = {}
     for at in range(0, len(keys), BATCH):
         part = keys[at : at + BATCH]

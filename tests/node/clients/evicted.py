@@ -5,7 +5,7 @@
 Prints `full` when the pool is, `over` when more was put than it shall hold, and `ready` as soon as the removes are
 answered (kill something then); after each it goes on when a line comes on stdin. At the end one line of JSON: how many
 keys were evicted, how many of those removed, which of the removed ones are back, and how many of the others are (the
-successor had not heard of their eviction yet: rightly there, and proof that the removes had something to do).
+successor had not received their eviction yet: correct, and proof that the removes had work to do).
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ from mooncake import store as mooncake
 MIB = 1 << 20
 SEGMENT = 64 * MIB
 VALUE = b"v" * (256 << 10)
-FITS = int(SEGMENT * 0.48) // len(VALUE)  # eviction is told to begin above 0.5
+FITS = int(SEGMENT * 0.48) // len(VALUE)  # eviction is set to start above 0.5
 MORE = 10
 
 
@@ -33,7 +33,7 @@ def put(store, keys):
 
 
 def existing(store, keys):
-    """key -> 1 or 0, asked until nothing is an error."""
+    """key -> 1 or 0, repeated until there is no error."""
     for _ in range(300):
         answers = store.batch_is_exist(keys)
         if all(answer in (0, 1) for answer in answers):

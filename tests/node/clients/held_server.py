@@ -1,8 +1,8 @@
-"""A worker in small: a wire server whose connections its parent holds too. Started by `test_judgement.py`, and killed.
+"""A minimal worker: a wire server that shares its connections with its parent. `test_handoff_kills.py` kills it.
 
-    python held_server.py LISTENING_FD MARKS_FD CHANNEL_FD SLOTS
+    python held_server.py LISTENING_FD CHECKPOINTS_FD CHANNEL_FD SLOTS
 
-Function 1 answers at once, 2 a moment later, 3 at once and at length.
+Function 1 answers immediately, 2 a moment later, 3 immediately with a large answer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 
 import uvloop
 
-from leasehold.node.boot import HoldsBoot
-from leasehold.node.worker.handoff import WorkerHolds
+from leasehold.node.boot import HandoffBoot
+from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import response
 from leasehold.wire.server import Server
@@ -40,7 +40,7 @@ async def main() -> None:
     listening, checkpoints, channel, slots = map(int, sys.argv[1:])
     server = Server()
     listener = server.serve(socket.socket(fileno=listening), {1: immediately, 2: later, 3: at_length})
-    listener.hold = partial(WorkerHolds(HoldsBoot(checkpoints, channel, slots)).hold, 0)
+    listener.hold = partial(ConnectionSharing(HandoffBoot(checkpoints, channel, slots)).hold, 0)
     print("ready", flush=True)
     await asyncio.Event().wait()
 

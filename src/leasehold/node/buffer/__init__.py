@@ -1,1 +1,1 @@
-"""The buffer of `durability = buffered`: finished batches that outlive the worker, on the disk or in Redis."""
+"""The buffer of `durability = buffered`: finished batches that survive the worker, on disk or in Redis."""

@@ -1,8 +1,8 @@
-"""The buffer on the disk: appended to before a batch is sent, by epoch, in files of a few MiB each.
+"""The buffer on disk: every batch is appended before it is sent, by epoch, in files of a few MiB.
 
-It outlives the process, not the host: a write in the page cache is enough for that, and no fsync is waited for.
-The guardian drains it before it gives up the dead worker's key. What was acknowledged and can no longer be attached
-(another epoch has begun) is set aside in a file of its own, never deleted: that is a person's decision.
+It survives the process, not the host, so a write to the page cache is enough and there is no fsync. The guardian
+drains it before it deletes a dead worker's leader key. An acknowledged batch that can no longer be added to the
+journal (another epoch has begun) is quarantined in a separate file. Only an operator deletes that file.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from leasehold.base.limits import MIB
 BUFFER_BYTES_MAX: Final = 256 * MIB
 FILE_BYTES: Final = 4 * MIB
 ASIDE: Final = ".aside"
-_NUMBER: Final = "[0-9]" * 20  # what is named otherwise is somebody's own
+_NUMBER: Final = "[0-9]" * 20  # files with other names are not ours
 _FRAME: Final = struct.Struct("<QII")  # last record's number, length, checksum
 
 
 class BufferFull(LeaseholdError):
-    """The buffer holds as much as it may: acknowledgements wait for the store until it has taken some."""
+    """The buffer is full: acknowledgements wait until the store has committed some batches."""
 
 
-class Aside(Struct, frozen=True):
-    """What was set aside and waits for a person: batches, and their bytes on the disk."""
+class Quarantined(Struct, frozen=True):
+    """Number and size of quarantined batches, which wait for an operator."""
 
     batches: int = 0
     bytes: int = 0
 
 
 class DiskBuffer:
-    """Batches by epoch, in the order of their numbers. A file is `EPOCH-FIRST.buffer`.
+    """Batches by epoch, in the order of their numbers. A file is named `EPOCH-FIRST.buffer`.
 
-    What is set aside counts as held: with too much of it `buffered` waits for the store, as `sync` does (P6).
+    Quarantined batches count towards the limit: with too many of them `buffered` waits for the store, as `sync` does
+    (P6).
     """
 
     def __init__(self, folder: Path, bytes_max: int = BUFFER_BYTES_MAX, file_bytes: int = FILE_BYTES) -> None:
@@ -51,15 +52,15 @@ class DiskBuffer:
         self._epoch = -1
         self._files: list[tuple[Path, int, int]] = []  # of this run's epoch: (path, bytes, last number in it)
         folder.mkdir(parents=True, exist_ok=True)
-        self._aside_bytes = self.aside().bytes
+        self._quarantined_bytes = self.quarantined().bytes
 
     def push(self, epoch: int, last_n: int, batch: bytes) -> None:
         """Append one finished batch."""
         if epoch != self._epoch:
             self._epoch, self._files = epoch, []
-        held = sum(size for _, size, _ in self._files) + self._aside_bytes
+        held = sum(size for _, size, _ in self._files) + self._quarantined_bytes
         if held + len(batch) > self._bytes_max:
-            raise BufferFull(f"the buffer on the disk holds {held} bytes: the store has to take some first")
+            raise BufferFull(f"the buffer on disk is full ({held} bytes): the store must commit some batches first")
         if not self._files or self._files[-1][1] >= self._file_bytes:
             self._files.append((self._folder / f"{epoch:020d}-{last_n:020d}.buffer", 0, 0))
         path, size, _ = self._files[-1]
@@ -69,7 +70,7 @@ class DiskBuffer:
         self._files[-1] = (path, size + len(frame), last_n)
 
     def forget(self, epoch: int, last_n: int) -> None:
-        """Everything up to `last_n` is in the store: files that hold nothing newer go."""
+        """Everything up to record `last_n` is in the store: delete files that contain nothing newer."""
         while epoch == self._epoch and self._files and self._files[0][2] <= last_n:
             self._files.pop(0)[0].unlink(missing_ok=True)
 
@@ -77,23 +78,23 @@ class DiskBuffer:
         return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob(f"{_NUMBER}-{_NUMBER}.buffer")})
 
     def bytes_left(self, led_epoch: int | None) -> int:
-        """What is here of other epochs than the one led now."""
+        """Size of the batches of all epochs but the one that this node leads."""
         paths = (path for old in self.epochs() if old != led_epoch for path in self._paths(old))
         return sum(_size_of(path) for path in paths)
 
     def read(self, epoch: int) -> Iterator[tuple[int, bytes]]:
-        """(last record's number, batch) for every whole frame; a torn end was never acknowledged."""
+        """(last record's number, batch) for every complete frame; an incomplete one was never acknowledged."""
         for path in self._paths(epoch):
-            with contextlib.suppress(FileNotFoundError):  # the other process has dropped it: it is in the journal
+            with contextlib.suppress(FileNotFoundError):  # the other process has deleted it: it is in the journal
                 yield from read_frames(path)
 
     def drop(self, epoch: int) -> None:
-        """That epoch is over, and what it left is attached or set aside."""
+        """Delete the files of an epoch whose batches are in the journal or quarantined."""
         for path in self._paths(epoch):
             path.unlink(missing_ok=True)
 
-    def quarantined_records(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> Path:
-        """Keep these batches of an epoch that is over for a person. Doing it twice makes the same file."""
+    def quarantine(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> Path:
+        """Write these batches of a finished epoch to a quarantine file. Repeating it writes the same file."""
         path = self._folder / f"{epoch:020d}-{frames[0][0]:020d}-{len(frames)}{ASIDE}"
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("wb") as file:
@@ -102,20 +103,20 @@ class DiskBuffer:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-        self._aside_bytes = self.aside().bytes
+        self._quarantined_bytes = self.quarantined().bytes
         return path
 
-    def aside(self) -> Aside:
-        """How much is set aside in this folder."""
+    def quarantined(self) -> Quarantined:
+        """Number and size of the quarantined batches in this folder."""
         found = list(self._folder.glob(f"*{ASIDE}"))
-        return Aside(sum(_batches_in(path) for path in found), sum(path.stat().st_size for path in found))
+        return Quarantined(sum(_batches_in(path) for path in found), sum(path.stat().st_size for path in found))
 
     def _paths(self, epoch: int) -> list[Path]:
         return sorted(self._folder.glob(f"{epoch:020d}-{_NUMBER}.buffer"))
 
 
 def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(last record's number, batch) for every whole frame of a file, a buffer's or one set aside."""
+    """(last record's number, batch) for every complete frame of a buffer file or a quarantine file."""
     data, at = path.read_bytes(), 0
     while at + _FRAME.size <= len(data):
         last_n, length, checksum = _FRAME.unpack_from(data, at)
@@ -127,7 +128,7 @@ def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _size_of(path: Path) -> int:
-    """Nothing, if it is gone: guardian and worker share the folder."""
+    """0 if the file was deleted: guardian and worker share the folder."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -139,6 +140,6 @@ def _frame(last_n: int, batch: bytes) -> bytes:
 
 
 def _batches_in(path: Path) -> int:
-    """The count is in the name, so that a status need not read files; a name given by hand counts as one."""
+    """The count is part of the name, so that a status reads no files; a file with another name counts as one."""
     count = path.stem.rpartition("-")[2]
     return int(count) if path.stem.count("-") == 2 and count.isdigit() else 1

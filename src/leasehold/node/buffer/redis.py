@@ -1,7 +1,7 @@
-"""The buffer in Redis (or Valkey, or DragonflyDB): it outlives the host too.
+"""The buffer in Redis (or Valkey, or DragonflyDB): it survives the host, too.
 
-A successor first *seals* the old epochs with one script: a push of a deposed leader that comes later fails, and
-cannot grow behind its back (schedule 21, H6). Then it reads what is there.
+A successor first *seals* the old epochs with one script, so that a later push of a deposed leader fails and the
+buffer cannot grow while it is read (schedule 21, H6). Then it reads the batches.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from leasehold.base.errors import PeerError, Unavailable
-from leasehold.node.buffer.disk import Aside
+from leasehold.node.buffer.disk import Quarantined
 
 _NUMBER: Final = struct.Struct("<Q")
 
-# KEYS: list of the epoch, seal, set of epochs, what is set aside.  ARGV: epoch, frame, batches and lists at most.
+# KEYS: list of the epoch, seal, set of epochs, quarantine.  ARGV: epoch, frame, limits of batches and quarantine lists.
 _PUSH: Final = """
 local sealed = tonumber(redis.call('GET', KEYS[2]) or '0')
 if tonumber(ARGV[1]) <= sealed then return 'sealed' end
@@ -28,7 +28,7 @@ redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('ZADD', KEYS[3], ARGV[1], ARGV[1])
 return 'pushed'
 """
-# KEYS: list of the epoch.  ARGV: how many of the oldest batches to let go.
+# KEYS: list of the epoch.  ARGV: number of the oldest batches to delete.
 _FORGET: Final = "redis.call('LTRIM', KEYS[1], ARGV[1], -1)"
 # KEYS: seal, set of epochs.  ARGV: the highest epoch to seal.
 _SEAL: Final = """
@@ -41,18 +41,18 @@ ASIDE_EPOCHS_MAX: Final = 64
 
 
 class Sealed(PeerError):
-    """A successor has sealed this epoch: nothing of it can be acknowledged any more."""
+    """A successor has sealed this epoch: none of its writes can be acknowledged any more."""
 
 
 class RedisBuffer:
-    """Batches by epoch in lists of Redis."""
+    """Batches in Redis, one list per epoch."""
 
     def __init__(self, url: str, cluster: str, timeout_s: float = 1.0) -> None:
         self._redis: Any = redis.asyncio.from_url(  # its own types are partial
             url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
         )
         self._root = f"leasehold:{{{cluster}}}:buffer"  # the braces keep all keys in one slot of a Redis cluster
-        self._pushed: list[int] = []  # last numbers of the batches in the present epoch's list
+        self._pushed: list[int] = []  # last record numbers of the batches in the current epoch's list
         self._epoch = -1
 
     def _list(self, epoch: int) -> str:
@@ -70,9 +70,12 @@ class RedisBuffer:
         if answer == b"sealed":
             raise Sealed(f"epoch {epoch} is sealed: another node leads")
         if answer == b"full":
-            raise Unavailable(f"Redis holds {BATCHES_MAX} batches already: the store has to take some first")
+            raise Unavailable(f"the buffer in Redis is full ({BATCHES_MAX} batches): the store must commit some first")
         if answer == b"aside":
-            raise Unavailable(f"batches of {ASIDE_EPOCHS_MAX} epochs are set aside in Redis: look at them first")
+            raise Unavailable(
+                f"Redis has quarantined batches of {ASIDE_EPOCHS_MAX} epochs: inspect them with "
+                "`leasehold journal quarantined`, then delete them"
+            )
         self._pushed.append(last_n)
 
     async def forget(self, epoch: int, last_n: int) -> None:
@@ -87,11 +90,11 @@ class RedisBuffer:
                 raise Unavailable(f"Redis: {error}") from None
 
     async def drain(self, before_epoch: int) -> list[bytes]:
-        """Seal every epoch before, then all their batches, by epoch and number."""
+        """Seal every epoch before `before_epoch`; returns all their batches, by epoch and number."""
         return [batch for _, frames in await self.left(before_epoch) for _, batch in frames]
 
     async def left(self, before_epoch: int) -> list[tuple[int, list[tuple[int, bytes]]]]:
-        """Seal every epoch before; for each that left something, (last record's number, batch) in order."""
+        """Seal every epoch before `before_epoch`; returns (last record's number, batch) in order, for each epoch."""
         try:
             epochs = await self._redis.eval(_SEAL, 2, f"{self._root}:sealed", f"{self._root}:epochs", before_epoch - 1)
             found = [(int(epoch), await self._redis.lrange(self._list(int(epoch)), 0, -1)) for epoch in epochs]
@@ -99,10 +102,10 @@ class RedisBuffer:
             raise Unavailable(f"Redis: {error}") from None
         return [(epoch, [_split(frame) for frame in frames]) for epoch, frames in found]
 
-    async def quarantined_records(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> str:
-        """Keep these batches of an epoch that is over for a person: in a list of their own, which never ends by itself.
+    async def quarantine(self, epoch: int, frames: Sequence[tuple[int, bytes]]) -> str:
+        """Copy these batches of a finished epoch to a separate list, which never expires.
 
-        Twice makes the same list: it replaces what stands there.
+        Repeating it replaces the list with the same content.
         """
         name = f"{self._root}:aside:{epoch}"
         try:
@@ -115,8 +118,8 @@ class RedisBuffer:
             raise Unavailable(f"Redis: {error}") from None
         return name
 
-    async def read_aside(self) -> list[tuple[int, bytes]]:
-        """Everything that is set aside, by epoch and number: (last record's number, batch)."""
+    async def read_quarantined(self) -> list[tuple[int, bytes]]:
+        """All quarantined batches, by epoch and number: (last record's number, batch)."""
         try:
             epochs = sorted(int(epoch) for epoch in await self._redis.hkeys(f"{self._root}:aside"))
             lists = [await self._redis.lrange(f"{self._root}:aside:{epoch}", 0, -1) for epoch in epochs]
@@ -124,17 +127,17 @@ class RedisBuffer:
             raise Unavailable(f"Redis: {error}") from None
         return [_split(frame) for frames in lists for frame in frames]
 
-    async def aside(self) -> Aside:
-        """How much is set aside, as noted beside the lists; who has taken a list away deletes its field as well."""
+    async def quarantined(self) -> Quarantined:
+        """Number and size of quarantined batches, from a hash beside the lists; delete a list with its field."""
         try:
             noted = await self._redis.hvals(f"{self._root}:aside")
         except RedisError as error:
             raise Unavailable(f"Redis: {error}") from None
         pairs = [line.split() for line in noted]
-        return Aside(sum(int(batches) for batches, _ in pairs), sum(int(size) for _, size in pairs))
+        return Quarantined(sum(int(batches) for batches, _ in pairs), sum(int(size) for _, size in pairs))
 
     async def drop(self, epoch: int) -> None:
-        """That epoch's batches are attached or set aside: let them go."""
+        """Delete the batches of an epoch: they are in the journal or quarantined."""
         try:
             await self._redis.delete(self._list(epoch))
             await self._redis.zrem(f"{self._root}:epochs", epoch)

@@ -1,15 +1,18 @@
-"""The door: connections that arrive while this node's worker is not the primary.
+"""Hold and forward client connections while this node's worker is not the primary.
 
-They are accepted and held, *nothing of them read*, until there is a primary; then bytes are copied both ways to the
-primary's worker-only port. That port says one byte, `HELLO`, if and only if its worker is the primary: only after it
-is anything read from the client. When that primary goes, a connection on which a request is open is reset, never moved:
-its client must know that the outcome is unknown (schedule 20). One on which everything that was asked has been answered
-is like one of which nothing was read: it is held again. So are those that a dead worker of this node leaves behind.
+A connection is accepted and held, *and nothing is read from it*, until there is a primary. Then bytes are copied in
+both directions between the client and the primary's forward port. That port sends one byte, `HELLO`, if and only if
+its worker is the primary; only after it is anything read from the client.
 
-Among these may be connections of other guardians: then there are two of us on the way to the primary, until the first
-one sees that another leads and goes there by itself. What is dialled is always a worker: there are no circles.
+When that primary stops serving, a connection with an unanswered request is reset, never moved: its client must learn
+that the outcome is unknown (schedule 20). A connection without one is held again, as if nothing had been read. The
+same holds for connections that a dead worker of this node leaves behind.
 
-The one who dials first names the wire release that the client's port speaks: one byte of length, then the name.
+Those may include connections forwarded by other guardians. Then two guardians are on the path to the primary, until
+the first one sees the new leader and connects to it directly. A guardian connects only to workers, so there are no
+loops.
+
+After connecting, a guardian first sends the wire release of the client's port: one byte of length, then the name.
 """
 
 from __future__ import annotations
@@ -29,32 +32,32 @@ from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
 from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_has_closed, reset
-from leasehold.wire.request_counter import Tally
+from leasehold.wire.request_counter import RequestCounter
 
-log = structlog.get_logger("leasehold.door")
+log = structlog.get_logger("leasehold.forwarder")
 
 HELLO: Final = b"\x4c"
 DIAL_TIMEOUT_S: Final = 1.0
-DIALS_AT_ONCE: Final = 64  # thousands that were held go on at the same moment: the primary's queue is not longer
+DIALS_MAX: Final = 64  # thousands of held connections may be released together: spare the primary's accept queue
 REDIAL_PAUSE_S: Final = 0.02
 COPY_BYTES: Final = 64 * 1024
-FORWARDED_PER_HELD: Final = 16  # so many times the bound of what may wait may be forwarded at once
+FORWARDED_PER_HELD: Final = 16  # limit of forwarded connections, as a multiple of the limit of held ones
 
 
 class Ending(Enum):
-    """How a forwarded connection has ended, for its client."""
+    """What to do with a client's connection when forwarding stops."""
 
-    HOLD = "nothing is open: it may go on with the next primary"
-    CLOSE = "one side has said that it has ended, and the other has said all that was due"
-    RESET = "something is open: its client must know that the outcome is unknown"
+    HOLD = "no request is open: hold it for the next primary"
+    CLOSE = "one side has closed its direction, and all answers were delivered"
+    RESET = "a request is open: the client must learn that the outcome is unknown"
 
 
 @dataclass(slots=True)
-class DoorCounts:
-    """What went through the door, for the log and the metrics."""
+class ForwarderCounts:
+    """Counters for tests and the log."""
 
     held: int = 0
-    inherited: int = 0  # of them, from the worker
+    inherited: int = 0  # of those, taken over from the worker
     forwarded: int = 0
     held_again: int = 0
     reset_full: int = 0
@@ -63,25 +66,25 @@ class DoorCounts:
 
 
 @dataclass(slots=True)
-class Door:
-    """Accepts on `listeners` (socket and wire release) while open. `point` says where the primary's door is."""
+class ConnectionForwarder:
+    """Accepts on `listeners` (socket and wire release) while open. `point` sets the primary's forward port."""
 
     listeners: list[tuple[socket.socket, str]]
     held_max: int
     hold_timeout_ms: int
-    idle_ms: int  # a connection on which nothing is asked for so long is ended
-    counts: DoorCounts = field(default_factory=DoorCounts)
+    idle_ms: int  # time without a request after which a connection is closed
+    counts: ForwarderCounts = field(default_factory=ForwarderCounts)
     _target: str = ""
     _open: bool = False
     _acceptors: list[Acceptor] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
     _clock: BootClock = field(default_factory=BootClock)
-    waiting: int = 0  # for a primary, with something to say
-    _dialling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS_AT_ONCE))
+    waiting: int = 0  # connections with a request that wait for a primary
+    _dialling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS_MAX))
 
     def set_open(self, open_: bool) -> None:
-        """Start or stop accepting. What is held or forwarded already goes on."""
+        """Start or stop accepting. Held and forwarded connections continue."""
         if open_ == self._open:
             return
         self._open = open_
@@ -91,16 +94,16 @@ class Door:
             acceptor.set_on(open_)
 
     def point(self, address: str) -> None:
-        """The primary's worker-only port, "" while there is none."""
+        """Set the primary's forward port; "" while there is no primary."""
         if address != self._target:
             self._target = address
-            self._moved.set()  # whoever waits for the old one looks again
+            self._moved.set()  # wakes connections that wait for the old target
             self._moved = asyncio.Event()
 
     def inherit(self, sock: socket.socket, port: int) -> None:
-        """Hold a connection that the worker left, dying or stepping down, and on which nothing is open.
+        """Take over a connection without an open request from a worker that died or steps down.
 
-        It came by the `port`th of `listeners`.
+        `port` is the index in `listeners` of the port that it was accepted on.
         """
         self.counts.inherited += 1
         self._accepted(self.listeners[port][1], sock, None)
@@ -122,7 +125,7 @@ class Door:
         return full
 
     async def _serve(self, client: socket.socket, table: str) -> None:
-        """Hold and forward, as often as it takes, while nothing is open when a primary goes."""
+        """Hold and forward a connection, and repeat for each new primary as long as no request is open."""
         self.counts.held += 1
         try:
             while (upstream := await self._find_primary(client, table)) is not None:
@@ -133,17 +136,17 @@ class Door:
                     reset(upstream)
                 if ending is not Ending.HOLD:
                     if ending is Ending.CLOSE:
-                        client.close()  # no reset, which would overtake the last answers
+                        client.close()  # not a reset, which could discard the last answers
                     return
                 self.counts.held_again += 1
         finally:
             reset(client)
 
     async def _find_primary(self, client: socket.socket, table: str) -> socket.socket | None:
-        """Dial until a worker says that it is the primary, the client has gone, or time is up.
+        """Dial until a worker confirms that it is the primary, the client has closed, or the timeout has passed.
 
-        Not before the client has something to say: thousands may be held that are idle, and a primary that has just
-        begun has better things to do than to greet them all.
+        It waits for a request of the client first: thousands of held connections may be idle, and a new primary
+        should not have to accept them all.
         """
         if not await _something_to_read(client, self.idle_ms / 1000) or self._is_full():
             return None
@@ -169,7 +172,7 @@ class Door:
         return None
 
     async def _dial_unless_moved(self, table: str, timeout_s: float) -> socket.socket | None:
-        """Dial the primary, but not longer than it is the one: a dead or frozen worker's port may stay silent."""
+        """Dial the primary until it changes: the port of a dead or frozen worker may never answer."""
         moved, target = self._moved, self._target
         waiting = asyncio.ensure_future(moved.wait())
         dialling = asyncio.ensure_future(self._dial_again(target, table)) if target else None
@@ -182,7 +185,7 @@ class Door:
                 task.cancel()
 
     async def _dial_again(self, address: str, table: str) -> socket.socket:
-        """Dial until the worker there says that it is the primary; the caller sets the limit."""
+        """Dial until the worker confirms that it is the primary; the caller sets the timeout."""
         while True:
             async with self._dialling:
                 if (sock := await dial(address, table)) is not None:
@@ -191,12 +194,12 @@ class Door:
 
 
 async def _something_to_read(sock: socket.socket, timeout_s: float) -> bool:
-    """Wait until there is (the end of the stream counts), without reading it; False if it takes too long."""
-    loop, heard = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sock.fileno(), heard.set)
+    """Wait for data or end of file, without reading; False after the timeout."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock.fileno(), readable.set)
     try:
         async with asyncio.timeout(timeout_s):
-            await heard.wait()
+            await readable.wait()
     except TimeoutError:
         return False
     finally:
@@ -205,7 +208,7 @@ async def _something_to_read(sock: socket.socket, timeout_s: float) -> bool:
 
 
 async def dial(address: str, table: str = "") -> socket.socket | None:
-    """A connection to a worker that has said `HELLO`, or None. `table` is the wire release to be spoken on it."""
+    """A connection to a worker that has sent `HELLO`, or None. `table` is the wire release of the connection."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -228,53 +231,54 @@ async def dial(address: str, table: str = "") -> socket.socket | None:
 
 
 async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio.Event) -> Ending:
-    """Copy both ways until the conversation ends, or another leads.
+    """Copy in both directions until one side closes, or another node leads.
 
-    A client that only says that it asks no more (it shuts down its sending side) still waits for answers. If another
-    leads (`moved`), what is open may still be answered, too: it ends with the last answer.
+    A client that only shuts down its sending side still waits for answers. When another node leads (`moved`), open
+    requests may still be answered; forwarding stops after the last answer.
 
-    The tally knows what went through our hands. That nothing else was taken from the client, nor part of an answer
-    given to it, is asked of the kernel: a copy that is cancelled may have read what it never told of.
+    The counter knows the bytes that were passed on. A cancelled copy may have read or sent more, so the kernel's byte
+    count decides whether the connection can be held again.
     """
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    tally, before_bytes = Tally(), passed_bytes(client)
+    counter, before_bytes = RequestCounter(), passed_bytes(client)
 
     def answered(data: bytes) -> bool:
-        tally.answered(data)
-        return not (moved.is_set() and tally.nothing_open)
+        counter.add_answers(data)
+        return not (moved.is_set() and counter.nothing_open)
 
-    asking = asyncio.ensure_future(_copy(client, upstream, on_read=tally.asked))
-    answering = asyncio.ensure_future(_copy(upstream, client, on_sent=answered))
+    requests = asyncio.ensure_future(_copy(client, upstream, on_read=counter.add_requests))
+    answers = asyncio.ensure_future(_copy(upstream, client, on_sent=answered))
     moving = asyncio.ensure_future(moved.wait())
     try:
-        await asyncio.wait([asking, answering, moving], return_when=asyncio.FIRST_COMPLETED)
-        if not tally.nothing_open:
-            await asyncio.wait([asking, answering], return_when=asyncio.FIRST_COMPLETED)
-        if _has_ended(asking):
-            _say_end(upstream)
-            await asyncio.wait([answering, moving], return_when=asyncio.FIRST_COMPLETED)
-            if not tally.all_answered:
-                await asyncio.wait([answering])
-            return Ending.CLOSE if tally.all_answered or (tally.broken and _has_ended(answering)) else Ending.RESET
-        if _has_ended(answering) and tally.broken:
-            _say_end(client)  # and take what is still on its way, as the worker does: to stop reading is to reset
-            await asyncio.wait([asking])
+        await asyncio.wait([requests, answers, moving], return_when=asyncio.FIRST_COMPLETED)
+        if not counter.nothing_open:
+            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+        if _at_end_of_file(requests):
+            _shut_down(upstream)
+            await asyncio.wait([answers, moving], return_when=asyncio.FIRST_COMPLETED)
+            if not counter.all_answered:
+                await asyncio.wait([answers])
+            complete = counter.all_answered or (counter.malformed and _at_end_of_file(answers))
+            return Ending.CLOSE if complete else Ending.RESET
+        if _at_end_of_file(answers) and counter.malformed:
+            _shut_down(client)  # and keep reading, as the worker does: closing with unread data sends a reset
+            await asyncio.wait([requests])
             return Ending.CLOSE
     finally:
-        for task in (asking, answering, moving):
+        for task in (requests, answers, moving):
             task.cancel()
-        await asyncio.gather(asking, answering, moving, return_exceptions=True)
-    if before_bytes is None or not tally.nothing_open:
+        await asyncio.gather(requests, answers, moving, return_exceptions=True)
+    if before_bytes is None or not counter.nothing_open:
         return Ending.RESET
-    return Ending.HOLD if passed_bytes(client) == before_bytes + tally.passed_bytes else Ending.RESET
+    return Ending.HOLD if passed_bytes(client) == before_bytes + counter.passed_bytes else Ending.RESET
 
 
-def _has_ended(way: asyncio.Future[bool]) -> bool:
-    return way.done() and not way.cancelled() and way.result()
+def _at_end_of_file(copying: asyncio.Future[bool]) -> bool:
+    return copying.done() and not copying.cancelled() and copying.result()
 
 
-def _say_end(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it has gone: the other way tells
+def _shut_down(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # already closed: the other direction shows it
         sock.shutdown(socket.SHUT_WR)
 
 
@@ -284,7 +288,7 @@ async def _copy(
     on_read: Callable[[bytes], None] = lambda _: None,
     on_sent: Callable[[bytes], bool] = lambda _: True,
 ) -> bool:
-    """Until the source says that it has ended: True. Or until a side is gone, or `on_sent` says that it is enough."""
+    """Copy until end of file: True. False if a side fails, or if `on_sent` returns False."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):
         while data := await loop.sock_recv(source, COPY_BYTES):

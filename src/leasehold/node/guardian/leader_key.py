@@ -1,4 +1,4 @@
-"""The guardian's two dealings with the store: follow the leader key, give up a dead worker's."""
+"""The guardian's use of the store: follow the leader key, and delete it when its own worker, the holder, is dead."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
 from leasehold.mvcc.model import EventType, KeyValue, SortOrder
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.runtime.clock import wall_us
-from leasehold.runtime.outage_log import Trouble
+from leasehold.runtime.outage_log import OutageLog
 
 log = structlog.get_logger("leasehold.guardian")
 
 RETRY_PAUSE_S: Final = 0.1
-RETRY_PAUSE_MAX_S: Final = 0.5  # a restarted store gives the lease its term again: that must not be slept through
+RETRY_PAUSE_MAX_S: Final = 0.5  # a restarted store renews all leases for a full term: do not miss that time
 CALL_TIMEOUT_S: Final = 2.0
 OnLeader = Callable[[LeaderValue | None], None]
 
 
 async def follow_leader(coord: Coord, url: str, keys: Keys, on_leader: OnLeader) -> None:
-    """Tell `on_leader` who leads, from now on and for ever; a store that is away changes nothing."""
-    away = Trouble(log, "waiting for the store: until it answers nobody can lead", "the store answers")
+    """Call `on_leader` with the leader now and after every change, without end; keep the last one during an outage."""
+    outage = OutageLog(log, "waiting for the store: no node can lead until it answers", "the store answers again")
     while True:
         try:
-            await _follow_once(coord, keys, on_leader, away)
-        except Exception as error:  # whatever it is: a guardian without this task would hold connections for ever
-            if not away.lasts:
-                away.met(why=await unreachable(url), error=str(error), kind=type(error).__name__)
+            await _follow_once(coord, keys, on_leader, outage)
+        except Exception as error:  # any error: without this task the guardian would never forward a connection
+            if not outage.ongoing:
+                outage.failed(why=await unreachable(url), error=str(error), kind=type(error).__name__)
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-async def _follow_once(coord: Coord, keys: Keys, on_leader: OnLeader, away: Trouble) -> None:
+async def _follow_once(coord: Coord, keys: Keys, on_leader: OnLeader, outage: OutageLog) -> None:
     listed = await coord.get(keys.leader, timeout_s=CALL_TIMEOUT_S)
-    away.over()
+    outage.succeeded()
     on_leader(_value(listed.kvs[0]) if listed.kvs else None)
     async with coord.watch(keys.leader, start_revision=listed.header.revision + 1) as stream:
         async for batch in stream:
@@ -54,22 +54,23 @@ def _value(kv: KeyValue) -> LeaderValue:
 
 
 async def release(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuffer | None = None) -> bool:
-    """Delete the leader key if the reaped `run` holds it; True if it did. Only after waitpid has returned it.
+    """Delete the leader key if the dead `run` holds it; True if it did. Call it only after waitpid has returned.
 
-    What the run left in the buffer on the disk is written first: it was acknowledged. If it cannot be, because the
-    key is another's already, it stays there: whoever of this node leads next attaches it, or sets it aside.
+    Batches that the run left in the buffer on disk are written first: they were acknowledged. If that is impossible,
+    because another node holds the key, they stay there: the next worker of this node that leads adds or quarantines
+    them.
 
-    Tries until the store has answered; the caller sets a limit, if there is to be one. Repeating is safe whatever
-    became of an answer: what is deleted is the key of exactly that run, at its create revision.
+    Retries until the store answers; the caller sets a timeout if it wants one. A retry after a lost answer is safe:
+    it deletes only the key of exactly this run, at its create revision.
     """
     pause_s = RETRY_PAUSE_S
-    drained: list[int] = []  # over all attempts: the note tells of it
-    trouble = Trouble(log, "the dead worker's key cannot be given up yet: trying again")
+    drained: list[int] = []  # over all attempts; recorded in the end marker
+    outage = OutageLog(log, "the leader key of the dead worker cannot be deleted yet: retrying")
     while True:
         try:
             return await _release_once(coord, keys, run, how, buffer, drained)
-        except Exception as error:  # whatever it is: what was acknowledged depends on this task
-            trouble.met(
+        except Exception as error:  # any error: acknowledged batches depend on this task
+            outage.failed(
                 error=str(error),
                 kind=type(error).__name__,
                 waiting_bytes=buffer.bytes_left(None) if buffer is not None else 0,
@@ -79,13 +80,13 @@ async def release(coord: Coord, keys: Keys, run: str, how: str, buffer: DiskBuff
 
 
 async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> None:
-    """At a guardian's start: what an earlier guardian's worker acknowledged, if its key still stands.
+    """At a guardian's start: write the batches that a previous worker acknowledged, if its leader key still exists.
 
-    Nobody has reaped that worker, so its key is not given up; but its own bytes, in their order, under its own fence
-    may be written by anybody. (Its guardian was killed, and is back before the lease has ended.)
+    (Its guardian was killed, and restarted before the lease expired.) This process did not reap that worker, so it
+    does not delete the key. But writing the same bytes, in order, under that worker's own fence is always safe.
     """
     pause_s = RETRY_PAUSE_S
-    trouble = Trouble(log, "what is left in the buffer cannot be written yet")
+    outage = OutageLog(log, "leftover batches in the buffer cannot be written yet: retrying")
     while buffer.epochs():
         try:
             kv = await coord.get_one(keys.leader, timeout_s=CALL_TIMEOUT_S)
@@ -93,7 +94,7 @@ async def drain_left_behind(coord: Coord, keys: Keys, buffer: DiskBuffer) -> Non
                 await _drain(coord, keys, buffer, kv.create_revision, kv.lease, [])
             return
         except Exception as error:  # as above
-            trouble.met(error=str(error), kind=type(error).__name__)
+            outage.failed(error=str(error), kind=type(error).__name__)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
 
@@ -111,23 +112,23 @@ async def _release_once(
     attached = (
         buffer is not None and epoch in buffer.epochs() and await _drain(coord, keys, buffer, epoch, kv.lease, drained)
     )
-    note = EndMarker(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
-    txn = end_epoch(keys, epoch, note)
+    marker = EndMarker(value.name, run, "reaped", detail=how, wall_us=wall_us(), drained=len(drained))
+    txn = end_epoch(keys, epoch, marker)
     ended = await coord.txn(txn.compare, txn.success, timeout_s=CALL_TIMEOUT_S)
     if buffer is not None and attached and ended.succeeded:
-        # The key stood until here, so nobody else wrote meanwhile, and the tail that was read was this epoch's. If not,
-        # a later epoch may have given the same numbers out again: the next worker judges by the bytes.
+        # The key existed until now, so no other leader wrote, and the tail that was read belongs to this epoch.
+        # Otherwise a later epoch may have reused the record numbers: the next worker compares the bytes.
         buffer.drop(epoch)
     return ended.succeeded
 
 
 async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease: int, drained: list[int]) -> bool:
-    """Write what the dead worker had acknowledged and not yet sent, under its own fence, byte for byte.
+    """Write the batches that the dead worker acknowledged but did not send, under its fence, byte for byte.
 
-    True if all of it is in the journal now; `drained` gets the number of each batch that was sent to the store.
+    True if all of them are in the journal; `drained` receives the number of each batch that was sent to the store.
 
-    The lease is kept alive meanwhile (H6): otherwise a successor could lead before the rest is written. If there is
-    nothing to be written it is left alone: somebody waits for its end.
+    The lease is kept alive meanwhile (H6), or a successor could lead before the rest is written. If there is nothing
+    to write, the lease is not renewed: a standby waits for it to expire.
     """
     tail_n = await _tail(coord, keys)
     if all(last_n <= tail_n for last_n, _ in buffer.read(epoch)):
@@ -141,17 +142,21 @@ async def _drain(coord: Coord, keys: Keys, buffer: DiskBuffer, epoch: int, lease
                 continue
             batch = decode_explicit(raw)
             if batch.prev_n != tail_n:
-                log.error("a buffered batch does not follow the journal's tail: it will be set aside", n=batch.first_n)
+                log.error(
+                    "a buffered batch does not follow the end of the journal: it will be quarantined", n=batch.first_n
+                )
                 return False
             writer = FencedWriter(keys.leader, epoch)
             txn = writer.write(coord.now_ms(), slot_key(keys.explicit, batch.first_n), raw)
             drained.append(batch.first_n)
             result = await coord.txn(txn.compare, txn.success, txn.failure, timeout_s=CALL_TIMEOUT_S)
             if writer.judge(result) is not Fate.WRITTEN:
-                log.error("the dead worker's epoch is over: its buffer cannot be attached any more", n=batch.first_n)
+                log.error(
+                    "another epoch has begun: the dead worker's buffer cannot be written any more", n=batch.first_n
+                )
                 return False
             tail_n = last_n
-            log.info("a batch from the buffer is in the journal", records=len(batch.records), n=last_n)
+            log.info("wrote a batch from the buffer to the journal", records=len(batch.records), n=last_n)
         return True
     finally:
         kept.close()
@@ -164,5 +169,5 @@ async def _tail(coord: Coord, keys: Keys) -> int:
     )
     if found.kvs:
         return decode_explicit(found.kvs[0].value).last_n
-    floor = await coord.get_one(keys.truncation, timeout_s=CALL_TIMEOUT_S)
-    return unpack(TruncationPoint, floor.value, keys.truncation).n if floor is not None else 0
+    truncated = await coord.get_one(keys.truncation, timeout_s=CALL_TIMEOUT_S)
+    return unpack(TruncationPoint, truncated.value, truncated.key).n if truncated is not None else 0

@@ -1,4 +1,4 @@
-"""`leasehold node`: the guardian process. It carries out what `ha.guardian.GuardianMachine` decides."""
+"""The guardian process of `leasehold node`: it executes the decisions of `ha.guardian.GuardianMachine`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from leasehold.ha.guardian import (
 )
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node import preflight, timing_rules
-from leasehold.node.boot import Boot, HoldsBoot, Listener
+from leasehold.node.boot import Boot, HandoffBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import forwarder
-from leasehold.node.guardian.handoff import Holding, slots_for
+from leasehold.node.guardian.handoff import HeldConnections, slots_for
 from leasehold.node.guardian.leader_key import drain_left_behind, follow_leader, release
-from leasehold.node.guardian.name_check import find_namesake
-from leasehold.node.guardian.worker_process import Child, spawn
-from leasehold.node.settings import NodeConfig, as_told, parse_compat, split_address
+from leasehold.node.guardian.name_check import find_duplicate
+from leasehold.node.guardian.worker_process import WorkerProcess, spawn
+from leasehold.node.settings import NodeConfig, parse_compat, published_address, split_address
 from leasehold.runtime import log as logs
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
@@ -61,11 +61,11 @@ TICK_S = 0.1
 BACKLOG = 1024
 INHERITED_PER_TURN = 64
 RELEASE_HURRY_S = 1.0
-LEFT_ON_DISK = "the buffer on the disk still holds acknowledged records"
+LEFT_ON_DISK = "the buffer on disk still contains acknowledged records"
 
 
 class Guardian:
-    """One guardian: sockets, worker, door, and the machine that decides."""
+    """One guardian: listening sockets, worker, connection forwarder, and the machine that decides."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
@@ -79,25 +79,27 @@ class Guardian:
             self._listen(port.address, "rpc_compat", table=port.release, cluster=port.cluster)
             for port in parse_compat(node.rpc_compat, node.cluster)
         ]
-        self._door_listener = self._listen(node.door, "door")
-        self._turning_away = Acceptor(self._sockets[-1], lambda sock, _: sock.close())
+        self._forward_listener = self._listen(node.forward, "forward")
+        self._refusing = Acceptor(self._sockets[-1], lambda sock, _: sock.close())
         self._admin = self._listen(node.admin, "admin")
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
-        doorways = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
+        ports = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         guarding = config.guardian
-        self._door = forwarder.Door(doorways, guarding.held_max, guarding.hold_timeout_ms, config.wire.idle_ms)
-        self._slots = slots_for(config.guardian.held_max) if kernel_counts() else 0
+        self._forwarder = forwarder.ConnectionForwarder(
+            ports, guarding.held_connections_max, guarding.hold_timeout_ms, config.wire.idle_ms
+        )
+        self._slots = slots_for(config.guardian.held_connections_max) if kernel_counts() else 0
         if not self._slots:
             log.warning(
-                "a dead worker's connections will end with it, and idle clients see that",
-                why="few open files are allowed, or the kernel does not count a connection's bytes",
+                "client connections will be closed when a worker dies",
+                why="the limit of open files is too low, or the kernel does not count bytes per connection",
             )
-        self._child: Child | None = None
+        self._worker: WorkerProcess | None = None
         self._tasks = TaskSet()
         self._ended = asyncio.Event()
-        self._namesake = ""  # where another node of this name lives: this one ends
-        # A store inside the worker (memory://, embedded://) is out of the guardian's reach: the next worker is told
-        # which runs were reaped, and gives their key up itself.
+        self._duplicate = ""  # address of another live node of this name: this one stops
+        # A store inside the worker (memory://, embedded://) is unreachable for the guardian: the next worker receives
+        # the list of dead runs and deletes their leader key.
         self._remote = node.coord.startswith(("etcd://", "etcds://"))
         self._coord: Coord | None = None
 
@@ -110,7 +112,7 @@ class Guardian:
             sock.bind((host, port))
         except OSError as error:
             raise ResourceUnavailable(
-                f"{setting} = {address}: cannot listen there: {error.strerror}; name another address"
+                f"{setting} = '{address}': cannot listen: {error.strerror}; choose another address"
             ) from None
         sock.listen(BACKLOG)
         sock.setblocking(False)
@@ -131,41 +133,41 @@ class Guardian:
         )
         if self._remote:
             self._coord = await connect(self._config.node.coord)
-            self._tasks.start(self._look_for_namesake(self._coord))  # it has asked before a worker writes that key
+            self._tasks.start(self._check_name(self._coord))  # reads the node's key before a worker writes it
             self._tasks.start(follow_leader(self._coord, self._config.node.coord, self._keys, self._on_leader))
             if (buffer := self._buffer()) is not None:
                 self._tasks.start(drain_left_behind(self._coord, self._keys, buffer))
-        self._refuse_at_door(True)
+        self._refuse_forwarded(True)
         self._tell(Start())
         try:
             while not self._ended.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), TICK_S)
-                beats, patient = self._child.beats.read() if self._child is not None else (0, False)
+                beats, patient = self._worker.heartbeats.read() if self._worker is not None else (0, False)
                 self._tell(Tick(beats, patient))
         finally:
             await self._close()
-        if self._namesake:
+        if self._duplicate:
             raise ResourceUnavailable(
-                f"name = {self._config.node.name}: a node of this name lives already, at {self._namesake}: "
-                "give each node a --name of its own"
+                f"name = '{self._config.node.name}': another node with this name runs at {self._duplicate}: "
+                "give each node its own --name"
             )
 
-    async def _look_for_namesake(self, coord: Coord) -> None:
+    async def _check_name(self, coord: Coord) -> None:
         node = self._config.node
-        admin = as_told(self._admin.address, node.advertise)
-        if where := await find_namesake(coord, self._keys, node.name, node.cluster, admin):
-            self._namesake = where
+        admin = published_address(self._admin.address, node.advertise)
+        if where := await find_duplicate(coord, self._keys, node.name, node.cluster, admin):
+            self._duplicate = where
             self._tell(StopRequested())
 
     async def _close(self) -> None:
-        if self._child is not None:  # only after an error of ours: the worker dies with its guardian
-            self._child.kill()
-        self._refuse_at_door(False)
+        if self._worker is not None:  # only after a bug in the guardian: a worker must not outlive it
+            self._worker.kill()
+        self._refuse_forwarded(False)
         await self._tasks.close()
         if (buffer := self._buffer()) is not None and (left := buffer.bytes_left(None)):
-            log.warning(LEFT_ON_DISK, bytes=left, then="start this node again to have them written or set aside")
-        await self._door.close()
+            log.warning(LEFT_ON_DISK, bytes=left, then="start this node again to write or quarantine them")
+        await self._forwarder.close()
         if self._coord is not None:
             await self._coord.close()
         for sock in self._sockets:
@@ -180,15 +182,15 @@ class Guardian:
             case Spawn(reaped):
                 self._spawn(reaped)
             case Kill():
-                if self._child is not None:
-                    self._child.kill()
+                if self._worker is not None:
+                    self._worker.kill()
             case RequestStop():
-                if self._child is not None:
-                    self._child.say("stop")
+                if self._worker is not None:
+                    self._worker.send("stop")
             case Release(run, how, hurry):
                 self._tasks.start(self._release(run, how, hurry))
-            case AcceptConnections(enabled=open_):
-                self._door.set_open(open_)
+            case AcceptConnections(enabled=enabled):
+                self._forwarder.set_open(enabled)
             case Say(sentence, level):
                 getattr(log, level)(sentence)
             case Exit():
@@ -197,109 +199,110 @@ class Guardian:
     def _spawn(self, reaped: tuple[str, ...]) -> None:
         run = secrets.token_hex(8)
 
-        def boot(beat_fd: int, life_fd: int, control_fd: int, holds: HoldsBoot | None) -> Boot:
+        def boot(heartbeat_fd: int, life_fd: int, control_fd: int, handoff: HandoffBoot | None) -> Boot:
             return Boot(
                 run=run,
                 guardian_pid=os.getpid(),
                 settings=msgspec.json.encode(self._config),
                 rpc=tuple(self._rpc),
-                door=self._door_listener,
+                forward=self._forward_listener,
                 admin=self._admin,
-                beat_fd=beat_fd,
+                heartbeat_fd=heartbeat_fd,
                 life_fd=life_fd,
                 control_fd=control_fd,
                 reaped=reaped,
                 metadata=self._metadata,
-                holds=holds,
+                handoff=handoff,
             )
 
         try:
-            child = spawn(boot, self._slots)
+            worker = spawn(boot, self._slots)
         except (OSError, MemoryError) as error:
             self._tell(SpawnFailed(str(error)))
             return
-        self._child = child
-        child.watch(
+        self._worker = worker
+        worker.watch(
             lambda how: self._on_reaped(run, how),
             lambda line: self._on_line(run, line),
-            self._door.inherit,
+            self._forwarder.inherit,
         )
-        log.info("a worker is started", pid=child.pid, run=run)
+        log.info("started a worker", pid=worker.pid, run=run)
         self._tell(Spawned(run))
 
-    def _refuse_at_door(self, refuse: bool) -> None:
-        """While no worker listens at its door, turn callers away: they would wait in the queue of our socket."""
-        self._turning_away.set_on(refuse)
+    def _refuse_forwarded(self, refuse: bool) -> None:
+        """Close connections from other guardians while no worker accepts them: else they would wait in the queue."""
+        self._refusing.set_on(refuse)
 
     def _on_reaped(self, run: str, how: str) -> None:
-        holding, self._child = self._child.holding if self._child is not None else None, None
-        self._refuse_at_door(True)
+        held, self._worker = self._worker.held if self._worker is not None else None, None
+        self._refuse_forwarded(True)
         self._tell(Reaped(run, how))
-        if holding is not None:
-            self._tasks.start(self._inherit(holding))  # after the key: that is what others wait for
+        if held is not None:
+            self._tasks.start(self._inherit(held))  # after the leader key: standbys wait for that
 
-    async def _inherit(self, holding: Holding) -> None:
-        """Go on with the dead worker's connections on which nothing is open, as if nothing had been read of them."""
+    async def _inherit(self, held: HeldConnections) -> None:
+        """Take over the dead worker's connections without an open request, as if nothing had been read from them."""
         fates: Counter[ConnectionVerdict] = Counter()
-        for sock, port, fate in holding.inherit():
+        for sock, port, fate in held.inherit():
             fates[fate] += 1
             if fate is ConnectionVerdict.FORWARD:
-                self._door.inherit(sock, port)
+                self._forwarder.inherit(sock, port)
             else:
                 reset(sock)
             if fates.total() % INHERITED_PER_TURN == 0:
                 await asyncio.sleep(0)
         if fates:
             log.info(
-                "the dead worker's connections are held, or reset where a request was open",
+                "took over the dead worker's connections; those with an open request were reset",
                 held=fates[ConnectionVerdict.FORWARD],
                 reset=fates[ConnectionVerdict.RESET],
-                over=fates[ConnectionVerdict.DROP],
+                closed=fates[ConnectionVerdict.DROP],
             )
 
     def _on_line(self, run: str, line: str) -> None:
         if line in ("serving", "not serving"):
-            self._refuse_at_door(False)
+            self._refuse_forwarded(False)
             if not self._remote:
-                self._door.point(self._door_listener.address if line == "serving" else "")
+                self._forwarder.point(self._forward_listener.address if line == "serving" else "")
             self._tell(WorkerServes(run, line == "serving"))
 
     def _on_leader(self, leader: LeaderValue | None) -> None:
-        self._door.point(leader.door if leader is not None else "")
+        self._forwarder.point(leader.door if leader is not None else "")
         if leader is None:
-            log.info("nobody leads: connections are held")
+            log.info("no node leads: connections are held")
         elif leader.name != self._config.node.name:
             log.info("connections are forwarded to the primary", primary=leader.name)
 
     async def _release(self, run: str, how: str, hurry: bool) -> None:
-        """Give the reaped run's key up. Its lease does the same after a while, but knows nothing of the buffer:
+        """Delete the leader key of a dead run, and write its buffer first.
 
-        as long as that holds anything, trying goes on, also beside the next worker.
+        Without this the key would expire with its lease, but the buffer would not be written. So as long as the
+        buffer is not empty, this retries, even while the next worker runs.
         """
         was_leader = False
         if self._coord is not None:
             buffer = self._buffer()
             hurry = hurry and (buffer is None or not buffer.epochs())
-            patience_s = RELEASE_HURRY_S if hurry else 3 * self._config.ha.leader_ttl_ms / 1000
-            giving_up = asyncio.ensure_future(release(self._coord, self._keys, run, how, buffer))
+            timeout_s = RELEASE_HURRY_S if hurry else 3 * self._config.ha.leader_ttl_ms / 1000
+            releasing = asyncio.ensure_future(release(self._coord, self._keys, run, how, buffer))
             try:
-                await asyncio.wait({giving_up}, timeout=patience_s)
-                if giving_up.done():
-                    was_leader = giving_up.result()
+                await asyncio.wait({releasing}, timeout=timeout_s)
+                if releasing.done():
+                    was_leader = releasing.result()
                 elif buffer is None or not buffer.epochs():
-                    log.warning("the dead worker's key was not given up: the store did not answer; its lease ends it")
+                    log.warning("the store did not answer: the leader key of the dead worker expires with its lease")
                 else:
-                    log.warning(LEFT_ON_DISK, bytes=buffer.bytes_left(None), then="trying goes on")
+                    log.warning(LEFT_ON_DISK, bytes=buffer.bytes_left(None), then="retrying in the background")
                     self._tell(Released(run, was_leader=False))
-                    if await giving_up:
+                    if await releasing:
                         log.info("the dead worker's buffer is in the journal, and its leader key is deleted")
                     return
             finally:
-                giving_up.cancel()
+                releasing.cancel()
         self._tell(Released(run, was_leader))
 
     def _buffer(self) -> DiskBuffer | None:
-        """The dead worker's buffer, if it wrote one here."""
+        """The buffer on this host's disk, if this node uses one."""
         buffered = self._config.ha.durability == "buffered" and self._config.node.buffer == "disk"
         return DiskBuffer(Path(self._config.node.data_dir) / "buffer") if buffered else None
 
@@ -310,11 +313,11 @@ def run_guardian(config: NodeConfig) -> None:
         config = replace(config, node=replace(config.node, name=socket.gethostname()))
     timing_rules.check(config)
     logs.configure(json=config.node.log == "json", node=config.node.name)
-    log.info("the longest time without an answer, by what happens", **timing_rules.worst_cases(config))
+    log.info("longest outage for each kind of failure", **timing_rules.worst_cases(config))
     for sentence in timing_rules.waivers(config):
         log.warning(sentence)
     for law in timing_rules.leadership(config).risky:
-        log.warning("these lease times are risky", law=law.name, why=law.why)
+        log.warning("these lease times are risky", rule=law.name, why=law.why)
     with preflight.check(config):
         asyncio.run(_run(config))
 

@@ -1,4 +1,4 @@
-"""Is another node of this name alive? In the store two would write over each other's word, and count as one."""
+"""Detect another live node with the same name: both would write the same keys in the store and count as one node."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ANSWER_TIMEOUT_S = 2.0
 ANSWER_BYTES_MAX = 1 << 20
 
 
-class _Said(msgspec.Struct):
-    """What of its status counts here: nodes of other releases may say more, or less."""
+class _Identity(msgspec.Struct):
+    """The fields of a node's status that identify it; nodes of other releases may send more or fewer."""
 
     name: str = ""
     cluster: str = ""
     pid: int = 0
 
 
-async def find_namesake(coord: Coord, keys: Keys, name: str, cluster: str, admin: str) -> str:
-    """Where another node called `name` answers, and who that is; "" if none does.
+async def find_duplicate(coord: Coord, keys: Keys, name: str, cluster: str, admin: str) -> str:
+    """Address and pid of another live node called `name`; "" if there is none.
 
-    Only what answers by that name counts: a node that was killed, or has moved, stands in the store for a while too.
+    Only a node that answers counts: one that was killed or moved stays registered in the store for a while.
     """
     with contextlib.suppress(LeaseholdError, OSError, EOFError, ValueError, msgspec.MsgspecError):
         async with asyncio.timeout(STORE_TIMEOUT_S):
@@ -38,22 +38,22 @@ async def find_namesake(coord: Coord, keys: Keys, name: str, cluster: str, admin
             return ""
         other = unpack(NodeValue, found.value, found.key)
         if not other.admin or other.admin == admin:
-            return ""  # an earlier run of this very node: its port is ours now
+            return ""  # an earlier run of this node: it had the port that is ours now
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            said = await _ask(other.admin)
-        if (said.name, said.cluster) == (name, cluster):
-            return f"{other.admin} (pid {said.pid})"
+            found_there = await _identity_at(other.admin)
+        if (found_there.name, found_there.cluster) == (name, cluster):
+            return f"{other.admin} (pid {found_there.pid})"
     return ""
 
 
-async def _ask(admin: str) -> _Said:
+async def _identity_at(admin: str) -> _Identity:
     host, port = split_address(admin, "admin")
     reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
     try:
         writer.write(f"GET /api/status HTTP/1.0\r\nHost: {admin}\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head.partition(b"\r\n")[0]:
-            return _Said()
-        return msgspec.json.decode(await reader.read(), type=_Said)
+            return _Identity()
+        return msgspec.json.decode(await reader.read(), type=_Identity)
     finally:
         writer.close()

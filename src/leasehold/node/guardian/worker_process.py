@@ -1,4 +1,4 @@
-"""One worker process, as its parent sees it: spawned with its sockets, reaped by waitpid, spoken to by lines."""
+"""The worker process, seen from its guardian: spawned with its sockets, controlled by text lines, reaped by waitpid."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from leasehold.node.boot import BeatPage, Boot, HoldsBoot, write_boot
-from leasehold.node.guardian.handoff import Holding, OnHandedOver
+from leasehold.node.boot import Boot, HandoffBoot, HeartbeatPage, write_boot
+from leasehold.node.guardian.handoff import HeldConnections, OnHandedOver
 from leasehold.runtime.signals import blocked
 
 
-class Child:
-    """A running worker. `on_reaped(how)` is called once, after waitpid; `on_line` for what the worker says."""
+class WorkerProcess:
+    """A running worker. `on_reaped(how)` is called once, after waitpid; `on_line` for each line from the worker."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         run: str,
-        beats: BeatPage,
+        heartbeats: HeartbeatPage,
         control: socket.socket,
-        holding: Holding | None,
+        held: HeldConnections | None,
     ) -> None:
         self.run = run
-        self.beats = beats
-        self.holding = holding
+        self.heartbeats = heartbeats
+        self.held = held
         self._process = process
         self._control = control
         self._pidfd = os.pidfd_open(process.pid)
@@ -43,13 +43,13 @@ class Child:
         self, on_reaped: Callable[[str], None], on_line: Callable[[str], None], on_handed_over: OnHandedOver
     ) -> None:
         loop = asyncio.get_running_loop()
-        if self.holding is not None:
-            self.holding.started(on_handed_over)
+        if self.held is not None:
+            self.held.started(on_handed_over)
         loop.add_reader(self._pidfd, self._reap, on_reaped)
         loop.add_reader(self._control.fileno(), self._read_lines, on_line)
 
-    def say(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # a dying worker need not hear it: the reaping follows
+    def send(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the worker is dying: it will be reaped
             self._control.send(line.encode() + b"\n")
 
     def kill(self) -> None:
@@ -57,13 +57,13 @@ class Child:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _reap(self, on_reaped: Callable[[str], None]) -> None:
-        status = self._process.wait()  # the pidfd is readable: this returns at once
+        status = self._process.wait()  # returns immediately, because the pidfd is readable
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._pidfd)
         loop.remove_reader(self._control.fileno())
         os.close(self._pidfd)
         self._control.close()
-        self.beats.close()
+        self.heartbeats.close()
         on_reaped(f"killed by signal {-status}" if status < 0 else f"exit status {status}")
 
     def _read_lines(self, on_line: Callable[[str], None]) -> None:
@@ -73,7 +73,7 @@ class Child:
             return
         except OSError:
             data = b""
-        if not data:  # a closed pipe proves nothing (schedule 7a): only stop listening to it
+        if not data:  # a closed pipe does not prove a death (schedule 7a): only stop reading it
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
@@ -82,34 +82,33 @@ class Child:
 
 
 def spawn(
-    make_boot: Callable[[int, int, int, HoldsBoot | None], Boot],
+    make_boot: Callable[[int, int, int, HandoffBoot | None], Boot],
     slots: int = 0,
     module: str = "leasehold.node.worker",
-) -> Child:
-    """Start a worker. `make_boot(beat_fd, life_fd, control_fd, holds)` says what it is told.
+) -> WorkerProcess:
+    """Start a worker with the boot document from `make_boot(heartbeat_fd, life_fd, control_fd, handoff)`.
 
-    `slots` of its connections are held here, too.
-
-    The life pipe's writing end stays open in the guardian alone: it closes with it, however it ends.
-    Raises OSError where the host has no process, memory or descriptor for it; then nothing is left behind.
+    The guardian keeps up to `slots` of its connections open, too. Only the guardian has the writing end of the life
+    pipe, so it closes when the guardian dies. Raises OSError if the host lacks a process, memory or descriptor; then
+    nothing is left behind.
     """
     with contextlib.ExitStack() as passing, contextlib.ExitStack() as undo:
         ours, theirs = socket.socketpair()
         undo.callback(ours.close)
         passing.callback(theirs.close)
         ours.setblocking(False)
-        beat_fd = BeatPage.create()
-        passing.callback(os.close, beat_fd)
-        beats = BeatPage(beat_fd)
-        undo.callback(beats.close)
-        holding = Holding(slots) if slots else None
-        if holding is not None:
-            undo.callback(holding.never_started)
-        boot = make_boot(beat_fd, _life_pipe(), theirs.fileno(), holding.boot() if holding is not None else None)
+        heartbeat_fd = HeartbeatPage.create()
+        passing.callback(os.close, heartbeat_fd)
+        heartbeats = HeartbeatPage(heartbeat_fd)
+        undo.callback(heartbeats.close)
+        held = HeldConnections(slots) if slots else None
+        if held is not None:
+            undo.callback(held.never_started)
+        boot = make_boot(heartbeat_fd, _life_pipe(), theirs.fileno(), held.boot() if held is not None else None)
         boot_fd = write_boot(boot)
         passing.callback(os.close, boot_fd)
-        # The terminal's Ctrl-C reaches the whole group: the guardian decides what becomes of it. The worker inherits
-        # the mask, so that none can hit it while it still loads.
+        # The terminal's Ctrl-C reaches the whole process group, but only the guardian may react to it. The worker
+        # inherits the mask, so that no signal can reach it while it still loads.
         with blocked(signal.SIGINT):
             process = subprocess.Popen(
                 [sys.executable, "-m", module, str(boot_fd)],
@@ -117,10 +116,10 @@ def spawn(
                 stdin=subprocess.DEVNULL,
                 start_new_session=False,
             )
-        undo.callback(_end, process)  # nobody may watch over it: it must not live
-        child = Child(process, boot.run, beats, ours, holding)
-        undo.pop_all()  # from here on all of it is the child's
-        return child
+        undo.callback(_end, process)  # a worker without a supervisor must not run
+        worker = WorkerProcess(process, boot.run, heartbeats, ours, held)
+        undo.pop_all()  # the worker object owns everything now
+        return worker
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leasehold.admin.bounds import Doorkeeper
+from leasehold.admin.bounds import BoundedListener
 
 VALUE_BYTES_MAX: Final = 4 * 1024 * 1024
 VALUES_BYTES_MAX: Final = 256 * 1024 * 1024  # of all of them
@@ -27,7 +27,7 @@ class MetadataServer:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.values_bytes = 0
-        self._doorkeeper: Doorkeeper | None = None
+        self._doorkeeper: BoundedListener | None = None
         self._app = web.Application(client_max_size=VALUE_BYTES_MAX)
         self._app.add_routes(
             [
@@ -40,7 +40,7 @@ class MetadataServer:
         self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False)
 
     async def start(self, sock: socket.socket) -> None:
-        self._doorkeeper = Doorkeeper(sock, CONNECTIONS_MAX)
+        self._doorkeeper = BoundedListener(sock, CONNECTIONS_MAX)
         self._app.middlewares.append(self._doorkeeper.middleware)
         await self._runner.setup()
         server = self._runner.server

@@ -1,4 +1,4 @@
-"""The worker process: started by a guardian with `python -m leasehold.node.worker FD`, never by hand."""
+"""The worker process. Only a guardian starts it: `python -m leasehold.node.worker FD`."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from leasehold.node.boot import Boot, read_boot
 from leasehold.node.guardian.leader_key import release
 from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.node.settings import NodeConfig
-from leasehold.node.worker.admin_view import Face
+from leasehold.node.worker.admin_view import AdminView
 from leasehold.node.worker.compaction import keep_compacting
-from leasehold.node.worker.guardian_link import Lifeline, die_with_guardian
+from leasehold.node.worker.guardian_link import GuardianLink, die_with_guardian
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime import log as logs
 
 log = structlog.get_logger("leasehold.worker")
 
-GIVE_UP_S = 5.0
-FAILED = 70  # exit status: an invariant is broken, the state must not be used on
+RELEASE_TIMEOUT_S = 5.0
+FAILED = 70  # exit status: an invariant is broken, so this state must not be used any longer
 
 
 async def run(boot: Boot, config: NodeConfig) -> int:
-    """Run one node until it is told to stop or cannot go on; the exit status."""
+    """Run one node until it is stopped or fails; returns the exit status."""
     stop = asyncio.Event()
-    lifeline = Lifeline(boot, stop.set)
+    guardian = GuardianLink(boot, stop.set)
     coord = await connect(config.node.coord)
-    node = RunningNode(boot, config, coord, lifeline)
-    admin = AdminServer(Face(node), socket.socket(fileno=boot.admin.fd))
+    node = RunningNode(boot, config, coord, guardian)
+    admin = AdminServer(AdminView(node), socket.socket(fileno=boot.admin.fd))
     await admin.start()
     metadata = MetadataServer()
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
-    await _give_up(boot, config, coord, boot.reaped, "reaped by the guardian")
+    await _release_leader_key(config, coord, boot.reaped, "reaped by the guardian")
     node.start()
     compacting = _compacting(config, coord, node)
     stopper = asyncio.ensure_future(stop.wait())
     stopper.add_done_callback(lambda _: node.stop())
     await node.stopped.wait()
     if node.failed is not None:
-        return FAILED  # at once: nothing of this state may be tidied into the store
+        return FAILED  # immediately: nothing of this state may be written to the store
     stopper.cancel()
     compacting.cancel()
     await node.close()
-    # Nothing of this run can answer any more: if its guardian cannot reach the store, it resigns by itself.
-    await _give_up(boot, config, coord, (boot.run,), "stopped in an orderly way")
+    # This run can send no more answers. If the guardian cannot reach the store, the worker resigns here.
+    await _release_leader_key(config, coord, (boot.run,), "stopped in an orderly way")
     await metadata.close()
     await admin.close()
     await coord.close()
@@ -64,21 +64,21 @@ async def run(boot: Boot, config: NodeConfig) -> int:
 
 
 def _compacting(config: NodeConfig, coord: Coord, node: RunningNode) -> asyncio.Future[None]:
-    """Runs until cancelled, if it was asked for; an embedded store compacts itself."""
+    """Compact the store until cancelled, if configured; an embedded store compacts itself."""
     keep_ms = config.node.coord_compact_ms
     if not keep_ms:
         return asyncio.get_running_loop().create_future()
     return asyncio.ensure_future(keep_compacting(coord, keep_ms, lambda: node.machine.may_serve(node.clock.now_ms())))
 
 
-async def _give_up(boot: Boot, config: NodeConfig, coord: Coord, runs: tuple[str, ...], how: str) -> None:
-    """With a store inside the worker its guardian cannot reach the leader key: the worker gives it up for it."""
+async def _release_leader_key(config: NodeConfig, coord: Coord, runs: tuple[str, ...], how: str) -> None:
+    """Delete the leader key of these runs, if the store is inside the worker, where the guardian cannot reach it."""
     if config.node.coord.startswith(("etcd://", "etcds://")):
         return
     keys = Keys(config.node.cluster, config.node.prefix)
     for run in runs:
-        with contextlib.suppress(TimeoutError):  # then its lease ends it
-            async with asyncio.timeout(GIVE_UP_S):
+        with contextlib.suppress(TimeoutError):  # then the key expires with its lease
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await release(coord, keys, run, how)
 
 
@@ -87,12 +87,12 @@ def main() -> None:
     die_with_guardian(boot)
     config = msgspec.json.decode(boot.settings, type=NodeConfig)
     logs.configure(json=config.node.log == "json", node=config.node.name)
-    # Many small objects that live long: collect seldom, and never the oldest generation on the way of a request.
+    # Many small, long-lived objects: collect rarely, and never the oldest generation during a request.
     gc.set_threshold(50_000, 20, 1_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if config.node.uvloop else None) as runner:
         status = runner.run(run(boot, config))
     sys.stdout.flush()
-    os._exit(status)  # gRPC's threads must not hold a worker back that has nothing more to do
+    os._exit(status)  # do not wait for threads of the store client
 
 
 if __name__ == "__main__":

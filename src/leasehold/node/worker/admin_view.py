@@ -1,4 +1,4 @@
-"""A running node as its admin port shows it."""
+"""The status and the operator's commands of a running node, for its admin port."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ from leasehold.node.worker.run import RunningNode
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
-STORE_TIMEOUT_S: Final = 2.0  # less than the operator's command waits for us
-EXPORT_WHILE_LEADING_MAX: Final = (
-    50_000  # objects: an index is written in one go, about a quarter of a second for these
-)
+STORE_TIMEOUT_S: Final = 2.0  # shorter than the timeout of the operator's command
+EXPORT_WHILE_LEADING_MAX: Final = 50_000  # objects; exporting them blocks the primary for about 0.25 s
 
 
 @asynccontextmanager
-async def _soon() -> AsyncIterator[None]:
-    """Somebody looks, and must be told if the store is what is missing."""
+async def _store_timeout() -> AsyncIterator[None]:
+    """Fail soon, with a clear error, if the store does not answer: an operator waits."""
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             yield
     except TimeoutError:
-        raise Unavailable(f"the coordination store has not answered within {STORE_TIMEOUT_S:g} s") from None
+        raise Unavailable(f"the coordination store did not answer within {STORE_TIMEOUT_S:g} s") from None
 
 
-class Face:
+class AdminView:
     """Implements `admin.status.NodeFace`."""
 
     def __init__(self, node: RunningNode) -> None:
@@ -79,10 +77,10 @@ class Face:
             journal_batches=machine.ctx.state.journal_length.batches,
             journal_bytes=machine.ctx.state.journal_length.bytes,
             journal_full=machine.index.journal_full,
-            buffer_waiting_bytes=node.keeping.settling.waiting_bytes(
+            buffer_waiting_bytes=node.keeping.cleanup.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
             ),
-            buffer_aside_batches=node.keeping.settling.aside.batches,
+            buffer_quarantined_batches=node.keeping.cleanup.quarantined.batches,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             refused=self._refused(),
@@ -98,12 +96,12 @@ class Face:
             clients=len(index.clients),
             bytes_used=index.used_bytes,
             bytes_total=index.total_bytes,
-            limbo_extents=len(index.quarantine),
+            quarantined_extents=len(index.quarantine),
             evicted=index.evicted_count,
         )
 
     def _refused(self) -> dict[str, int]:
-        """What the wire could not read, and what the index would not do."""
+        """Requests refused by the wire server and by the index, by reason."""
         return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.refused))
 
     def _counters(self) -> Counters:
@@ -111,37 +109,38 @@ class Face:
         return Counters(server.accepted, server.turned_away, self._node.gate.unknown_count)
 
     async def cluster(self) -> ClusterStatus:
-        async with _soon():
+        async with _store_timeout():
             return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
 
     async def history(self, limit: int) -> list[HistoryLine]:
-        async with _soon():
+        async with _store_timeout():
             return await cluster.read_history(self._node.coord, self._keys, limit)
 
     async def switchover(self, target: str) -> Operated:
-        """Ask the machine to hand over and wait until somebody else leads."""
+        """Hand the leadership over, and wait until another node leads."""
         node = self._node
         if node.machine.role is not Role.PRIMARY:
-            who = (await self.cluster()).leader or "nobody"
-            return Operated(False, f"this node does not lead ({who} does): ask the leader")
+            leader = (await self.cluster()).leader
+            now = f"the leader is {leader}" if leader else "no node leads"
+            return Operated(False, f"this node does not lead ({now}): send the command to the leader")
         others = [peer.name for peer in (await self.cluster()).nodes if peer.ready and not peer.leads]
         if not others:
-            return Operated(False, "no other node is ready to lead: look at `leasehold status`")
+            return Operated(False, "no other node is ready to lead: see `leasehold status`")
         if target == node.machine.identity.name:
-            return Operated(False, f"{target} leads already: there is nothing to hand over")
+            return Operated(False, f"'{target}' leads already: there is nothing to hand over")
         if target and target not in others:
-            return Operated(False, f"{target} is not ready to lead; ready are: {', '.join(others)}")
+            return Operated(False, f"'{target}' is not ready to lead; ready nodes: {', '.join(others)}")
         node.driver.tell(SwitchoverRequested(target))
         try:
             async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
                 return await self._successor()
         except TimeoutError:
-            return Operated(False, f"nobody has taken over within {SWITCHOVER_TIMEOUT_S:g} s: see `leasehold status`")
+            return Operated(False, f"no node took over within {SWITCHOVER_TIMEOUT_S:g} s: see `leasehold status`")
 
     async def _successor(self) -> Operated:
         me = self._node.machine.identity.name
         while True:
-            with contextlib.suppress(LeaseholdError):  # the store may miss a beat; what was asked for goes on
+            with contextlib.suppress(LeaseholdError):  # the store may fail for a moment: the switchover continues
                 view = await self.cluster()
                 if view.leader and (view.leader != me or self._node.machine.role is Role.PRIMARY):
                     return Operated(view.leader != me, f"{view.leader} leads now")
@@ -149,7 +148,7 @@ class Face:
 
     async def force(self) -> Operated:
         self._node.driver.tell(ForceRequested())
-        return Operated(True, "this node will lead in spite of what it lacks, once it wins an election")
+        return Operated(True, "this node will lead despite missing records, once it wins an election")
 
     async def pause(self, reason: str) -> Operated:
         return await cluster.pause(self._node.coord, self._keys, self._node.machine.identity.name, reason)
@@ -160,11 +159,13 @@ class Face:
     async def export(self) -> bytes:
         node = self._node
         if not node.machine.ready:
-            raise Unavailable("this node is not ready: its index is not whole; ask another one")
+            raise Unavailable("this node is not ready, so its index is incomplete: export from another node")
         if node.machine.role is Role.PRIMARY and node.machine.index.object_count > EXPORT_WHILE_LEADING_MAX:
-            raise Unavailable("this node leads, and would not answer anybody meanwhile: start a standby, and ask that")
+            raise Unavailable(
+                "this node is the primary, and an export would block its clients: start a standby, and export from it"
+            )
         if node.machine.index.last_n > node.machine.durable_n:
-            raise Unavailable("this node leads and is at work: ask a standby, or again")
+            raise Unavailable("this node is the primary and has unfinished writes: export from a standby, or retry")
         return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)
 
     async def snapshot(self) -> bytes | None:

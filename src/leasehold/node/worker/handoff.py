@@ -1,8 +1,8 @@
-"""The second hold: what a worker accepts it also gives to its guardian, so that it outlives the worker.
+"""The worker's side of the handoff: it shares every connection with its guardian, so that it survives the worker.
 
-One message for each connection, with its descriptor: `(slot, port)`. Nothing is said when it ends: the worker shuts
-it down, which the guardian sees on its own descriptor. A worker that steps down says `(slot, YOURS)` of each on which
-nothing is open. The marks are one page of numbers that both see.
+The worker sends one message per connection, with its descriptor: `(slot, port)`. It sends none when a connection
+ends: it shuts the connection down, which the guardian sees on its own descriptor. A worker that steps down sends
+`(slot, YOURS)` for each connection without an open request. The checkpoints are numbers in shared memory.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import socket
 import struct
 from typing import Final
 
-from leasehold.node.boot import HoldsBoot
+from leasehold.node.boot import HandoffBoot
 from leasehold.wire.handoff import NEVER
 
 MESSAGE: Final = struct.Struct("<II")
 YOURS: Final = 2**32 - 1
-_MARK_BYTES: Final = 8
+_NUMBER_BYTES: Final = 8
 
 
-class Marks:
-    """One number of 64 bits for each slot; each is read and written in one go."""
+class Checkpoints:
+    """One 64-bit number per slot, read and written atomically."""
 
     def __init__(self, fd: int, slots: int) -> None:
-        self._map = mmap.mmap(fd, slots * _MARK_BYTES)
+        self._map = mmap.mmap(fd, slots * _NUMBER_BYTES)
         self.numbers = memoryview(self._map).cast("Q")
 
     @staticmethod
     def create(slots: int) -> int:
-        fd = os.memfd_create("leasehold-marks", 0)
-        os.ftruncate(fd, slots * _MARK_BYTES)
+        fd = os.memfd_create("leasehold-checkpoints", 0)
+        os.ftruncate(fd, slots * _NUMBER_BYTES)
         return fd
 
     def close(self) -> None:
@@ -39,8 +39,8 @@ class Marks:
         self._map.close()
 
 
-class _Held:
-    """Implements `wire.holds.SecondHold`."""
+class _SharedConnection:
+    """One shared connection; implements the protocol in `wire/handoff.py`."""
 
     __slots__ = ("_channel", "_free", "checkpoints", "slot")
 
@@ -58,29 +58,29 @@ class _Held:
             self._channel.send(MESSAGE.pack(self.slot, YOURS))
         except OSError:
             return False
-        self.let_go()  # messages come in order: the guardian has taken it out before the slot is used again
+        self.let_go()  # messages arrive in order: the guardian frees the slot before it is used again
         return True
 
 
-class WorkerHolds:
-    """The worker's side. `hold` never waits: if the guardian does not listen, or no slot is free, nothing is held."""
+class ConnectionSharing:
+    """Shares connections with the guardian. `hold` never blocks: without a free slot or a reader it returns None."""
 
-    def __init__(self, boot: HoldsBoot) -> None:
-        self._checkpoints = Marks(boot.marks_fd, boot.slots)
+    def __init__(self, boot: HandoffBoot) -> None:
+        self._checkpoints = Checkpoints(boot.checkpoints_fd, boot.slots)
         self._channel = socket.socket(fileno=boot.channel_fd)
         self._channel.setblocking(False)
         self._free = list(range(boot.slots - 1, -1, -1))
 
-    def hold(self, port: int, sock: socket.socket, passed_bytes: int) -> _Held | None:
-        """Give the guardian a connection on which nothing is open, and which speaks as on the `port`th of our ports."""
+    def hold(self, port: int, sock: socket.socket, passed_bytes: int) -> _SharedConnection | None:
+        """Share a connection without an open request; `port` is the index of the port it was accepted on."""
         if not self._free:
             return None
         slot = self._free.pop()
         self._checkpoints.numbers[slot] = passed_bytes
         try:
             socket.send_fds(self._channel, [MESSAGE.pack(slot, port)], [sock.fileno()])
-        except OSError:  # full, since the guardian is slow or frozen; or out of what the kernel needs for it
+        except OSError:  # the guardian is slow or frozen, or the kernel lacks resources
             self._checkpoints.numbers[slot] = NEVER
             self._free.append(slot)
             return None
-        return _Held(self._checkpoints.numbers, slot, self._free, self._channel)
+        return _SharedConnection(self._checkpoints.numbers, slot, self._free, self._channel)

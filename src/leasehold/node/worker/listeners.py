@@ -1,7 +1,8 @@
-"""Where connections enter a worker: its clients' ports while it is the primary, and the door for other guardians.
+"""The worker's listening ports: for clients, and the forward port for other nodes' guardians.
 
-The listening sockets are the guardian's. This side accepts on them only while it is the primary; the door accepts
-always, but says `HELLO` only then: a guardian that hears nothing asks elsewhere, so there is never a second hop.
+The guardian owns the sockets. The worker accepts clients only while it is the primary. It accepts on the forward port
+always, but sends `HELLO` only while it is the primary: a guardian that receives no `HELLO` looks for another primary,
+so there is never a second hop.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leasehold.node.boot import Listener as Inherited
 from leasehold.node.guardian.forwarder import HELLO
 from leasehold.node.service.functions import warm
 from leasehold.node.service.gate import NodeGate
-from leasehold.node.worker.handoff import WorkerHolds
+from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.server import Handler, Listener, Server
@@ -27,12 +28,12 @@ from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import NEWEST, Release, find_release
 
 PREFACE_TIMEOUT_S: Final = 2.0
-DOOR_WAITING_MAX: Final = 4096
+FORWARDED_WAITING_MAX: Final = 4096
 MakeHandlers = Callable[[Release], Mapping[int, Handler]]
 
 
-class Entrance:
-    """The worker's ports. `open` when it has become primary, `shut` before anything else when it no longer is."""
+class Listeners:
+    """The worker's ports. `open` them after a promotion; `shut` them first when the node is no longer the primary."""
 
     def __init__(
         self,
@@ -46,24 +47,24 @@ class Entrance:
         self._make_handlers = make_handlers
         self.server = Server(gate, settings, on_broken=on_broken)
         self._by_table: dict[str, Listener] = {}
-        holds = WorkerHolds(boot.holds) if boot.holds is not None else None
+        sharing = ConnectionSharing(boot.handoff) if boot.handoff is not None else None
         for port, inherited in enumerate(boot.rpc):
             release = find_release(inherited.table) if inherited.table else NEWEST
             listener = self.server.serve(_socket(inherited), {}, release)
             self.server.pause(listener)
-            if holds is not None:
-                listener.hold = partial(holds.hold, port)
+            if sharing is not None:
+                listener.hold = partial(sharing.hold, port)
             warm(release)
             self._by_table[inherited.table] = listener
-        self._door = _socket(boot.door)
+        self._forward = _socket(boot.forward)
         self._tasks = TaskSet()
         self._loop = asyncio.get_running_loop()
-        self._at_door = Acceptor(self._door, self._accepted_at_door)
-        self._at_door.set_on(True)
+        self._forward_acceptor = Acceptor(self._forward, self._accepted_forwarded)
+        self._forward_acceptor.set_on(True)
         self.is_open = False
 
     def prepare(self) -> None:
-        """Have the handlers ready. They are over the index of now: a rebuilt one needs new ones."""
+        """Create the handlers. They refer to the current index: a rebuilt one needs new handlers."""
         for listener in self._by_table.values():
             assert listener.release is not None
             listener.handlers = self._make_handlers(listener.release)
@@ -76,9 +77,9 @@ class Entrance:
             self.server.resume(listener)
 
     def shut(self, reason: str, *, leave: bool = False) -> None:
-        """Accept no more and reset every connection: no answer that was held back may leave afterwards.
+        """Stop accepting and reset every connection: no withheld answer may be sent afterwards.
 
-        `leave`: the guardian goes on with those on which nothing is open.
+        `leave`: hand connections without an open request over to the guardian instead.
         """
         self.is_open = False
         for listener in self._by_table.values():
@@ -86,13 +87,13 @@ class Entrance:
         self.server.drop_all(reason, leave=leave)
 
     def close(self) -> None:
-        self.shut("the worker ends")
-        self._at_door.set_on(False)
-        self._door.close()
+        self.shut("the worker stops")
+        self._forward_acceptor.set_on(False)
+        self._forward.close()
         self.server.close()
 
     def other_releases(self) -> dict[str, int]:
-        """Requests of another release than the port's, by host and release, for status and metrics."""
+        """Number of requests of another release than the port's, by host and release, for status and metrics."""
         seen: dict[str, int] = {}
         for listener in self._by_table.values():
             for (host, names), count in listener.mismatches.items():
@@ -107,14 +108,14 @@ class Entrance:
                 seen[reason] = seen.get(reason, 0) + count
         return seen
 
-    def _accepted_at_door(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        if not self.is_open or len(self._tasks) >= DOOR_WAITING_MAX:
+    def _accepted_forwarded(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        if not self.is_open or len(self._tasks) >= FORWARDED_WAITING_MAX:
             sock.close()
         else:
             self._tasks.start(self._greet(sock, f"{address[0]}:{address[1]}"))
 
     async def _greet(self, sock: socket.socket, peer: str) -> None:
-        """Read which release is spoken, say HELLO if we are the primary, and serve it like any other connection."""
+        """Read the release, send HELLO if this worker is the primary, then serve it like any other connection."""
         try:
             async with asyncio.timeout(PREFACE_TIMEOUT_S):
                 length = await self._loop.sock_recv(sock, 1)

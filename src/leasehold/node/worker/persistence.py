@@ -1,4 +1,4 @@
-"""What is kept for the machine outside the store: snapshots on the disk, finished batches in the buffer."""
+"""Storage outside the coordination store: snapshots on disk, and finished batches in the buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leasehold.ha.effects import DrainBuffer, ForgetBuffer, PushBuffer, ReadSnap
 from leasehold.ha.events import BufferDrained, BufferFailed, BufferPushed, NodeEvent
 from leasehold.ha.keys import Keys
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.buffer.leftovers import Settling
+from leasehold.node.buffer.leftovers import BufferCleanup
 from leasehold.node.settings import NodeConfig
 from leasehold.node.worker.snapshot_files import SnapshotFiles
 from leasehold.runtime.tasks import TaskSet
@@ -26,14 +26,14 @@ log = structlog.get_logger("leasehold.buffer")
 Tell = Callable[[NodeEvent], None]
 
 
-class Keeping:
-    """Implements `driver.Keeper`."""
+class Persistence:
+    """Carries out the snapshot and buffer effects of the machine; implements `driver.Keeper`."""
 
     def __init__(self, config: NodeConfig, coord: Coord, tell: Tell, admin_of: Callable[[str], str]) -> None:
         folder = Path(config.node.data_dir)
         self._tell = tell
         self._tasks = TaskSet()
-        self._line: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._steps: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._busy = False
         self.snapshots = SnapshotFiles(folder / "snapshots", tell, admin_of)
         self._disk: DiskBuffer | None = None
@@ -42,12 +42,12 @@ class Keeping:
         if where == "disk":
             self._disk = DiskBuffer(folder / "buffer")
         elif where.startswith(("redis://", "rediss://", "unix://")):
-            from leasehold.node.buffer.redis import RedisBuffer  # only who uses it waits for its import
+            from leasehold.node.buffer.redis import RedisBuffer  # slow to import, and rarely needed
 
             self._redis = RedisBuffer(where, config.node.cluster)
         else:
-            raise SettingError(f"buffer = {where!r}: `disk` or redis://HOST:PORT is wanted")
-        self.settling = Settling(coord, Keys(config.node.cluster, config.node.prefix), self._disk, self._redis)
+            raise SettingError(f"buffer = {where!r} is not a buffer; write disk or redis://HOST:PORT")
+        self.cleanup = BufferCleanup(coord, Keys(config.node.cluster, config.node.prefix), self._disk, self._redis)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -56,11 +56,11 @@ class Keeping:
             await self._redis.close()
 
     def settle(self, epoch: int, *, leads: bool) -> None:
-        """About once a second: `epoch` has begun, so what earlier ones left in the buffer can be judged.
+        """Clean up batches of epochs before `epoch`, which has begun. Called about once a second.
 
-        Beside the line: it waits for the store, and concerns epochs to which nobody pushes any more.
+        It does not wait for the queued steps: it reads the store, and concerns only epochs that get no more batches.
         """
-        self._tasks.start(self.settling.settle(epoch, leads=leads))
+        self._tasks.start(self.cleanup.settle(epoch, leads=leads))
 
     def read_snapshot(self, effect: ReadSnapshot) -> None:
         self.snapshots.read(effect)
@@ -78,16 +78,16 @@ class Keeping:
         self._in_turn(lambda: self._drain(effect))
 
     def _in_turn(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """One after the other: a batch must not overtake its predecessor, nor be forgotten before it is pushed."""
-        self._line.append(step)
+        """Run steps one by one: a batch must not overtake its predecessor, nor be deleted before it is pushed."""
+        self._steps.append(step)
         if not self._busy:
             self._busy = True
-            self._tasks.start(self._walk())
+            self._tasks.start(self._run_steps())
 
-    async def _walk(self) -> None:
+    async def _run_steps(self) -> None:
         try:
-            while self._line:
-                await self._line.pop(0)()
+            while self._steps:
+                await self._steps.pop(0)()
         finally:
             self._busy = False
 
@@ -97,8 +97,8 @@ class Keeping:
                 self._disk.push(effect.epoch, effect.last_n, effect.batch)
             elif self._redis is not None:
                 await self._redis.push(effect.epoch, effect.last_n, effect.batch)
-        except Exception as error:  # whatever it is: acknowledgements wait for this answer
-            self._tell(BufferFailed(_told(error)))
+        except Exception as error:  # any error: acknowledgements wait for this result
+            self._tell(BufferFailed(_reason(error)))
         else:
             self._tell(BufferPushed(effect.last_n))
 
@@ -109,7 +109,7 @@ class Keeping:
             elif self._redis is not None:
                 await self._redis.forget(effect.epoch, effect.last_n)
         except (LeaseholdError, OSError) as error:
-            log.info("the buffer could not be trimmed: it will be later", error=str(error))
+            log.info("could not trim the buffer: retrying later", error=str(error))
 
     async def _drain(self, effect: DrainBuffer) -> None:
         try:
@@ -117,18 +117,18 @@ class Keeping:
                 batches = await self._redis.drain(effect.before_epoch)
             else:
                 batches = self._drain_disk(effect.before_epoch)
-        except Exception as error:  # as above: a promotion waits, and keeps its lease alive meanwhile
-            self._tell(BufferFailed(_told(error)))
+        except Exception as error:  # any error: a promotion waits for this result, and keeps its lease alive
+            self._tell(BufferFailed(_reason(error)))
         else:
             self._tell(BufferDrained(tuple(batches)))
 
     def _drain_disk(self, before_epoch: int) -> list[bytes]:
-        """What this node's own earlier runs left. The guardian has drained it, unless the whole host went down."""
+        """Batches of this node's earlier runs. The guardian has drained them, unless the whole host failed."""
         if self._disk is None:
             return []
         return [batch for epoch in self._disk.epochs() if epoch < before_epoch for _, batch in self._disk.read(epoch)]
 
 
-def _told(error: Exception) -> str:
-    """For people: what we expect has a sentence, of anything else the kind is what helps."""
+def _reason(error: Exception) -> str:
+    """The message for people; unexpected errors include their type."""
     return str(error) if isinstance(error, LeaseholdError | OSError) else f"{type(error).__name__}: {error}"

@@ -19,11 +19,11 @@ from leasehold.index.index import Index
 from leasehold.node.boot import Boot
 from leasehold.node.service.functions import MasterService
 from leasehold.node.service.gate import NodeGate
-from leasehold.node.settings import NodeConfig, as_told
+from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
-from leasehold.node.worker.guardian_link import Lifeline
-from leasehold.node.worker.listeners import Entrance
-from leasehold.node.worker.persistence import Keeping
+from leasehold.node.worker.guardian_link import GuardianLink
+from leasehold.node.worker.listeners import Listeners
+from leasehold.node.worker.persistence import Persistence
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.server import Handler
 from leasehold.wire.tables import Release
@@ -45,7 +45,7 @@ class RunningNode:
         boot: Boot,
         config: NodeConfig,
         coord: Coord,
-        lifeline: Lifeline,
+        lifeline: GuardianLink,
     ) -> None:
         self.lifeline = lifeline
         self.boot = boot
@@ -62,7 +62,7 @@ class RunningNode:
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
         self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
         self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
-        self.keeping = Keeping(config, coord, self._tell, self._admin_of)
+        self.keeping = Persistence(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,
             coord,
@@ -72,7 +72,7 @@ class RunningNode:
             on_progress=self._on_progress,
             on_fatal=self._on_fatal,
         )
-        self.entrance = Entrance(boot, self.gate, self._make_handlers, config.wire, self._on_fatal)
+        self.entrance = Listeners(boot, self.gate, self._make_handlers, config.wire, self._on_fatal)
 
     def start(self) -> None:
         """Begin: from here on the machine decides."""
@@ -193,10 +193,10 @@ def _identity(boot: Boot, config: NodeConfig) -> Identity:
         cluster=node.cluster,
         prefix=node.prefix,
         rpc=advertised,
-        door=as_told(boot.door.address, node.advertise),
-        admin=as_told(boot.admin.address, node.advertise),
+        door=published_address(boot.forward.address, node.advertise),
+        admin=published_address(boot.admin.address, node.advertise),
         views=tuple(
-            (listener.cluster, as_told(listener.address, node.advertise) if listener.table else advertised)
+            (listener.cluster, published_address(listener.address, node.advertise) if listener.table else advertised)
             for listener in boot.rpc
         ),
     )

@@ -1,7 +1,7 @@
-"""Snapshots on the disk: written part by part beside the loop, complete or not there, the newest two kept.
+"""Snapshot files: written in parts on a thread, either complete or absent; the newest two are kept.
 
-A file is `snapshot-NUMBER.lsnap`: what the machine handed out, then a trailer with length and digest. It gets its
-name only after fsync and after it has been read back, so a file of that name is a complete snapshot.
+A file is `snapshot-NUMBER.lsnap`: the bytes from the machine, then a trailer with length and digest. It gets this
+name only after fsync and after it was read back, so a file with this name is a complete snapshot.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def seal(raw: bytes) -> bytes:
 
 
 def unseal(data: bytes) -> bytes | None:
-    """What was sealed, or None if anything is missing or changed."""
+    """The snapshot without its trailer, or None if it is incomplete or damaged."""
     raw = data[: -_TRAILER.size]
     return raw if sealed_length(data) == len(raw) and data[-_TRAILER.size :] == seal(raw) else None
 
 
 def sealed_length(data: bytes) -> int | None:
-    """How long what was sealed says that it is; None where the trailer is missing."""
+    """The length that the trailer records; None if there is no trailer."""
     if len(data) < _TRAILER.size:
         return None
     magic, length, _ = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
@@ -54,10 +54,10 @@ def sealed_length(data: bytes) -> int | None:
 
 
 class SnapshotFiles:
-    """The snapshot effects of one node. All file work is done by one thread, in the order it was asked for."""
+    """Carries out the snapshot effects of one node. One thread does all file work, in order."""
 
     def __init__(self, folder: Path, tell: Callable[[NodeEvent], None], admin_of: Callable[[str], str]) -> None:
-        """`tell` takes what has come of an effect; `admin_of` knows a peer's admin port by its name."""
+        """`tell` receives the result of each effect; `admin_of` returns the admin address of a node by name."""
         self._folder = folder
         self._tell = tell
         self._admin_of = admin_of
@@ -67,9 +67,9 @@ class SnapshotFiles:
         self._file: BinaryIO | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._length = 0
-        self._failed = -1  # the last snapshot of which a part could not be written
+        self._failed = -1  # the last snapshot that could not be written completely
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob("*.part"):  # what a crash left behind was never complete
+        for left in folder.glob("*.part"):  # incomplete, left behind by a crash
             left.unlink()
 
     def read(self, effect: ReadSnapshot) -> None:
@@ -79,7 +79,7 @@ class SnapshotFiles:
         self._tasks.start(self._write(effect))
 
     async def newest_file(self) -> bytes | None:
-        """The newest complete snapshot, as its file is: for a peer, or for an export."""
+        """The newest complete snapshot file, for another node."""
         return await self._loop.run_in_executor(self._thread, self._newest_sealed)
 
     async def close(self) -> None:
@@ -103,27 +103,27 @@ class SnapshotFiles:
             ):
                 if answer.status != 200 or (answer.content_length or 0) > SNAPSHOT_BYTES_MAX:
                     log.warning(
-                        "a peer has no snapshot for us", peer=peer, status=answer.status, bytes=answer.content_length
+                        "a peer did not send a snapshot", peer=peer, status=answer.status, bytes=answer.content_length
                     )
                     return None
                 data = bytearray()
                 async for some in answer.content.iter_chunked(READ_BACK_BYTES):
                     data += some
-                    if len(data) > SNAPSHOT_BYTES_MAX:  # it need not have told how long it is
-                        log.warning("a peer's snapshot does not end: it is not read on", peer=peer, bytes=len(data))
+                    if len(data) > SNAPSHOT_BYTES_MAX:  # the peer may have sent no length
+                        log.warning("a peer's snapshot is too large: reading stopped", peer=peer, bytes=len(data))
                         return None
         except (aiohttp.ClientError, TimeoutError) as error:
-            log.info("a peer's snapshot could not be read", peer=peer, error=str(error))
+            log.info("could not read a peer's snapshot", peer=peer, error=str(error))
             return None
         return unseal(bytes(data))
 
     async def _write(self, effect: WriteSnapshot) -> None:
         try:
             await self._loop.run_in_executor(self._thread, self._write_part, effect)
-        except Exception as error:  # whatever it is: a machine that is not told of it never takes another one
-            if effect.snapshot != self._failed:  # once, not for every part that follows
+        except Exception as error:  # any error: the machine waits for the result before it takes another snapshot
+            if effect.snapshot != self._failed:  # once per snapshot, not for every part
                 self._failed = effect.snapshot
-                log.error("a snapshot could not be written: the journal goes on growing until one is", error=str(error))
+                log.error("could not write a snapshot: the journal grows until one is written", error=str(error))
             if effect.last:
                 self._tell(SnapshotFailed(effect.snapshot))
             return
@@ -133,7 +133,7 @@ class SnapshotFiles:
     # --- in the thread ---
 
     def _names(self) -> list[Path]:
-        """Complete snapshots, oldest first. What has another name is somebody's own."""
+        """Complete snapshots, oldest first. Files with other names are ignored."""
         return sorted(self._folder.glob(f"snapshot-{'[0-9]' * 12}.lsnap"))
 
     def _write_part(self, effect: WriteSnapshot) -> None:
@@ -142,7 +142,7 @@ class SnapshotFiles:
             self._file = (self._folder / "snapshot.part").open("wb")
             self._digest, self._length = hashlib.blake2b(digest_size=16), 0
         if self._file is None:
-            raise OSError("an earlier part of this snapshot could not be written")
+            raise OSError("could not write an earlier part of this snapshot")
         try:
             self._file.write(effect.part)
             self._digest.update(effect.part)
@@ -169,14 +169,14 @@ class SnapshotFiles:
             old.unlink()
 
     def _check_back(self, part: Path) -> None:
-        """A confirmation in the store must mean that the bytes can be read."""
+        """Read the file back: confirming a snapshot in the store must mean that it is readable."""
         digest, left = hashlib.blake2b(digest_size=16), self._length
         with part.open("rb") as file:
             while left and (data := file.read(min(READ_BACK_BYTES, left))):
                 digest.update(data)
                 left -= len(data)
         if left or digest.digest() != self._digest.digest():
-            raise OSError(f"{part} reads back differently from what was written")
+            raise OSError(f"'{part}' contains other bytes than were written")
 
     def _abandon(self) -> None:
         if self._file is not None:
@@ -190,7 +190,7 @@ class SnapshotFiles:
                 data = name.read_bytes()
                 if unseal(data) is not None:
                     return data
-                log.error("a snapshot on the disk is damaged: an older one is used", file=str(name))
+                log.error("a snapshot on disk is damaged: using an older one", file=str(name))
         return None
 
     def _newest_raw(self) -> bytes | None:

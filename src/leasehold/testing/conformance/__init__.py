@@ -1,4 +1,4 @@
-"""What every back end of `Coord` must do, as cases to run on yours: the whole etcd v3 data model.
+"""Conformance cases for every back end of `Coord`, to run on yours: the whole etcd v3 data model.
 
     for case in CASES:
         await run(case, coord)

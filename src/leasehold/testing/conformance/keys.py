@@ -7,7 +7,7 @@ from leasehold.mvcc.model import FROM_KEY, SortOrder, SortTarget, prefix_end
 from leasehold.testing.conformance.kit import Kit, expect
 
 
-async def put_then_get_tells_revisions_and_version(kit: Kit) -> None:
+async def put_then_get_returns_revisions_and_version(kit: Kit) -> None:
     first = await kit.put("a", "1")
     second = await kit.put("a", "2")
     expect(second, first + 1)
@@ -15,7 +15,7 @@ async def put_then_get_tells_revisions_and_version(kit: Kit) -> None:
     expect((kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease), (b"2", first, second, 2, 0))
 
 
-async def a_key_written_again_after_deletion_starts_anew(kit: Kit) -> None:
+async def a_key_written_again_after_deletion_starts_at_version_1(kit: Kit) -> None:
     await kit.fill("a", "a")
     await kit.coord.delete(kit.key("a"))
     again = await kit.put("a", "x")
@@ -127,7 +127,7 @@ async def reads_can_be_of_the_past(kit: Kit) -> None:
     expect([kv.value for kv in (await kit.coord.get(kit.key("a"), revision=second)).kvs], [b"2"])
     expect((await kit.coord.get(kit.key("a"), revision=gone)).kvs, ())
     expect((await kit.coord.get(kit.key("a"), revision=first - 1)).kvs, ())
-    expect(old.header.revision >= gone, True, "the header tells the revision of now")
+    expect(old.header.revision >= gone, True, "the header has the current revision")
     call = kit.coord.get(kit.key("a"), revision=old.header.revision + 1_000_000)
     await kit.refuses(call, "etcdserver: mvcc: required revision is a future revision", Code.OUT_OF_RANGE)
 
@@ -157,7 +157,7 @@ async def reads_can_be_filtered_by_revision(kit: Kit) -> None:
     expect(kit.names(both), ["b", "c"])
 
 
-async def delete_tells_how_many_and_what(kit: Kit) -> None:
+async def delete_returns_the_count_and_the_pairs(kit: Kit) -> None:
     await kit.fill("a", "b", "c")
     before = [await kit.one("a"), await kit.one("b")]
     result = await kit.coord.delete(kit.key("a"), kit.key("c"), prev_kv=True)
@@ -175,7 +175,7 @@ async def values_and_keys_may_be_any_bytes(kit: Kit) -> None:
     expect((kv.key, kv.value) if kv else None, (key, value))
 
 
-async def status_tells_version_and_revision(kit: Kit) -> None:
+async def status_returns_version_and_revision(kit: Kit) -> None:
     revision = await kit.put("a")
     status = await kit.coord.status()
     expect(status.header.revision >= revision, True)

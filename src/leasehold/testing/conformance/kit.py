@@ -1,4 +1,4 @@
-"""What the cases are written with."""
+"""Helpers for the conformance cases."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from leasehold.coord.api import Coord, WatchStream
 from leasehold.mvcc.errors import Code, StoreError
 from leasehold.mvcc.model import Event, EventType, KeyValue, RangeResult, prefix_end
 
-PATIENCE_S = 60.0  # ends a hang, and measures nothing
+PATIENCE_S = 60.0  # only ends a hang; not a measurement
 
 
 class NotConforming(LeaseholdError, AssertionError):
-    """A back end did something else than etcd does."""
+    """A back end behaves differently from etcd."""
 
 
 Body = TypeVar("Body", bound=Callable[..., Awaitable[None]])
 
 
 def slow(body: Body) -> Body:
-    """Marks a case that waits for time to pass: such cases may run side by side."""
+    """Decorator for a case that waits for time to pass: such cases may run in parallel."""
     body.__dict__["slow"] = True
     return body
 
 
 class Kit:
-    """A client, a part of the key space of one's own, and checks that say what was expected."""
+    """A client with its own key prefix, and checks that report the expected value."""
 
     def __init__(self, coord: Coord) -> None:
         self.coord = coord
@@ -40,7 +40,7 @@ class Kit:
         return self.prefix + name.encode()
 
     async def put(self, name: str, value: str = "", *, lease: int = 0) -> int:
-        """Write a key of ours; its revision."""
+        """Write a key below the prefix; returns its revision."""
         return (await self.coord.put(self.key(name), value.encode(), lease=lease)).header.revision
 
     async def fill(self, *names: str) -> list[int]:
@@ -59,7 +59,7 @@ class Kit:
         return [kv.key.removeprefix(self.prefix).decode(errors="backslashreplace") for kv in result.kvs]
 
     async def refuses(self, call: Awaitable[object], message: str, code: Code) -> StoreError:
-        """The call must fail with this very message and code."""
+        """Check that the call fails with exactly this message and code."""
         try:
             answer = await call
         except StoreError as error:
@@ -76,8 +76,8 @@ class Kit:
         expect(len(found), count)
         return found
 
-    def told(self, events: list[Event]) -> list[str]:
-        """Events as people write them: `+name` for a put, `-name` for a deletion."""
+    def brief(self, events: list[Event]) -> list[str]:
+        """Events in short form: `+name` for a put, `-name` for a deletion."""
         sign = {EventType.PUT: "+", EventType.DELETE: "-"}
         return [sign[event.type] + event.kv.key.removeprefix(self.prefix).decode() for event in events]
 

@@ -60,13 +60,13 @@ async def a_key_needs_a_lease_that_is_there(kit: Kit) -> None:
     expect(await kit.exists("a"), False)
 
 
-async def time_to_live_tells_keys(kit: Kit) -> None:
+async def time_to_live_returns_keys(kit: Kit) -> None:
     lease = await kit.coord.lease_grant(60)
     await kit.put("b", lease=lease.id)
     await kit.put("a", lease=lease.id)
-    told = await kit.coord.lease_time_to_live(lease.id, keys=True)
-    expect((told.id, told.granted_ttl_s, sorted(told.keys)), (lease.id, 60, [kit.key("a"), kit.key("b")]))
-    expect(40 <= told.ttl_s <= 60, True, f"what is left, {told.ttl_s}")
+    found = await kit.coord.lease_time_to_live(lease.id, keys=True)
+    expect((found.id, found.granted_ttl_s, sorted(found.keys)), (lease.id, 60, [kit.key("a"), kit.key("b")]))
+    expect(40 <= found.ttl_s <= 60, True, f"remaining TTL, {found.ttl_s}")
     expect((await kit.coord.lease_time_to_live(lease.id)).keys, ())
     await kit.coord.lease_revoke(lease.id)
     gone = await kit.coord.lease_time_to_live(lease.id, keys=True)
@@ -80,7 +80,7 @@ async def leases_are_listed(kit: Kit) -> None:
     expect(lease.id in (await kit.coord.leases()).leases, False)
 
 
-async def a_renewal_starts_the_term_anew(kit: Kit) -> None:
+async def a_renewal_restarts_the_term(kit: Kit) -> None:
     lease = await kit.coord.lease_grant(60)
     renewed = await kit.coord.lease_keep_alive_once(lease.id)
     expect((renewed.id, renewed.ttl_s), (lease.id, 60))
@@ -139,15 +139,15 @@ async def one_lease_may_be_kept_by_several(kit: Kit) -> None:
 
 
 @slow
-async def keep_alive_tells_that_a_lease_is_lost(kit: Kit) -> None:
+async def keep_alive_reports_a_lost_lease(kit: Kit) -> None:
     sent_ms = kit.coord.now_ms()
     lease = await kit.coord.lease_grant(3)
     keeper = kit.coord.keep_alive(lease.id, lease.ttl_s, sent_ms)
-    told = asyncio.Event()
+    reported = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def tell() -> None:
-        loop.call_soon_threadsafe(told.set)
+        loop.call_soon_threadsafe(reported.set)
 
     keeper.on_change(tell)
     await kit.coord.lease_revoke(lease.id)
@@ -156,5 +156,5 @@ async def keep_alive_tells_that_a_lease_is_lost(kit: Kit) -> None:
         return keeper.lost
 
     await kit.becomes(lost, "a revoked lease is reported lost")
-    await asyncio.wait_for(told.wait(), PATIENCE_S)
+    await asyncio.wait_for(reported.wait(), PATIENCE_S)
     keeper.close()

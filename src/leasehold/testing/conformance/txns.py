@@ -160,9 +160,9 @@ async def a_bad_operation_refuses_all(kit: Kit) -> None:
         await kit.refuses(kit.coord.txn((), [Put(kit.key("a")), op]), empty, Code.INVALID_ARGUMENT)
     compare = Compare(b"", CompareTarget.VERSION, EQUAL, 0)
     await kit.refuses(kit.coord.txn([compare], [Put(kit.key("a"))]), empty, Code.INVALID_ARGUMENT)
-    nobody = Put(kit.key("b"), lease=987654321)
+    unknown_lease = Put(kit.key("b"), lease=987654321)
     await kit.refuses(
-        kit.coord.txn((), [Put(kit.key("a")), nobody]), "etcdserver: requested lease not found", Code.NOT_FOUND
+        kit.coord.txn((), [Put(kit.key("a")), unknown_lease]), "etcdserver: requested lease not found", Code.NOT_FOUND
     )
     expect(await kit.exists("a"), False)
 

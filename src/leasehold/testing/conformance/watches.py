@@ -9,7 +9,7 @@ from leasehold.mvcc.model import DeleteRange, EventType, Op, Put, Range, Txn, Wa
 from leasehold.testing.conformance.kit import PATIENCE_S, Kit, NotConforming, expect
 
 
-async def a_watch_tells_what_happens_from_now_on(kit: Kit) -> None:
+async def a_watch_reports_events_from_now_on(kit: Kit) -> None:
     await kit.put("a", "before")
     async with kit.coord.watch(kit.key("a")) as stream:
         start = await stream.ready(PATIENCE_S)
@@ -24,11 +24,11 @@ async def a_watch_tells_what_happens_from_now_on(kit: Kit) -> None:
     expect((second.kv.value, second.kv.version, second.kv.create_revision), (b"", 0, 0), "a deletion says no more")
 
 
-async def a_watch_of_a_range_tells_of_all_keys_in_it(kit: Kit) -> None:
+async def a_watch_of_a_range_reports_all_keys_in_it(kit: Kit) -> None:
     async with kit.coord.watch(kit.key("b"), kit.key("d")) as stream:
         await stream.ready(PATIENCE_S)
         await kit.fill("a", "b", "c", "d", "cc")
-        expect(kit.told(await kit.events(stream, 3)), ["+b", "+c", "+cc"])
+        expect(kit.brief(await kit.events(stream, 3)), ["+b", "+c", "+cc"])
 
 
 async def a_watch_can_start_in_the_past(kit: Kit) -> None:
@@ -37,9 +37,9 @@ async def a_watch_can_start_in_the_past(kit: Kit) -> None:
     await kit.coord.delete(kit.key("a"))
     async with kit.coord.watch(kit.prefix, kit.end, start_revision=start) as stream:
         expect(await stream.ready(PATIENCE_S), start)
-        expect(kit.told(await kit.events(stream, 3)), ["+a", "+b", "-a"])
+        expect(kit.brief(await kit.events(stream, 3)), ["+a", "+b", "-a"])
         await kit.put("c")
-        expect(kit.told(await kit.events(stream, 1)), ["+c"])
+        expect(kit.brief(await kit.events(stream, 1)), ["+c"])
 
 
 async def a_watch_can_start_in_the_future(kit: Kit) -> None:
@@ -47,10 +47,10 @@ async def a_watch_can_start_in_the_future(kit: Kit) -> None:
     async with kit.coord.watch(kit.prefix, kit.end, start_revision=now + 3) as stream:
         await stream.ready(PATIENCE_S)
         await kit.fill("b", "c", "d")
-        expect(kit.told(await kit.events(stream, 1)), ["+d"])
+        expect(kit.brief(await kit.events(stream, 1)), ["+d"])
 
 
-async def a_transaction_is_told_in_one_batch(kit: Kit) -> None:
+async def a_transaction_arrives_in_one_batch(kit: Kit) -> None:
     await kit.put("gone")
     async with kit.coord.watch(kit.prefix, kit.end) as stream:
         await stream.ready(PATIENCE_S)
@@ -64,11 +64,11 @@ async def a_transaction_is_told_in_one_batch(kit: Kit) -> None:
         ]
         result = await kit.coord.txn((), ops)
         batch = await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
-    expect(kit.told(list(batch.events)), ["+b", "-gone", "+c", "+a"])
+    expect(kit.brief(list(batch.events)), ["+b", "-gone", "+c", "+a"])
     expect({event.kv.mod_revision for event in batch.events}, {result.header.revision})
 
 
-async def a_watch_tells_the_previous_pair_on_request(kit: Kit) -> None:
+async def a_watch_returns_the_previous_pair_on_request(kit: Kit) -> None:
     await kit.put("a", "1")
     before = await kit.one("a")
     async with (
@@ -95,11 +95,11 @@ async def a_watch_can_leave_out_puts_or_deletions(kit: Kit) -> None:
         await kit.coord.delete(kit.key("a"))
         await kit.put("b")
         await kit.coord.delete(kit.key("b"))
-        expect(kit.told(await kit.events(deletions, 2)), ["-a", "-b"])
-        expect(kit.told(await kit.events(puts, 2)), ["+a", "+b"])
+        expect(kit.brief(await kit.events(deletions, 2)), ["-a", "-b"])
+        expect(kit.brief(await kit.events(puts, 2)), ["+a", "+b"])
 
 
-async def the_end_of_a_lease_is_told(kit: Kit) -> None:
+async def the_expiry_of_a_lease_is_watched(kit: Kit) -> None:
     lease = await kit.coord.lease_grant(60)
     async with kit.coord.watch(kit.prefix, kit.end) as stream:
         await stream.ready(PATIENCE_S)
@@ -107,7 +107,7 @@ async def the_end_of_a_lease_is_told(kit: Kit) -> None:
         await kit.put("b", lease=lease.id)
         await kit.coord.lease_revoke(lease.id)
         events = await kit.events(stream, 4)
-    expect(sorted(kit.told(events)[2:]), ["-a", "-b"])
+    expect(sorted(kit.brief(events)[2:]), ["-a", "-b"])
     expect(events[2].kv.mod_revision, events[3].kv.mod_revision, "in one revision")
 
 
@@ -118,7 +118,7 @@ async def many_watches_live_side_by_side(kit: Kit) -> None:
         await stream.ready(PATIENCE_S)
     await kit.fill(*names)
     for name, stream in zip(names, streams, strict=True):
-        expect(kit.told(await kit.events(stream, 1)), ["+" + name])
+        expect(kit.brief(await kit.events(stream, 1)), ["+" + name])
         await stream.close()
 
 
@@ -145,7 +145,7 @@ async def a_large_transaction_arrives_whole_in_fragments_or_not(kit: Kit) -> Non
         await stream.close()
 
 
-async def a_compacted_start_is_told_with_the_revision(kit: Kit) -> None:
+async def a_compacted_start_is_reported_with_the_revision(kit: Kit) -> None:
     first = await kit.put("a", "1")
     last = await kit.put("a", "2")
     await kit.coord.compact(last)
@@ -153,12 +153,12 @@ async def a_compacted_start_is_told_with_the_revision(kit: Kit) -> None:
     try:
         await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
     except Compacted as error:
-        expect(error.compact_revision >= last, True, f"told {error.compact_revision}")
+        expect(error.compact_revision >= last, True, f"got {error.compact_revision}")
     else:
         raise NotConforming("a watch of compacted history was served")
     async with kit.coord.watch(kit.key("a"), start_revision=last + 1) as later:
         await kit.put("a", "3")
-        expect(kit.told(await kit.events(later, 1)), ["+a"])
+        expect(kit.brief(await kit.events(later, 1)), ["+a"])
 
 
 async def compaction_forgets_the_past_only(kit: Kit) -> None:
@@ -184,6 +184,6 @@ async def a_watch_of_an_empty_range_is_refused(kit: Kit) -> None:
         stream = kit.coord.watch(kit.key("b"), kit.key("a"))
         await asyncio.wait_for(anext(aiter(stream)), PATIENCE_S)
     except StoreError as error:
-        expect("mvcc: watcher range is empty" in error.message, True, f"told {error.message}")
+        expect("mvcc: watcher range is empty" in error.message, True, f"got {error.message}")
     else:
         raise NotConforming("a watch of an empty range was taken")

@@ -56,7 +56,7 @@ def _version_of(key: bytes, version: int, end: bytes = b"") -> rpc_pb2.Compare:
 
 
 def _keys() -> Iterator[Step]:
-    """Keys and ends of ranges that are the lowest, the highest, or "from here on"."""
+    """Keys and ends of ranges that are the lowest, the highest, or "from this key on"."""
     for key in (b"\0", b"\0\0", b"\xff", b"\xff\xff", b"k" * 3_000, b"a", b"b"):
         yield Step("Put", rpc_pb2.PutRequest(key=key, value=b"v"), False)
     for key in (b"\0", b"\0\0", b"\xff", b"a"):

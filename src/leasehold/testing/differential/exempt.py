@@ -1,4 +1,4 @@
-"""What is not compared, by name: what two clusters cannot share, and orders that etcd leaves to chance."""
+"""Fields and orders that are not compared: values that differ between clusters, and orders that etcd leaves open."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SORT_FIELDS = ("key", "version", "create_revision", "mod_revision", "value")
 
 
 def exempt(message: M) -> M:
-    """The message without cluster id, member id, raft term and what is left of a lease's term.
+    """The message without cluster id, member id, raft term and the remaining TTL of a lease.
 
-    Lists in the order of a Go map, or of what is left of terms, are sorted.
+    Lists in the order of a Go map, or of remaining TTLs, are sorted.
     """
     header = getattr(message, "header", None)
     if isinstance(header, rpc_pb2.ResponseHeader):
@@ -35,19 +35,19 @@ def exempt(message: M) -> M:
 
 
 def settle_ties(request: Message, answer: Message) -> None:
-    """Keys of equal rank in a sorted read come in whatever order Go's unstable sort leaves them: sort them by key.
+    """Keys of equal rank in a sorted read come in any order, because Go's sort is unstable: sort them by key.
 
-    Where a limit cuts through such a group, which of them are told is open as well: their ranks are compared only.
+    If a limit cuts through such a group, the choice of keys is open as well: then only their ranks are compared.
     """
     if isinstance(request, rpc_pb2.RangeRequest) and isinstance(answer, rpc_pb2.RangeResponse):
         _settle_range(request, answer)
     if isinstance(request, rpc_pb2.TxnRequest) and isinstance(answer, rpc_pb2.TxnResponse):
         branch = request.success if answer.succeeded else request.failure
-        for asked, told in zip(branch, answer.responses, strict=True):
-            if asked.HasField("request_range"):
-                _settle_range(asked.request_range, told.response_range)
-            elif asked.HasField("request_txn"):
-                settle_ties(asked.request_txn, told.response_txn)
+        for operation, response in zip(branch, answer.responses, strict=True):
+            if operation.HasField("request_range"):
+                _settle_range(operation.request_range, response.response_range)
+            elif operation.HasField("request_txn"):
+                settle_ties(operation.request_txn, response.response_txn)
 
 
 def _settle_range(request: rpc_pb2.RangeRequest, answer: rpc_pb2.RangeResponse) -> None:

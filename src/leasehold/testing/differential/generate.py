@@ -14,7 +14,7 @@ from leasehold.etcd.pb import rpc_pb2
 KEYS = [b"a", b"ab", b"b", b"ba", b"bb", b"c", b"c\xff", b"c\xff\xff", b"d/1", b"d/2", b"d/3", b"e"]
 ENDS = [b"", b"", b"", b"\0", b"b", b"c", b"d/", b"d0", b"f", b"a"]
 VALUES = [b"", b"1", b"2", b"10", b"\xff", bytes(64)]
-# Long enough not to end during a run: the end of a lease is a step of its own, because its moment is nobody's choice.
+# Too long to expire during a run: expiry is a separate step, because its moment cannot be chosen.
 TERM_S = 100_000
 LEASE_IDS = [1, 2, 3, 0x7FFFFFFFFFFFFFFF, -5]
 ORDERS = [cast(rpc_pb2.RangeRequest.SortOrder, number) for number in range(3)]
@@ -24,7 +24,7 @@ REQUEST_BYTES_TOO_MANY = 1_700 * 1024
 
 
 class Step(Struct, frozen=True):
-    """One unary call. `reads` says that it changes nothing, so that several may be under way at once."""
+    """One unary call. `reads`: it changes nothing, so several may run concurrently."""
 
     method: str
     request: Message
@@ -32,7 +32,7 @@ class Step(Struct, frozen=True):
 
 
 class Generator:
-    """Makes requests that fit the state that the reference has told: its revision, and what was compacted."""
+    """Generates requests that fit the state of the reference: its revision and its compacted revision."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -82,7 +82,7 @@ class Generator:
             request.sort_target = pick.choice(TARGETS)
         # Not an unknown sort target: etcd 3.5.1 dies of it.
         request.serializable = pick.random() < 0.2
-        # Without values nobody can tell which keys are of equal rank by value.
+        # Without values it is unknown which keys have equal rank by value.
         request.keys_only = pick.random() < 0.1 and request.sort_target != rpc_pb2.RangeRequest.VALUE
         request.count_only = pick.random() < 0.1
         request.min_mod_revision, request.max_mod_revision = self.bound(), self.bound()

@@ -14,19 +14,19 @@ from leasehold.etcd.pb import rpc_pb2
 from leasehold.testing.differential.generate import KEYS, Generator, Step
 from leasehold.testing.differential.side import Answer, Side
 
-READS_AT_ONCE = 24
-WATCHES_AT_ONCE = 6
+CONCURRENT_READS = 24
+CONCURRENT_WATCHES = 6
 CHECK_EVERY_OPERATIONS = 100
 EXPIRY_EVERY_OPERATIONS = 2_500
-PATIENCE_S = 30.0  # ends a hang, and measures nothing
+PATIENCE_S = 30.0  # only ends a hang; not a measurement
 EXPIRING_LEASE = 4242
 EXPIRING_TTL_S = 3
 HISTORY = 12
-NOBODY = -1  # the id in answers that belong to no watch
+NO_WATCH = -1  # the id in answers that belong to no watch
 
 
 class Report(Struct, frozen=True):
-    """What was compared."""
+    """Counts of the comparison."""
 
     operations: int
     watches: int
@@ -36,7 +36,7 @@ class Report(Struct, frozen=True):
 
 
 class Difference(LeaseholdError, AssertionError):
-    """The two servers did not do the same."""
+    """The two servers behaved differently."""
 
 
 async def compare(reference: str, other: str, *, seed: int, operations: int) -> Report:
@@ -102,10 +102,10 @@ class Run:
     # ---- calls ----
 
     async def _some(self, most: int) -> None:
-        """Reads side by side, until a step that changes something, which is taken alone."""
+        """Run reads concurrently, up to a step that changes something, which runs alone."""
         reads: list[Step] = []
         change: Step | None = None
-        while change is None and len(reads) < min(most, READS_AT_ONCE):
+        while change is None and len(reads) < min(most, CONCURRENT_READS):
             step = self._generator.next()
             if step.reads:
                 reads.append(step)
@@ -141,9 +141,9 @@ class Run:
     # ---- the end of a lease ----
 
     async def _expire(self) -> None:
-        """A lease with keys ends by itself; both must end it, with the same deletions at the same revision."""
+        """Let a lease with keys expire; both servers must delete the same keys at the same revision."""
         self._expiries += 1
-        # Long enough for the puts also where a machine stands still for a moment: neither may find it ended.
+        # Long enough for the puts even if the machine stalls for a moment: it must not expire before them.
         grant = rpc_pb2.LeaseGrantRequest(ID=EXPIRING_LEASE, TTL=EXPIRING_TTL_S)
         await self.both(Step("LeaseGrant", grant, False))
         for key in self._generator.random.sample(KEYS, 3):
@@ -162,18 +162,18 @@ class Run:
     # ---- watches ----
 
     async def _change_watches(self) -> None:
-        """Cancel one, start one, ask for progress."""
+        """Cancel a watch, start watches, request progress."""
         pick = self._generator.random
         cancellable = sorted({*self._live, *self._ended})
         if cancellable and pick.random() < 0.4:
             gone = pick.choice(cancellable)
             self._live.pop(gone, None)
             self._ended.discard(gone)
-            await self._tell(rpc_pb2.WatchRequest(cancel_request=rpc_pb2.WatchCancelRequest(watch_id=gone)), gone)
-        while len(self._live) < WATCHES_AT_ONCE:
+            await self._send(rpc_pb2.WatchRequest(cancel_request=rpc_pb2.WatchCancelRequest(watch_id=gone)), gone)
+        while len(self._live) < CONCURRENT_WATCHES:
             await self.start_watch()
         if pick.random() < 0.3:
-            await self._tell(rpc_pb2.WatchRequest(progress_request=rpc_pb2.WatchProgressRequest()), NOBODY)
+            await self._send(rpc_pb2.WatchRequest(progress_request=rpc_pb2.WatchProgressRequest()), NO_WATCH)
 
     async def start_watch(self, create: rpc_pb2.WatchCreateRequest | None = None) -> None:
         """Start one on both, a random one unless it is given; its id is the next one."""
@@ -184,7 +184,7 @@ class Run:
         self._live[watch_id] = present
         if not present and create.start_revision >= self._generator.compacted:
             self._past[watch_id] = create.start_revision
-        await self._tell(rpc_pb2.WatchRequest(create_request=create), watch_id)
+        await self._send(rpc_pb2.WatchRequest(create_request=create), watch_id)
         if 0 < create.start_revision < self._generator.compacted:
             await self._cancelled(watch_id)
         await self._settled(watch_id)
@@ -192,16 +192,16 @@ class Run:
             self._live.pop(watch_id, None)  # refused, with its id or without
 
     async def _cancelled(self, watch_id: int) -> None:
-        """A watch from before the compaction: etcd says so some 100 ms later, and names the newest compaction then."""
+        """Wait until a watch from before a compaction is cancelled: etcd does that about 100 ms later."""
         deadline = time.monotonic() + PATIENCE_S
         for side in (self.left, self.right):
-            told = side.log(watch_id).others  # nothing if the watch was refused
-            while told and not any(response.canceled for response in told):
+            responses = side.log(watch_id).others  # nothing if the watch was refused
+            while responses and not any(response.canceled for response in responses):
                 if time.monotonic() > deadline:
                     return
-                await side.heard(0.2)
+                await side.wait_for_response(0.2)
 
-    async def _tell(self, request: rpc_pb2.WatchRequest, watch_id: int) -> None:
+    async def _send(self, request: rpc_pb2.WatchRequest, watch_id: int) -> None:
         """Send on both streams and wait until both have answered."""
         self._recent.append(("Watch", request))
         counts = [self._answers(side, watch_id) for side in (self.left, self.right)]
@@ -210,17 +210,17 @@ class Run:
             deadline = time.monotonic() + PATIENCE_S
             while self._answers(side, watch_id) == count:
                 if time.monotonic() > deadline:
-                    told = [side.log(watch_id).others for side in (self.left, self.right)]
-                    self._differ(f"{side.name} gave no answer on the watch stream to\n{request}", *told)
-                await side.heard(0.5)
+                    responses = [side.log(watch_id).others for side in (self.left, self.right)]
+                    self._differ(f"{side.name} gave no answer on the watch stream to\n{request}", *responses)
+                await side.wait_for_response(0.5)
         self._done += 1
         if not self._was_overtaken(watch_id):
             self._compare_others(watch_id)
-        self._compare_others(NOBODY)
+        self._compare_others(NO_WATCH)
 
     def _answers(self, side: Side, watch_id: int) -> int:
-        """How often it has answered; a watch that is refused is answered without its id."""
-        return len(side.log(watch_id).others) + len(side.log(NOBODY).others) * (watch_id != NOBODY)
+        """Number of answers; a refused watch is answered without its id."""
+        return len(side.log(watch_id).others) + len(side.log(NO_WATCH).others) * (watch_id != NO_WATCH)
 
     def _compare_others(self, watch_id: int) -> None:
         left, right = self.left.log(watch_id).others, self.right.log(watch_id).others
@@ -229,7 +229,7 @@ class Run:
             self._differ(f"the responses of watch {watch_id}", left, right)
 
     async def check_watches(self) -> None:
-        """Both have told all watches the same; raises `Difference`."""
+        """Check that both servers sent the same to all watches; raises `Difference`."""
         for watch_id in sorted(self.left.watches.keys() - self._overtaken):
             await self._settled(watch_id)
             canceled = any(response.canceled for response in self.left.log(watch_id).others)
@@ -237,7 +237,7 @@ class Run:
                 self._ended.add(watch_id)  # by compaction: it can still be cancelled
 
     async def _settled(self, watch_id: int) -> None:
-        """Both were told the same events; the one that is behind is given time."""
+        """Check that a watch got the same events from both; the slower server is given time."""
         left, right = self.left.log(watch_id), self.right.log(watch_id)
         deadline = time.monotonic() + PATIENCE_S
         while len(left.events) != len(right.events) or len(left.others) != len(right.others):
@@ -246,7 +246,7 @@ class Run:
             if self._was_overtaken(watch_id):
                 return
             behind = self.left if len(left.events) < len(right.events) else self.right
-            await behind.heard(0.2)
+            await behind.wait_for_response(0.2)
         if len(left.others) != len(right.others):
             self._differ(f"the responses of watch {watch_id}", left.others, right.others)
         if left.events != right.events:
@@ -255,14 +255,14 @@ class Run:
             shown = (left.events[at:][:2], right.events[at:][:2]) if at >= 0 else (left.events[-2:], right.events[-2:])
             self._differ(f"events of watch {watch_id}, from number {at} on", *shown)
         if self._live.get(watch_id) and left.batches != right.batches:
-            self._differ(f"how the events of watch {watch_id} were told", left.batches[-9:], right.batches[-9:])
+            self._differ(f"the batches of the events of watch {watch_id}", left.batches[-9:], right.batches[-9:])
         self._compare_others(watch_id)
 
     def _was_overtaken(self, watch_id: int) -> bool:
-        """Whether only the reference has given the watch up, for a compaction that came before it had caught up.
+        """Whether only the reference has cancelled the watch, because of a compaction before it had caught up.
 
         etcd catches watches from the past up every 100 ms. A compaction within that time cancels one even if there was
-        nothing left to tell it, and whether it comes within that time is chance: such a watch is compared no more.
+        no event left to send, and whether it falls into that time is chance: such a watch is not compared any more.
         """
         left, right = self.left.log(watch_id), self.right.log(watch_id)
         start = self._past.get(watch_id)

@@ -1,4 +1,4 @@
-"""One of the two servers: calls with their answers or errors, and a watch stream that writes down what it is told."""
+"""One of the two servers: calls with their answers or errors, and a watch stream that records its responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL_TIMEOUT_S = 20.0
 
 
 class Answer(Struct, frozen=True):
-    """What a call came to: a message, or a code with its text."""
+    """The result of a call: a message, or an error code with its text."""
 
     message: Message | None = None
     code: str = ""
@@ -31,7 +31,7 @@ class Answer(Struct, frozen=True):
 
 
 class WatchLog:
-    """What one watch was told: its events in order, and every response beside them."""
+    """The responses to one watch: its events in order, and every other response."""
 
     def __init__(self) -> None:
         self.events: list[Message] = []
@@ -45,7 +45,7 @@ class Side:
     @classmethod
     async def open(cls, name: str, address: str) -> Side:
         endpoint = Endpoint(address, None)
-        ensure(await endpoint.ready(CALL_TIMEOUT_S, insist=True), f"{name} at {address} takes connections")
+        ensure(await endpoint.ready(CALL_TIMEOUT_S, insist=True), f"{name} at {address} accepts connections")
         return cls(name, endpoint)
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
@@ -71,8 +71,8 @@ class Side:
     def log(self, watch_id: int) -> WatchLog:
         return self.watches.setdefault(watch_id, WatchLog())
 
-    async def heard(self, timeout_s: float) -> None:
-        """Wait until the stream tells something, or for `timeout_s`."""
+    async def wait_for_response(self, timeout_s: float) -> None:
+        """Wait for a response on the stream, at most `timeout_s`."""
         self._changed.clear()
         await asyncio.wait({asyncio.ensure_future(self._changed.wait())}, timeout=timeout_s)
 

@@ -85,7 +85,7 @@ def plan_for(seed: int) -> Plan:
         store_timeout_ms=chance.choice((300, 1_000)),
         verify_ms=10_000,
         call_deadline_ms=6_000,
-        bulk_ttl_s=chance.choice((10, 60)),
+        unlogged_ttl_s=chance.choice((10, 60)),
     )
     index = IndexSettings(
         lease_ttl_ms=lease_ttl_ms,

@@ -147,7 +147,7 @@ class World:
         """P6: the number of keys in the store is bounded."""
         store, keys = self.store.store, self.keys
         unlogged = store.range(Range(keys.unlogged, prefix_end(keys.unlogged), count_only=True)).count
-        bound = 12 * (self.plan.ha.bulk_ttl_s + 30)
+        bound = 12 * (self.plan.ha.unlogged_ttl_s + 30)
         if unlogged > bound:
             raise Violation("P6", f"{unlogged} unlogged batches are in the store, more than {bound}")
         self._healthy_s = self._healthy_s + 1 if self._healthy() else 0

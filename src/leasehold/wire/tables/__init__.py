@@ -1,4 +1,4 @@
-"""What each release of Mooncake says on the wire. A release is a table: to add one, write what differs."""
+"""The wire format of each Mooncake release, as tables. To add a release, write only the differences."""
 
 from __future__ import annotations
 

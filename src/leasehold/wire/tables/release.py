@@ -1,4 +1,4 @@
-"""The shape of a table: functions by name, each with its arguments and its result."""
+"""A release table: functions by name, each with its arguments and its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Function:
 
 
 class Release:
-    """A table of functions under the name of the release that speaks so."""
+    """The functions of one Mooncake release."""
 
     def __init__(self, name: str, functions: Mapping[str, Function]) -> None:
         self.name = name

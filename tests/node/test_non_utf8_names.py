@@ -37,7 +37,7 @@ async def lend_and_put(client: Client) -> None:
     await client.put_end(KEY)
 
 
-async def test_the_real_master_gives_them_back() -> None:
+async def test_the_real_master_returns_them_unchanged() -> None:
     need(NEWEST)
     with MooncakeMaster("--client_ttl=600") as master:
         async with Client(master.rpc) as client:
@@ -45,7 +45,7 @@ async def test_the_real_master_gives_them_back() -> None:
             assert await endpoints(client) <= {name + b":1" for name in NAMES}
 
 
-async def test_a_node_journals_them_and_gives_them_back_after_a_crash(tmp_path: Path) -> None:
+async def test_a_node_journals_them_and_returns_them_after_a_crash(tmp_path: Path) -> None:
     coord = f"embedded://{tmp_path}/store"
     with NodeProcess(
         coord, "alone", data_dir=tmp_path / "n", arguments=["--copies", "1", "--client-ttl", "1h"]
@@ -59,7 +59,7 @@ async def test_a_node_journals_them_and_gives_them_back_after_a_crash(tmp_path: 
             (target,) = (name for name in NAMES if name + b":1" != source)
             task_id = await client.create_copy_task(KEY, [decode_text(target)])
             (task,) = await client.fetch_tasks()
-            assert b'"key":"' + KEY + b'"' in encode_text(task.payload), "the executor is told the key as it is"
+            assert b'"key":"' + KEY + b'"' in encode_text(task.payload), "the executor receives the key unchanged"
             assert target in encode_text(task.payload)
             await client.mark_task_to_complete(task_id, TaskStatus.FAILED, decode_text(b"no \xff disk"))
             assert encode_text((await client.query_task(task_id)).message) == b"no \xff disk"

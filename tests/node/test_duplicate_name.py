@@ -1,4 +1,4 @@
-"""Two nodes of one name: the second is refused while the first lives, and only then."""
+"""Two nodes with the same name: the second is rejected while the first runs, and only then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold.testing.node import NodeGroup, NodeProcess
 from leasehold.testing.process import wait_until
 
 
-def test_a_second_node_of_a_name_is_refused_while_the_first_lives(
+def test_a_second_node_with_the_same_name_is_rejected_while_the_first_runs(
     pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     first = pair.primary()
@@ -27,14 +27,14 @@ def test_a_second_node_of_a_name_is_refused_while_the_first_lives(
     )
     assert done.returncode == 1, done.stderr
     assert (
-        f"name = {status.name}: a node of this name lives already, at {first.admin} (pid {status.pid})" in done.stderr
+        f"name = '{status.name}': another node with this name runs at {first.admin} (pid {status.pid})" in done.stderr
     )
     assert first.is_primary()
 
 
-def test_a_node_that_died_may_be_started_elsewhere_at_once(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
+def test_a_dead_node_may_be_started_elsewhere_immediately(pair: NodeGroup, etcd: EtcdCluster, tmp_path: Path) -> None:
     died = pair.standbys()[0]
     name, cluster = died.status().name, died.status().cluster
-    died.kill_host()  # its entry stands for as long as its lease
+    died.kill_host()  # its registration exists until its lease expires
     with NodeProcess(etcd.url, name, cluster=cluster, data_dir=tmp_path / "elsewhere") as node:
         wait_until(node.is_standby, "it is ready")

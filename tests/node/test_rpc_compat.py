@@ -16,10 +16,10 @@ from leasehold.wire.tables import V0_3_12
 
 
 def compat_address(node: NodeProcess) -> str:
-    """The second port that the node said it listens on."""
-    told = re.search(r"clients=\['[^']+', '([^']+)'\]", node.log_path.read_text())
-    assert told is not None
-    return told[1]
+    """The second port in the log line of the node."""
+    found = re.search(r"clients=\['[^']+', '([^']+)'\]", node.log_path.read_text())
+    assert found is not None
+    return found[1]
 
 
 async def test_clients_of_two_releases_share_one_index(etcd: EtcdCluster, tmp_path: Path) -> None:

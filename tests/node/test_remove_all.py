@@ -16,7 +16,7 @@ from leasehold.wire.tables import NEWEST
 HOUR_MS = 3_600_000
 
 
-async def test_thousands_are_removed_in_steps_while_others_are_served() -> None:
+async def test_thousands_of_objects_are_removed_in_steps_while_others_are_served() -> None:
     patient = IndexSettings(client_ttl_ms=HOUR_MS, lease_ttl_ms=HOUR_MS)  # however long the puts take
     master = Standalone([(NEWEST, ("127.0.0.1", 0))], patient)
     host, port = master.server.listeners[0].address

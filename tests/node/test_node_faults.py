@@ -1,4 +1,4 @@
-"""More bad days of real nodes: what befalls standbys, leases, segments and the buffer."""
+"""Faults on real nodes: standbys, leases, segments and the buffer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) 
         putter = Putter(master, "leased")
         await putter.put_batch(1)
         async with Client(master) as client:
-            assert await client.exist_key(putter.key(0))  # from here a lease of 10 s
+            assert await client.exist_key(putter.key(0))  # a lease of 10 s starts here
         for _ in range(2):
             pair.primary().kill_worker()
             async with Client(master) as client:
@@ -41,7 +41,7 @@ async def test_leases_hold_over_two_failovers_within_one_grace(pair: NodeGroup) 
 
 
 async def test_a_storage_host_restarted_on_the_same_endpoint_supersedes_itself(pair: NodeGroup) -> None:
-    """Schedule 11: new ids, same address. Nothing may still be read from the segment that is gone."""
+    """Schedule 11: new ids, same address. Nothing may still be read from the segment that was unmounted."""
     master = ",".join(pair.addresses)
     async with Lender(master, size=1 << 26) as first:
         putter = Putter(master, "old")
@@ -94,7 +94,7 @@ async def test_a_standby_started_cold_under_load_and_two_standbys_of_which_one_i
 
 @pytest.mark.chaos
 async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdCluster, tmp_path: Path) -> None:
-    """No decision looks at it: no failover, no lease gone, nothing lost."""
+    """No decision uses the wall clock: no failover, no lost lease, no lost object."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     assert library is not None, "libfaketime is missing: run scripts/system-deps as root"
     clock = tmp_path / "clock"
@@ -119,9 +119,7 @@ async def test_a_wall_clock_that_jumps_by_an_hour_changes_nothing(etcd: EtcdClus
             assert lender.remounts == 0
 
 
-async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guardian(
-    etcd: EtcdCluster, tmp_path: Path
-) -> None:
+async def test_the_guardian_drains_acknowledged_batches_from_the_disk_buffer(etcd: EtcdCluster, tmp_path: Path) -> None:
     arguments = ["--durability", "buffered"]
     with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:
         master = ",".join(nodes.addresses)
@@ -136,7 +134,7 @@ async def test_what_was_acknowledged_into_the_disk_buffer_is_drained_by_the_guar
 
 
 @pytest.mark.chaos
-async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_without_redis_a_promotion_waits_for_an_operator(etcd: EtcdCluster, tmp_path: Path) -> None:
     with RedisProcess(tmp_path / "redis") as redis:
         arguments = ["--durability", "buffered", "--buffer", redis.url]
         with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=arguments) as nodes:
@@ -154,9 +152,7 @@ async def test_with_redis_gone_a_promotion_waits_for_an_operators_word(etcd: Etc
                 victim = nodes.primary()
                 victim.kill_host()
                 other = next(node for node in nodes.nodes if node is not victim)
-                await until(
-                    lambda: "force the promotion" in other.log_path.read_text(), "it asks for an operator's word"
-                )
+                await until(lambda: "force the promotion" in other.log_path.read_text(), "it waits for an operator")
                 assert not other.is_primary()
                 assert other.http("/api/force", body=b"{}")[0] == 200
                 await asyncio.to_thread(wait_until, other.is_primary, "it leads on an operator's word")

@@ -1,4 +1,4 @@
-"""The door on real sockets: hold, forward, reset; nothing is read before a primary has said so."""
+"""The connection forwarder on real sockets: hold, forward, reset; nothing is read before a primary says HELLO."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leasehold.node.guardian.forwarder import HELLO, Door
+from leasehold.node.guardian.forwarder import HELLO, ConnectionForwarder
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 
-HANG_S = 30.0  # a bound for what would never come, and no measure
+HANG_S = 30.0  # only ends a hang; not a measurement
 
 
 class Primary:
-    """A worker-only port: says HELLO only while `serves`, then echoes."""
+    """A forward port: sends HELLO only while `serves`, then echoes."""
 
     def __init__(self) -> None:
         self.serves = True
         self.tables: list[str] = []
-        self.heard = b""
+        self.received = b""
         self.writers: list[asyncio.StreamWriter] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,7 +34,7 @@ class Primary:
         self.writers.append(writer)
         writer.write(HELLO)
         while data := await reader.read(4096):
-            self.heard += data
+            self.received += data
             writer.write(data)
 
 
@@ -50,10 +50,12 @@ async def primary() -> AsyncIterator[tuple[Primary, str]]:
 
 
 @asynccontextmanager
-async def a_door(*, hold_timeout_ms: int = 60_000, idle_ms: int = 60_000) -> AsyncIterator[tuple[Door, int]]:
+async def a_forwarder(
+    *, hold_timeout_ms: int = 60_000, idle_ms: int = 60_000
+) -> AsyncIterator[tuple[ConnectionForwarder, int]]:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
-    made = Door([(listener, "0.3.12")], held_max=4, hold_timeout_ms=hold_timeout_ms, idle_ms=idle_ms)
+    made = ConnectionForwarder([(listener, "0.3.12")], held_max=4, hold_timeout_ms=hold_timeout_ms, idle_ms=idle_ms)
     made.set_open(True)
     yield made, listener.getsockname()[1]
     await made.close()
@@ -61,9 +63,9 @@ async def a_door(*, hold_timeout_ms: int = 60_000, idle_ms: int = 60_000) -> Asy
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[tuple[Door, int]]:
-    """One that is patient: its limits are not what is tested."""
-    async with a_door() as made:
+async def forwarder() -> AsyncIterator[tuple[ConnectionForwarder, int]]:
+    """A forwarder with generous limits, which are not tested."""
+    async with a_forwarder() as made:
         yield made
 
 
@@ -72,53 +74,53 @@ async def read(reader: asyncio.StreamReader, count: int = 1) -> bytes:
 
 
 async def test_a_held_connection_is_forwarded_once_there_is_a_primary(
-    door: tuple[Door, int], primary: tuple[Primary, str]
+    forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-    writer.write(b"asked early")
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+    writer.write(b"early bytes")
     await asyncio.sleep(0.05)
-    assert primary[0].heard == b""
-    door[0].point(primary[1])
-    assert await read(reader, 11) == b"asked early"
+    assert primary[0].received == b""
+    forwarder[0].point(primary[1])
+    assert await read(reader, 11) == b"early bytes"
     assert primary[0].tables == ["0.3.12"]
     writer.write(b"x" * 3_000_000)
     assert len(await read(reader, 3_000_000)) == 3_000_000
     writer.close()
 
 
-async def test_nothing_is_read_while_the_worker_does_not_say_that_it_is_primary(
-    door: tuple[Door, int], primary: tuple[Primary, str]
+async def test_nothing_is_read_before_the_worker_confirms_that_it_is_primary(
+    forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
     primary[0].serves = False
-    door[0].point(primary[1])
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    forwarder[0].point(primary[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
     writer.write(b"question")
     await until(lambda: len(primary[0].tables) >= 3, "it is dialled again and again")
-    assert primary[0].heard == b""
+    assert primary[0].received == b""
     primary[0].serves = True
     assert await read(reader, 8) == b"question"
     writer.close()
 
 
-async def test_a_client_that_has_gone_is_dropped_with_its_bytes(
-    door: tuple[Door, int], primary: tuple[Primary, str]
+async def test_a_client_that_has_closed_is_dropped_with_its_bytes(
+    forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
     """Schedule 20d: bytes held for a client that gave up are never delivered."""
-    _, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    _, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
     writer.write(b"remove the old object")
     await writer.drain()
     writer.close()
     await writer.wait_closed()
-    door[0].point(primary[1])
-    await until(lambda: door[0].counts.gone == 1, "the client's going is seen")
-    assert primary[0].heard == b""
+    forwarder[0].point(primary[1])
+    await until(lambda: forwarder[0].counts.gone == 1, "the client's going is seen")
+    assert primary[0].received == b""
 
 
-async def test_a_forwarded_connection_is_reset_when_its_primary_goes(
-    door: tuple[Door, int], primary: tuple[Primary, str]
+async def test_a_forwarded_connection_is_reset_when_its_primary_dies(
+    forwarder: tuple[ConnectionForwarder, int], primary: tuple[Primary, str]
 ) -> None:
-    door[0].point(primary[1])
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    forwarder[0].point(primary[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
     writer.write(b"1")
     await reader.readexactly(1)
     primary[0].writers[0].transport.abort()
@@ -127,14 +129,14 @@ async def test_a_forwarded_connection_is_reset_when_its_primary_goes(
     writer.close()
 
 
-async def test_more_than_may_wait_is_reset_at_once(door: tuple[Door, int]) -> None:
-    held = [await asyncio.open_connection("127.0.0.1", door[1]) for _ in range(4)]
+async def test_a_connection_beyond_the_limit_is_reset_immediately(forwarder: tuple[ConnectionForwarder, int]) -> None:
+    held = [await asyncio.open_connection("127.0.0.1", forwarder[1]) for _ in range(4)]
     for _, each in held:
         each.write(b"?")
-    await until(lambda: door[0].waiting == 4, "four wait")
+    await until(lambda: forwarder[0].waiting == 4, "four wait")
 
     async def connect_and_read() -> None:  # reset at connect, or at the first read: whichever comes first
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
         held.append((reader, writer))
         await read(reader)
 
@@ -144,30 +146,30 @@ async def test_more_than_may_wait_is_reset_at_once(door: tuple[Door, int]) -> No
         each.close()
 
 
-async def test_a_connection_does_not_wait_for_ever() -> None:
-    async with a_door(hold_timeout_ms=300) as door:
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+async def test_a_held_connection_times_out() -> None:
+    async with a_forwarder(hold_timeout_ms=300) as forwarder:
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
         writer.write(b"?")
         with pytest.raises(ConnectionResetError):
             await read(reader)
-        assert door[0].counts.reset_timeout == 1
+        assert forwarder[0].counts.reset_timeout == 1
         writer.close()
 
 
-async def test_nobody_is_dialled_for_a_connection_that_says_nothing(primary: tuple[Primary, str]) -> None:
-    """Thousands of idle ones outlive a worker: a primary that has just begun must not have to greet them."""
-    async with a_door(idle_ms=300) as door:
-        door[0].point(primary[1])
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+async def test_no_worker_is_dialled_for_an_idle_connection(primary: tuple[Primary, str]) -> None:
+    """Thousands of idle connections survive a worker: a new primary must not have to accept them all."""
+    async with a_forwarder(idle_ms=300) as forwarder:
+        forwarder[0].point(primary[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
         with pytest.raises(ConnectionResetError):
             await read(reader)
         assert primary[0].tables == []
-        assert door[0].counts.reset_timeout == 0, "it was ended for being idle"
+        assert forwarder[0].counts.reset_timeout == 0, "it was ended for being idle"
         writer.close()
 
 
 class Answering(Primary):
-    """Answers every request of one known length, or keeps what it reads for itself."""
+    """Answers every request of one known length, or never answers."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__()
@@ -179,7 +181,7 @@ class Answering(Primary):
         self.writers.append(writer)
         writer.write(HELLO)
         while data := await reader.read(4096):
-            self.heard += data
+            self.received += data
             if self.answers:
                 writer.write(response(1, self.name))
 
@@ -195,51 +197,51 @@ async def serving(name: bytes) -> AsyncIterator[tuple[Answering, str]]:
     await server.wait_closed()
 
 
-ASKED = request(1, 7, b"is it there?")
+REQUEST = request(1, 7, b"is it there?")
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    writer.write(ASKED)
+    writer.write(REQUEST)
     head_bytes = len(response(1, b""))
     return (await read(reader, head_bytes + 5))[head_bytes:]
 
 
-async def test_a_forwarded_connection_on_which_nothing_is_open_goes_on_with_the_next_primary(
-    door: tuple[Door, int],
+async def test_a_forwarded_connection_without_an_open_request_moves_to_the_next_primary(
+    forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
     async with serving(b"first") as (primary, first), serving(b"later") as (_, later):
-        door[0].point(first)
-        client = await asyncio.open_connection("127.0.0.1", door[1])
+        forwarder[0].point(first)
+        client = await asyncio.open_connection("127.0.0.1", forwarder[1])
         assert await ask(*client) == b"first"
-        door[0].point("")
+        forwarder[0].point("")
         primary.writers[0].transport.abort()
-        await until(lambda: door[0].counts.held_again == 1, "it is held again")
+        await until(lambda: forwarder[0].counts.held_again == 1, "it is held again")
         writing = asyncio.ensure_future(ask(*client))
         await asyncio.sleep(0.05)
-        door[0].point(later)
+        forwarder[0].point(later)
         assert await writing == b"later"
         client[1].close()
 
 
-async def test_a_forwarded_connection_with_a_request_open_is_reset(door: tuple[Door, int]) -> None:
-    """Schedule 20a: the first primary may have done it."""
+async def test_a_forwarded_connection_with_a_request_open_is_reset(forwarder: tuple[ConnectionForwarder, int]) -> None:
+    """Schedule 20a: the first primary may have executed it."""
     async with serving(b"first") as (primary, first), serving(b"later") as (other, later):
-        door[0].point(first)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+        forwarder[0].point(first)
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
         assert await ask(reader, writer) == b"first"
         primary.answers = False
-        writer.write(ASKED)
-        await until(lambda: primary.heard == 2 * ASKED, "it was read")
-        door[0].point(later)
+        writer.write(REQUEST)
+        await until(lambda: primary.received == 2 * REQUEST, "it was read")
+        forwarder[0].point(later)
         primary.writers[0].transport.abort()
         with pytest.raises(ConnectionResetError):
             await read(reader)
-        assert other.heard == b""
+        assert other.received == b""
         writer.close()
 
 
 class Late(Primary):
-    """Reads until the client says that it asks no more, and answers only when it is `let`: at length."""
+    """Reads until the client shuts down, and answers only after `let` is set, with many bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,8 +252,8 @@ class Late(Primary):
         await reader.readexactly((await reader.readexactly(1))[0])
         self.writers.append(writer)
         writer.write(HELLO)
-        self.heard = await reader.readexactly(len(ASKED))
-        self.heard += await reader.read()
+        self.received = await reader.readexactly(len(REQUEST))
+        self.received += await reader.read()
         self.ended = True
         await self.let.wait()
         writer.write(LONG)
@@ -273,13 +275,13 @@ async def late_primary() -> AsyncIterator[tuple[Late, str]]:
 
 
 async def ask_for_the_last_time(
-    door: tuple[Door, int], primary: Late, address: str, half_a_request: bytes = b""
+    forwarder: tuple[ConnectionForwarder, int], primary: Late, address: str, half_a_request: bytes = b""
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that has asked, is forwarded, and has shut down its sending side."""
-    door[0].point(address)
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-    writer.write(ASKED)
-    await until(lambda: primary.heard == ASKED, "it was forwarded")
+    """A client that has sent a request, is forwarded, and has shut down its sending side."""
+    forwarder[0].point(address)
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+    writer.write(REQUEST)
+    await until(lambda: primary.received == REQUEST, "it was forwarded")
     writer.write(half_a_request)
     writer.write_eof()
     await until(lambda: primary.ended, "the primary hears that nothing more comes")
@@ -287,37 +289,39 @@ async def ask_for_the_last_time(
 
 
 @pytest.mark.parametrize("moves", [False, True])
-@pytest.mark.parametrize("half_a_request", [b"", ASKED[:9]], ids=["whole", "and half a request"])
-async def test_a_client_that_asks_no_more_gets_its_last_answers(
-    door: tuple[Door, int], moves: bool, half_a_request: bytes
+@pytest.mark.parametrize("half_a_request", [b"", REQUEST[:9]], ids=["whole", "and half a request"])
+async def test_a_client_that_shuts_down_gets_its_last_answers(
+    forwarder: tuple[ConnectionForwarder, int], moves: bool, half_a_request: bytes
 ) -> None:
-    """It has shut down its sending side, as `nc -N` and others do: that is no reason to drop what it asked for."""
+    """It has shut down its sending side, as `nc -N` and others do: its requests must still be answered."""
     async with late_primary() as (primary, address):
-        reader, writer = await ask_for_the_last_time(door, primary, address, half_a_request)
-        assert primary.heard == ASKED + half_a_request
+        reader, writer = await ask_for_the_last_time(forwarder, primary, address, half_a_request)
+        assert primary.received == REQUEST + half_a_request
         if moves:
-            door[0].point("127.0.0.1:1")
+            forwarder[0].point("127.0.0.1:1")
             await asyncio.sleep(0.05)
         primary.let.set()
         assert await read(reader, len(LONG)) == LONG
         assert await asyncio.wait_for(reader.read(), HANG_S) == b"", "an orderly end, and no reset"
-        assert door[0].counts.held_again == 0
+        assert forwarder[0].counts.held_again == 0
         writer.close()
 
 
-async def test_a_client_that_asks_no_more_is_reset_if_the_primary_goes_before_it_has_answered(
-    door: tuple[Door, int],
+async def test_a_client_that_shut_down_is_reset_if_the_primary_dies_before_it_answers(
+    forwarder: tuple[ConnectionForwarder, int],
 ) -> None:
     async with late_primary() as (primary, address):
-        reader, writer = await ask_for_the_last_time(door, primary, address)
+        reader, writer = await ask_for_the_last_time(forwarder, primary, address)
         primary.writers[0].transport.abort()
         with pytest.raises(ConnectionResetError):
             await read(reader)
         writer.close()
 
 
-async def test_a_client_whose_bytes_are_no_request_gets_what_the_primary_says_to_that(door: tuple[Door, int]) -> None:
-    """The worker answers, says that no more comes, and takes what is still on its way: a reset would overtake that."""
+async def test_a_client_with_malformed_requests_gets_the_answer_of_the_primary(
+    forwarder: tuple[ConnectionForwarder, int],
+) -> None:
+    """The worker answers, shuts down, and keeps reading: a reset could discard its answer."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly((await reader.readexactly(1))[0])
@@ -330,8 +334,8 @@ async def test_a_client_whose_bytes_are_no_request_gets_what_the_primary_says_to
         writer.close()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    door[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
+    forwarder[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
     writer.write(b"GET / HTTP/1.1\r\n" * 10)
     assert await asyncio.wait_for(reader.read(), HANG_S) == LONG
     writer.close()
@@ -339,8 +343,10 @@ async def test_a_client_whose_bytes_are_no_request_gets_what_the_primary_says_to
     await server.wait_closed()
 
 
-async def test_a_primary_that_ends_every_connection_at_once_is_not_asked_in_a_rush(door: tuple[Door, int]) -> None:
-    """It says hello and hangs up (it has too many): to dial again and again would be a storm."""
+async def test_a_primary_that_closes_every_connection_is_not_dialled_in_a_loop(
+    forwarder: tuple[ConnectionForwarder, int],
+) -> None:
+    """It sends HELLO and closes (it has too many connections): dialling in a loop would overload it."""
     dials = 0
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -351,9 +357,9 @@ async def test_a_primary_that_ends_every_connection_at_once_is_not_asked_in_a_ru
         writer.close()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    door[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    reader, writer = await asyncio.open_connection("127.0.0.1", door[1])
-    writer.write(ASKED)
+    forwarder[0].point(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+    writer.write(REQUEST)
     with pytest.raises(ConnectionResetError):
         await read(reader)
     assert dials <= 2

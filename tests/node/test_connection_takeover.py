@@ -1,4 +1,4 @@
-"""Connections that outlive the worker that accepted them, on real processes over a real etcd."""
+"""Connections that survive the worker that accepted them, with real processes and a real etcd."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.xdist_group("inherited")  # its processes are shared by
 
 EXIST = V0_3_13.functions["ExistKey"]
 KEY = b"k"
-CALL_S = 60.0  # a bound for what would never come, and no measure
+CALL_S = 60.0  # only ends a hang; not a measurement
 
 
 class Caller:
-    """One connection and nothing else: it is never opened again, and nothing is repeated."""
+    """A single connection: never reopened, and no request is repeated."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -42,7 +42,7 @@ class Caller:
         return request(1, EXIST.id, pack(EXIST.request, (KEY, b"default")))
 
     def ask(self) -> None:
-        """Is the key there? It never is, but somebody must say so."""
+        """Query a key. It never exists, but a master must answer."""
         self.sock.sendall(self.question())
         self.hear()
 
@@ -83,7 +83,7 @@ class Caller:
 
 @contextmanager
 def callers(node: NodeProcess, count: int) -> Iterator[list[Caller]]:
-    """So many connections to a node, each used once."""
+    """This many connections to a node, each used once."""
     with ExitStack() as open_:
         made = [open_.enter_context(Caller(node.rpc)) for _ in range(count)]
         for caller in made:
@@ -95,7 +95,7 @@ def files_open(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def test_an_idle_connection_outlives_its_worker_and_no_call_fails(pair: NodeGroup) -> None:
+def test_an_idle_connection_survives_its_worker_and_no_call_fails(pair: NodeGroup) -> None:
     victim = pair.primary()
     with callers(victim, 20) as made:
         victim.kill_worker()
@@ -106,8 +106,8 @@ def test_an_idle_connection_outlives_its_worker_and_no_call_fails(pair: NodeGrou
             caller.ask()
 
 
-def test_what_was_sent_to_a_frozen_worker_is_answered_by_its_successor(pair: NodeGroup) -> None:
-    """It has not read the request, so it cannot have done it: it is not even an unknown outcome."""
+def test_requests_sent_to_a_frozen_worker_are_answered_by_its_successor(pair: NodeGroup) -> None:
+    """The frozen worker has not read the request, so it cannot have executed it: the outcome is known."""
     victim = pair.primary()
     with callers(victim, 3) as made:
         victim.freeze_worker()
@@ -166,8 +166,8 @@ def test_a_switchover_leaves_idle_connections_alone(pair: NodeGroup) -> None:
                 caller.ask()
 
 
-def test_a_forwarded_connection_outlives_the_next_primary_too(pair: NodeGroup) -> None:
-    """The one who forwards sees for itself that nothing is open, and needs nobody's help."""
+def test_a_forwarded_connection_survives_the_next_primary_too(pair: NodeGroup) -> None:
+    """The forwarding guardian sees that no request is open, and needs no other process for that."""
     first = pair.primary()
     with callers(first, 8) as made:
         for _ in range(3):
@@ -180,8 +180,8 @@ def test_a_forwarded_connection_outlives_the_next_primary_too(pair: NodeGroup) -
 def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
-    """And with eight slots for a thousand, each is used again and again, and judged by its last connection."""
-    cluster, arguments = f"c{uuid4().hex[:8]}", ["--held-max", "8"]
+    """Eight slots for a thousand connections: each slot is reused, and its last connection counts."""
+    cluster, arguments = f"c{uuid4().hex[:8]}", ["--held-connections-max", "8"]
     with NodeGroup(etcd.url, 2, cluster=cluster, folder=tmp_path, arguments=arguments) as nodes:
         victim = nodes.primary()
         before = files_open(victim.pid)
@@ -196,7 +196,7 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing_at_the_guardian(
 
 
 class Asking(threading.Thread):
-    """Asks on one connection until it is told to stop, and opens another when that fails."""
+    """Sends requests on one connection until stopped, and opens another when that fails."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -219,7 +219,7 @@ class Asking(threading.Thread):
 
 @contextmanager
 def sixteen_ask(address: str) -> Iterator[list[Asking]]:
-    """From a moment before until a moment after; then none of them has waited long, or failed twice."""
+    """Run clients from before until after the fault; none of them may wait long or fail twice."""
     asking = [Asking(address) for _ in range(16)]
     for each in asking:
         each.start()
@@ -230,11 +230,11 @@ def sixteen_ask(address: str) -> Iterator[list[Asking]]:
         each.stop = True
     for each in asking:
         each.join(CALL_S)
-    assert max(each.longest_s for each in asking) < 2.0, "nobody waits for an answer that cannot come"
+    assert max(each.longest_s for each in asking) < 2.0, "no client waits for an answer that cannot arrive"
     assert max(each.failed for each in asking) <= 1
 
 
-def told_by(asking: list[Asking]) -> tuple[int, int]:
+def counts_of(asking: list[Asking]) -> tuple[int, int]:
     """Calls and failures."""
     return sum(each.calls for each in asking), sum(each.failed for each in asking)
 
@@ -242,24 +242,24 @@ def told_by(asking: list[Asking]) -> tuple[int, int]:
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_under_load_no_call_hangs_and_none_fails_twice(pair: NodeGroup) -> None:
-    """A request that was read and lost would never be answered: the judge must not take it for none."""
-    told: list[tuple[int, int]] = []
+    """A request that was read and lost is never answered: it must not be mistaken for an idle connection."""
+    counts: list[tuple[int, int]] = []
     for _ in range(15):
         pair.revive(60)
         victim = pair.primary()
         with sixteen_ask(victim.rpc) as asking:
             victim.kill_worker()
-        told.append(told_by(asking))
-    print(f"16 connections, 15 kills: calls and failures {told}")
+        counts.append(counts_of(asking))
+    print(f"16 connections, 15 kills: calls and failures {counts}")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_under_load_a_switchover_fails_no_call_twice(pair: NodeGroup) -> None:
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     for _ in range(5):
         pair.revive(60)
         with sixteen_ask(pair.primary().rpc) as asking:
             assert pair.primary().switchover()[0] == 200
-        told.append(told_by(asking))
-    print(f"16 connections, 5 switchovers: calls and failures {told}")
+        counts.append(counts_of(asking))
+    print(f"16 connections, 5 switchovers: calls and failures {counts}")

@@ -27,5 +27,5 @@ async def test_the_primary_compacts_history_that_is_older(tmp_path: Path) -> Non
                     return True
                 return False
 
-            await until(is_compacted, "the old version is gone")
+            await until(is_compacted, "the old version is compacted")
             assert node.is_primary()

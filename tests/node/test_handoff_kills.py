@@ -1,4 +1,4 @@
-"""Is the judge of a dead worker's connections right? Killed at random moments, and compared with what really was open.
+"""The fate of a dead worker's connections: kill it at random moments, and compare with the requests really open.
 
 The clients know what they sent and what they were answered, the held sockets what was never read: that is the truth,
 and the judge, who sees neither, must say the same of every connection, in both directions.
@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
-from leasehold.node.guardian.handoff import Holding
+from leasehold.ha.connection_verdict import ConnectionVerdict as Verdict
+from leasehold.node.guardian.handoff import HeldConnections
 from leasehold.testing.waiting import until
 from leasehold.wire.frame import request, response
 
@@ -33,13 +33,13 @@ FRAME_BYTES = len(request(0, 1, b"?"))
 
 
 class Client:
-    """One connection, worked upon step by step. It never waits."""
+    """One connection, driven step by step; it never blocks."""
 
     def __init__(self, address: tuple[str, int], chance: random.Random) -> None:
         self.sock = socket.create_connection(address)
         self.sock.setblocking(False)
         self.answers_bytes: list[int] = []  # of each request that was begun
-        self.sent_bytes = self.heard_bytes = 0
+        self.sent_bytes = self.received_bytes = 0
         self._functions = chance.choice([[1], [2], [1, 2], [1, 1, 1, 3], [1, 2, 3]])
         self._reads = chance.choice([1.0, 0.5, 0.05])
         self._unsent = b""
@@ -49,7 +49,7 @@ class Client:
             self._send(chance)
         elif chance.random() < self._reads:
             with contextlib.suppress(OSError):
-                self.heard_bytes += len(self.sock.recv(1 << 16))
+                self.received_bytes += len(self.sock.recv(1 << 16))
 
     def _send(self, chance: random.Random) -> None:
         if not self._unsent:
@@ -64,18 +64,18 @@ class Client:
             self._unsent = self._unsent[sent:]
 
     def has_arrived(self) -> bool:
-        """Whether all that was sent is on the other side: on a busy machine the kernel takes its time."""
+        """Whether all sent bytes have arrived: on a busy machine the kernel needs time."""
         return fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
     def take_the_rest(self) -> None:
-        """Everything that the dead server had written."""
+        """Read everything that the dead server had written."""
         self.sock.settimeout(60.0)
         while data := self.sock.recv(1 << 20):
-            self.heard_bytes += len(data)
+            self.received_bytes += len(data)
 
 
 class Working(threading.Thread):
-    """Works on all connections in turn, as fast as it can, until it is told to stop."""
+    """Uses all connections in turn, as fast as possible, until stopped."""
 
     def __init__(self, clients: list[Client], chance: random.Random) -> None:
         super().__init__(daemon=True)
@@ -86,13 +86,13 @@ class Working(threading.Thread):
             self.chance.choice(self.clients).step(self.chance)
 
 
-async def kill_once(seed: int) -> list[tuple[Fate, bool]]:
-    """What the judge said of each connection, and whether nothing was open on it."""
+async def kill_once(seed: int) -> list[tuple[Verdict, bool]]:
+    """The verdict for each connection, and whether no request was open on it."""
     chance = random.Random(seed)
-    holding = Holding(CLIENTS)
+    holding = HeldConnections(CLIENTS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         boot = holding.boot()
-        fds = (listener.fileno(), boot.marks_fd, boot.channel_fd)
+        fds = (listener.fileno(), boot.checkpoints_fd, boot.channel_fd)
         process = subprocess.Popen(
             [sys.executable, str(SERVER), *map(str, fds), str(CLIENTS)], pass_fds=fds, stdout=subprocess.PIPE
         )
@@ -122,7 +122,7 @@ async def kill_once(seed: int) -> list[tuple[Fate, bool]]:
 
 
 def nothing_open(client: Client, held: socket.socket) -> bool:
-    """By what the client has sent and heard, and what of it nobody has read."""
+    """From the bytes that the client has sent and received, and the bytes not yet read."""
     held.setblocking(False)
     unread_bytes = 0
     with contextlib.suppress(BlockingIOError):
@@ -132,27 +132,29 @@ def nothing_open(client: Client, held: socket.socket) -> bool:
     owed_bytes = sum(client.answers_bytes[: read_bytes // FRAME_BYTES])
     held.shutdown(socket.SHUT_WR)
     client.take_the_rest()
-    return read_bytes % FRAME_BYTES == 0 and client.heard_bytes == owed_bytes
+    return read_bytes % FRAME_BYTES == 0 and client.received_bytes == owed_bytes
 
 
 async def judge_is_right(first: int, kills: int) -> None:
-    """Of so many kills, and of more if a slow machine has not yet shown enough of both kinds."""
-    told = {(fate, at_rest): 0 for fate in (Fate.FORWARD, Fate.RESET) for at_rest in (True, False)}
+    """Over this many kills, and more if a slow machine has not yet shown enough of both kinds."""
+    seen = {(fate, idle): 0 for fate in (Verdict.FORWARD, Verdict.RESET) for idle in (True, False)}
     seed = first
-    while seed < first + kills or min(told[Fate.FORWARD, True], told[Fate.RESET, False]) <= kills:
-        assert seed < first + 10 * kills, f"there were not enough of both: {told}"
-        for fate, at_rest in await kill_once(seed):
-            told[fate, at_rest] += 1
-            assert (fate is Fate.FORWARD) == at_rest, f"seed {seed}: {fate}, although nothing open is {at_rest}"
+    while seed < first + kills or min(seen[Verdict.FORWARD, True], seen[Verdict.RESET, False]) <= kills:
+        assert seed < first + 10 * kills, f"there were not enough of both: {seen}"
+        for fate, idle in await kill_once(seed):
+            seen[fate, idle] += 1
+            assert (fate is Verdict.FORWARD) == idle, f"seed {seed}: {fate}, although nothing open is {idle}"
         seed += 1
-    print(f"{seed - first} kills: {told[Fate.FORWARD, True]} at rest, {told[Fate.RESET, False]} open, all judged right")
+    print(
+        f"{seed - first} kills: {seen[Verdict.FORWARD, True]} idle, {seen[Verdict.RESET, False]} open, all judged right"
+    )
 
 
-async def test_the_judge_is_right_about_every_connection() -> None:
+async def test_the_fate_of_every_connection_is_right() -> None:
     await judge_is_right(0, 6)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
-async def test_the_judge_is_right_about_every_connection_in_300_kills() -> None:
+async def test_the_fate_of_every_connection_is_right_in_300_kills() -> None:
     await judge_is_right(1_000, 300)

@@ -10,22 +10,22 @@ import sys
 
 import pytest
 
-from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
-from leasehold.node.boot import HoldsBoot
-from leasehold.node.guardian.handoff import Holding, slots_for
-from leasehold.node.worker.handoff import WorkerHolds
+from leasehold.ha.connection_verdict import ConnectionVerdict
+from leasehold.node.boot import HandoffBoot
+from leasehold.node.guardian.handoff import HeldConnections, slots_for
+from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.runtime import tcp
 from leasehold.testing.waiting import until
 
 
 class Both:
-    """A guardian's side and a worker's, as after an exec; and a listening socket to have connections from."""
+    """The guardian's and the worker's side, as after an exec, and a listening socket for connections."""
 
     def __init__(self, slots: int) -> None:
         self.handed_over: list[tuple[socket.socket, int]] = []
-        self.holding = Holding(slots)
+        self.holding = HeldConnections(slots)
         boot = self.holding.boot()
-        self.worker = WorkerHolds(HoldsBoot(os.dup(boot.marks_fd), os.dup(boot.channel_fd), slots))
+        self.worker = ConnectionSharing(HandoffBoot(os.dup(boot.checkpoints_fd), os.dup(boot.channel_fd), slots))
         self.holding.started(lambda sock, port: self.handed_over.append((sock, port)))
         self.listener = socket.create_server(("127.0.0.1", 0))
 
@@ -33,7 +33,7 @@ class Both:
         client = socket.create_connection(self.listener.getsockname())
         return client, self.listener.accept()[0]
 
-    def fates(self) -> list[Fate]:
+    def fates(self) -> list[ConnectionVerdict]:
         found = []
         for sock, _, fate in self.holding.inherit():
             found.append(fate)
@@ -41,7 +41,7 @@ class Both:
         return found
 
 
-async def test_what_the_worker_has_accepted_is_judged_by_what_has_passed() -> None:
+async def test_the_fate_of_a_connection_follows_from_the_bytes_that_passed() -> None:
     both = Both(4)
     idle, read, answered = (both.connect() for _ in range(3))
     for _, accepted in (idle, read, answered):
@@ -58,15 +58,15 @@ async def test_what_the_worker_has_accepted_is_judged_by_what_has_passed() -> No
     assert sorted(fate.value for fate in both.fates()) == ["drop", "forward", "forward", "reset"]
 
 
-async def test_one_that_was_given_and_not_yet_taken_is_inherited_too() -> None:
+async def test_a_connection_still_in_the_channel_is_inherited_too() -> None:
     both = Both(4)
     client, accepted = both.connect()
     assert both.worker.hold(0, accepted, 0) is not None
-    assert both.fates() == [Fate.FORWARD], "the loop has not run in between"
+    assert both.fates() == [ConnectionVerdict.FORWARD], "the loop has not run in between"
     client.close()
 
 
-async def test_a_connection_that_is_over_is_let_go_and_its_slot_used_again() -> None:
+async def test_a_closed_connection_is_released_and_its_slot_reused() -> None:
     both = Both(1)
     for _ in range(50):
         client, accepted = both.connect()
@@ -81,7 +81,7 @@ async def test_a_connection_that_is_over_is_let_go_and_its_slot_used_again() -> 
     assert both.fates() == []
 
 
-async def test_what_is_handed_over_is_the_guardians_before_its_slot_is_used_again() -> None:
+async def test_a_handed_over_connection_leaves_its_slot_before_the_slot_is_reused() -> None:
     both = Both(1)
     first, second = both.connect(), both.connect()
     held = both.worker.hold(3, first[1], 0)
@@ -91,11 +91,11 @@ async def test_what_is_handed_over_is_the_guardians_before_its_slot_is_used_agai
     await until(lambda: len(both.holding) == 1, "the second is taken")
     ((sock, port),) = both.handed_over
     assert (sock.getpeername(), port) == (first[0].getsockname(), 3)
-    assert both.fates() == [Fate.FORWARD]
+    assert both.fates() == [ConnectionVerdict.FORWARD]
     sock.close()
 
 
-async def test_a_guardian_that_does_not_listen_holds_nothing_and_nobody_waits_for_it() -> None:
+async def test_a_frozen_guardian_holds_nothing_and_does_not_block_the_worker() -> None:
     both = Both(5_000)
     _, accepted = both.connect()
     held = 0
@@ -111,7 +111,7 @@ async def test_a_guardian_that_does_not_listen_holds_nothing_and_nobody_waits_fo
 
 COUNT_WHAT_IS_LEFT = """
 import asyncio, os, resource
-from leasehold.node.guardian.handoff import Holding
+from leasehold.node.guardian.handoff import HeldConnections
 
 def open_files():
     return sorted(os.listdir("/proc/self/fd"))
@@ -122,9 +122,9 @@ async def main():
         spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(left + 1)]
         for fd in spare:
             os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare), limits[1]))  # so many more may be opened
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare), limits[1]))  # this many more may be opened
         try:
-            Holding(8)
+            HeldConnections(8)
         except OSError as error:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             print(left, error.strerror, open_files() == before)
@@ -133,13 +133,13 @@ asyncio.run(main())
 """
 
 
-def test_a_hold_that_cannot_be_made_leaves_nothing_behind() -> None:
-    """In a process of its own, in which nobody else opens files or drops them."""
-    told = subprocess.run([sys.executable, "-c", COUNT_WHAT_IS_LEFT], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == [f"{left} Too many open files True" for left in range(5)]
+def test_a_failed_start_of_the_handoff_leaks_no_descriptor() -> None:
+    """In a separate process, where no other code opens or closes files."""
+    done = subprocess.run([sys.executable, "-c", COUNT_WHAT_IS_LEFT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{left} Too many open files True" for left in range(5)]
 
 
-def test_the_guardian_keeps_descriptors_for_itself() -> None:
+def test_the_guardian_reserves_descriptors_for_itself() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard))
@@ -149,7 +149,7 @@ def test_the_guardian_keeps_descriptors_for_itself() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_connection_that_the_worker_resets_is_let_go_too() -> None:
+async def test_a_connection_that_the_worker_resets_is_released_too() -> None:
     both = Both(2)
     client, accepted = both.connect()
     assert both.worker.hold(0, accepted, 0) is not None

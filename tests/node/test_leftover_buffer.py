@@ -1,4 +1,4 @@
-"""A guardian that finds, at its start, the buffer and the key of a worker that nobody has reaped."""
+"""A guardian that finds, at its start, the buffer and the leader key of a worker that was not reaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leasehold.journal.batch import encode_explicit, encode_records
 from leasehold.journal.fenced_writer import slot_key
 from leasehold.mvcc.model import Range, RangeResult
 from leasehold.node.buffer.disk import DiskBuffer
-from leasehold.node.buffer.leftovers import Settling
+from leasehold.node.buffer.leftovers import BufferCleanup
 from leasehold.node.guardian.leader_key import drain_left_behind, release
 from leasehold.testing.etcd import EtcdCluster
 from leasehold.testing.faulty import FaultyCoord
@@ -26,7 +26,7 @@ TTL_S, PASSED_S = 60, 2.5
 
 
 async def _a_leader_that_is_dead(coord: Coord, keys: Keys, buffer: DiskBuffer, *, written: int, pushed: int) -> int:
-    """It had pushed so many batches to its buffer, and so many of them are in the journal. Its lease."""
+    """A worker with `pushed` batches in its buffer and `written` of them in the journal; returns its lease."""
     lease = await coord.lease_grant(TTL_S)
     await coord.put(keys.leader, pack(LeaderValue("a", "run")), lease=lease.id)
     kv = await coord.get_one(keys.leader)
@@ -41,10 +41,10 @@ async def _a_leader_that_is_dead(coord: Coord, keys: Keys, buffer: DiskBuffer, *
 
 
 @pytest.mark.parametrize(("written", "renewed"), [(3, False), (1, True)])
-async def test_a_lease_is_kept_alive_only_while_there_is_something_to_be_written(
+async def test_the_lease_is_kept_alive_only_while_there_are_batches_to_write(
     etcd: EtcdCluster, tmp_path: Path, written: int, renewed: bool
 ) -> None:
-    """It was renewed in any case, and the standbys waited for its end a whole term longer."""
+    """It used to be renewed always, so the standbys waited one term longer for it to expire."""
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=written, pushed=3)
@@ -57,7 +57,7 @@ async def test_a_lease_is_kept_alive_only_while_there_is_something_to_be_written
 
 
 class _Stopped(FaultyCoord):
-    """A guardian that is stopped for a while just before it asks for the journal's tail."""
+    """A guardian that is stopped for a while just before it reads the end of the journal."""
 
     def __init__(self, coord: Coord, explicit: bytes, meanwhile: Callable[[], Awaitable[None]]) -> None:
         super().__init__(coord, lambda _: None)
@@ -69,17 +69,17 @@ class _Stopped(FaultyCoord):
         return await super().do_range(request, timeout_s)
 
 
-async def test_a_buffer_is_not_dropped_because_a_later_epoch_has_given_its_numbers_out_again(
+async def test_a_buffer_is_not_deleted_when_a_later_epoch_reused_its_record_numbers(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
-    """The guardian is stopped past the lease: by number the tail is beyond its batch, which nobody has written (P1)."""
+    """The guardian is stopped past the lease: the journal is longer than its batch, which was never written (P1)."""
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=2, pushed=3)
         ((epoch, left),) = [(old, list(buffer.read(old))) for old in buffer.epochs()]
 
         async def another_leads() -> None:
-            await coord.lease_revoke(lease)  # as if it had ended
+            await coord.lease_revoke(lease)  # as if it had expired
             await coord.put(keys.leader, pack(LeaderValue("b", "another run")))
             kv = await coord.get_one(keys.leader)
             assert kv is not None
@@ -89,12 +89,12 @@ async def test_a_buffer_is_not_dropped_because_a_later_epoch_has_given_its_numbe
 
         await release(_Stopped(coord, keys.explicit, another_leads), keys, "run", "killed", buffer)
         assert list(buffer.read(epoch)) == left, "acknowledged, in no journal, and gone"
-        await Settling(coord, keys, buffer, None).settle(epoch + 1_000, leads=False)
-        assert buffer.aside().batches == 1, "the third one is kept for a person"
+        await BufferCleanup(coord, keys, buffer, None).settle(epoch + 1_000, leads=False)
+        assert buffer.quarantined().batches == 1, "the third one is kept for a person"
         await coord.delete(keys.leader)
 
 
-async def test_a_buffer_that_is_in_the_journal_is_dropped_with_the_key(etcd: EtcdCluster, tmp_path: Path) -> None:
+async def test_a_buffer_in_the_journal_is_deleted_with_the_leader_key(etcd: EtcdCluster, tmp_path: Path) -> None:
     keys, buffer = Keys(f"c{uuid4().hex[:8]}"), DiskBuffer(tmp_path)
     async with await connect(etcd.url) as coord:
         lease = await _a_leader_that_is_dead(coord, keys, buffer, written=1, pushed=3)

@@ -1,4 +1,4 @@
-"""One node by itself, with its store inside."""
+"""A single node with an embedded store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_an_embedded_store_keeps_everything_over_a_crash_of_the_worker(tmp
         node.stop()
         node.start()
         wait_until(node.is_primary, "it serves again after an orderly stop")
-        assert node.status().index.objects == 0, "its owner has unmounted: so the objects are gone"
+        assert node.status().index.objects == 0, "its owner has unmounted, so the objects were removed"
 
 
 async def test_a_store_in_memory_serves_and_forgets_with_the_worker(tmp_path: Path) -> None:
