@@ -41,15 +41,17 @@ class Desk:
         self.kept: dict[bytes, tuple[bytes | None, Version]] = {}
 
     def feed(self, now_ms: int, event: e.Event) -> None:
-        for effect in self.machine.handle(now_ms, event):
+        effects = self.machine.handle(now_ms, event)
+        self.machine.check(now_ms)
+        for effect in effects:
             self.effects.append(effect)
             match effect:
                 case e.Send(client, message):
                     self.sent.append((client, message))
                 case e.CallBack(holders, drop):
                     self.sent += [(holder, drop) for holder in holders]
-                case e.Refilled(asked, item):
-                    self.sent += [(client, Refill(((seq, item),))) for client, seq in asked.items()]
+                case e.Refilled(requests, item):
+                    self.sent += [(client, Refill(((seq, item),))) for client, seq in requests.items()]
                 case e.Load(key):
                     self.feed(now_ms, e.Loaded(key, *self.kept.get(key, (None, ABSENT))))
                 case e.Store(key, value, token) if self.stores:
@@ -152,7 +154,7 @@ def test_schedule_22a_a_load_that_a_write_waits_behind_gives_no_lease_on_the_old
     assert (answer.items[0].value, answer.items[0].term_ms) == (b"v1", 0)
     feed(3, e.Stored(key, store.token))
     assert [type(message) for name, message in sent if name == "w"] == [Outcome]
-    assert held.table.live_holders(key, 4) == []
+    assert held.grants.table.live_holders(key, 4) == []
 
 
 def test_schedule_22f_untracked_holders_are_sticky() -> None:
@@ -236,7 +238,7 @@ def test_schedule_22d_versions_are_never_used_twice() -> None:
 
 def test_right_to_serve_is_checked_before_every_answer() -> None:
     desk = Desk()
-    desk.feed(0, e.Right(500))
+    desk.feed(0, e.LeaderLease(500))
     assert desk.read(499, "r") == (None, TERM_MS)
     desk.tell(500, "r", Ask(2, (b"k",)))
     message = desk.sent[-1][1]
@@ -256,7 +258,7 @@ def test_acks_of_strangers_and_late_ones_change_nothing() -> None:
     desk.tell(2, "h", Ack(((b"k", Version(1, 1)),)))
     desk.tell(2, "h", Ack(((b"never heard of", Version(1, 1)),)))
     assert desk.outcomes("w") == [Code.OK]
-    assert desk.machine.acks_ignored == 3
+    assert desk.machine.writes.acks_ignored == 3
 
 
 def test_a_client_that_comes_back_is_reminded_of_what_it_must_drop() -> None:
@@ -282,9 +284,9 @@ def test_clean_stop_only_when_no_lease_is_live() -> None:
     desk = Desk()
     desk.read(0, "h")
     desk.feed(1, e.Stop())
-    assert not any(isinstance(effect, e.MarkClean) for effect in desk.effects)
+    assert not any(isinstance(effect, e.RecordCleanStop) for effect in desk.effects)
     desk.tell(2, "h", Release())
-    assert any(isinstance(effect, e.MarkClean) for effect in desk.effects)
+    assert any(isinstance(effect, e.RecordCleanStop) for effect in desk.effects)
 
 
 def test_a_write_whose_time_runs_out_while_leases_are_out_has_not_happened() -> None:
@@ -386,7 +388,7 @@ def test_no_refill_for_who_is_gone_or_was_not_asked() -> None:
     desk.feed(3, e.Disconnected("h"))
     called_back(desk, 4, "g", seq=6)
     assert items(desk, "h") == items(desk, "stranger") == []
-    assert desk.machine.table.live_holders(b"k", 5) == ["g"]
+    assert desk.machine.grants.table.live_holders(b"k", 5) == ["g"]
 
 
 def test_no_refill_while_the_store_has_not_answered() -> None:
@@ -425,7 +427,7 @@ def test_a_writer_keeps_nothing_while_another_write_waits_or_when_it_is_gone() -
     for store in (0, 1):
         desk.feed(2, e.Stored(b"k", desk.held_back[store].token))
     assert (terms(desk, "w"), terms(desk, "x")) == ([0], [0])
-    assert desk.machine.table.live_holders(b"k", 3) == []
+    assert desk.machine.grants.table.live_holders(b"k", 3) == []
 
 
 def test_one_alarm_for_a_key_however_often_it_is_written() -> None:
@@ -434,7 +436,7 @@ def test_one_alarm_for_a_key_however_often_it_is_written() -> None:
     for now_ms in range(0, 1_000, 10):
         desk.tell(now_ms, "w", put(now_ms + 1, b"x"))
         desk.read(now_ms, "w", seq=now_ms + 2)
-    assert len(desk.machine._wakes) <= 2
+    assert len(desk.machine.alarms) <= 2
 
 
 def test_an_alarm_that_rang_early_is_set_again() -> None:

@@ -132,8 +132,8 @@ async def test_no_reader_waits_for_a_writer(short_leases: CacheServer) -> None:
         silent = Client(short_leases.address)
         await writer.put(b"k", b"1")
         await silent.get(b"k")
-        silent._line.link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
-        silent._line.closed = True
+        silent._connector.link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
+        silent._connector.closed = True
         await reader.get(b"k")
         write = asyncio.ensure_future(writer.put(b"k", b"2"))
         await until(lambda: reader.get_local(b"k") is None, "the reader was called back")
@@ -154,7 +154,7 @@ async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: Ca
         await writer.put(b"elsewhere", b"1")
         change = await asyncio.wait_for(anext(changes), 60)
         assert (change.key, change.version) == (b"conf/a", version)
-        reader._line.cut()
+        reader._connector.cut()
         await reader.get(b"anything")
         change = await asyncio.wait_for(anext(changes), 60)
         assert change.missed
@@ -220,7 +220,7 @@ async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path:
     assert await second.close()
 
     third = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
-    assert third.machine.writes_from_ms <= third._clock.now_ms()  # after a clean stop nobody waits
+    assert third.machine.term.writes_from_ms <= third._clock.now_ms()  # after a clean stop nobody waits
     async with Client(third) as client:
         await client.put(b"k", b"3")
     await third.close()
@@ -251,7 +251,7 @@ async def test_schedule_h13b_no_marker_while_a_lease_is_live(tmp_path: Path) -> 
     assert not await first.close(drain_s=0.1)
     opened_ms = BootClock().now_ms()
     second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
-    assert second.machine.writes_from_ms >= opened_ms + settings.term_ms
+    assert second.machine.term.writes_from_ms >= opened_ms + settings.term_ms
     second.kill()
 
 
@@ -315,9 +315,9 @@ async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(s
         await holder.put(b"k", b"1")
         await holder.get(b"k")
         write = asyncio.ensure_future(client.put(b"k", b"2", mode="wait"))
-        await until(lambda: bool(client.machine._writings), "the write is on its way")
+        await until(lambda: bool(client.machine._writes), "the write is on its way")
         await asyncio.sleep(0.05)
-        client._line.cut()
+        client._connector.cut()
         with pytest.raises(UnknownOutcome):
             await write
         assert await client.get(b"k") in (b"1", b"2")

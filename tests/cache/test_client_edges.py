@@ -29,8 +29,8 @@ from leasehold.cache import (
     TokenRefused,
     Version,
 )
+from leasehold.cache.client_links import LocalLink, WireLink
 from leasehold.cache.entries import Entries
-from leasehold.cache.links import LocalLink, WireLink
 from leasehold.cache.model import ABSENT, Answer, Item
 from leasehold.cache.wire_functions import decode_from_authority, packed
 from leasehold.testing.waiting import until
@@ -111,7 +111,7 @@ async def test_two_callers_at_once_find_the_authority_in_office(server: CacheSer
 
 
 def reached(client: Client) -> str:
-    link = client._line.link
+    link = client._connector.link
     return link._channel.address if isinstance(link, WireLink) else ""
 
 
@@ -136,12 +136,12 @@ async def test_a_subscription_follows_the_office_though_nothing_else_is_asked() 
     first.install(authority)
     try:
         async with Client([first.address, second.address]) as client, client.subscribe(b"conf/") as changes:
-            client._line.leave()  # to the second, where nobody is in office
+            client._connector.leave()  # to the second, where nobody is in office
             assert (await asyncio.wait_for(anext(changes), 20)).missed
             async with Client(first.address) as writer:
                 await until(lambda: reached(client) == first.address, "it is back at the first")
                 await client.connected(20)
-                await until(lambda: authority.machine._subscriptions._count == 1, "it is subscribed")
+                await until(lambda: authority.machine.subscriptions._count == 1, "it is subscribed")
                 await writer.put(b"conf/a", b"1")
                 while (change := await asyncio.wait_for(anext(changes), 20)).missed:
                     pass
@@ -159,7 +159,7 @@ async def test_a_long_write_does_not_hold_up_the_timeouts_of_reads() -> None:
     client = Client(f"127.0.0.1:{port}", ClientSettings(timeout_ms=300))
     try:
         write = asyncio.ensure_future(client.put(b"k", b"1", timeout_s=3_600))
-        await until(lambda: bool(client.machine._writings), "the write is on its way")
+        await until(lambda: bool(client.machine._writes), "the write is on its way")
         with pytest.raises(Unavailable):
             await asyncio.wait_for(client.get(b"other"), 20)
         write.cancel()
@@ -172,7 +172,7 @@ async def test_a_call_that_waits_for_an_authority_hears_that_the_client_was_clos
     """It looked as if the caller itself had been cancelled."""
     client = Client("127.0.0.1:1")
     asking = asyncio.ensure_future(client.get(b"k"))
-    await until(lambda: client._line._dialing is not None, "it dials")
+    await until(lambda: client._connector._dialing is not None, "it dials")
     await client.close()
     with pytest.raises(CallerError):
         await asyncio.wait_for(asking, 20)
@@ -186,7 +186,7 @@ async def test_a_closed_client_keeps_nothing_that_arrives_late() -> None:
         await other.put(b"k", b"1")
         await client.connected(20)
         asking = asyncio.ensure_future(client.get(b"k"))
-        link = client._line.link
+        link = client._connector.link
         assert isinstance(link, LocalLink)
         for _ in range(100):  # turns of the loop, until the answer is on its way and not there yet
             if not link._incoming:
@@ -207,8 +207,8 @@ async def test_many_writes_of_one_key_are_done_though_they_wait_for_one_holder()
     async with serving(term_ms=300) as server, Client(server.address) as writer:
         silent = Client(server.address)
         await silent.get(b"k")
-        silent._line.closed = True
-        silent._line.link.close()  # type: ignore[union-attr]  # gone without a word
+        silent._connector.closed = True
+        silent._connector.link.close()  # type: ignore[union-attr]  # gone without a word
         versions = await asyncio.gather(*(writer.put(b"k", b"%d" % n, timeout_s=60) for n in range(900)))
         assert len(set(versions)) == 900
         assert await writer.get(b"k") == b"899"
@@ -224,7 +224,7 @@ async def test_absent_keys_do_not_fill_a_cache_in_memory() -> None:
                 await client.put(b"more%d" % number, b"v")
         authority = server._authority
         assert authority is not None
-        assert len(authority.machine._cells) <= 3
+        assert len(authority.machine.keys) <= 3
         assert await client.get(b"k0") == b"v"
 
 

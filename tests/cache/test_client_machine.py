@@ -68,7 +68,7 @@ class Seat:
 
 
 def values(seat: Seat) -> list[tuple[int, bytes | None]]:
-    return [(effect.waiter, effect.value) for effect in seat.told if isinstance(effect, c.Deliver)]
+    return [(effect.call, effect.value) for effect in seat.told if isinstance(effect, c.Deliver)]
 
 
 def test_a_lease_counts_from_the_sending_of_the_attempt_that_was_answered() -> None:

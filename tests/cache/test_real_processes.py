@@ -85,14 +85,14 @@ def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None
             working(tmp_path, [one.address, two.address], 2) as clients,
         ):
             go_on(clients)
-            first, second = (one, two) if one.offices() else (two, one)
-            assert (first.offices(), second.offices()) == (1, 0)
+            first, second = (one, two) if one.terms() else (two, one)
+            assert (first.terms(), second.offices()) == (1, 0)
             first.kill()
-            wait_until(lambda: second.offices() >= 1, "the other takes office", PATIENCE_S)
+            wait_until(lambda: second.terms() >= 1, "the other takes office", PATIENCE_S)
             go_on(clients)
             first.start()
             second.freeze()
-            wait_until(lambda: first.offices() >= 2, "the first takes office again", PATIENCE_S)
+            wait_until(lambda: first.terms() >= 2, "the first takes office again", PATIENCE_S)
             go_on(clients)
             second.thaw()
             go_on(clients)
@@ -113,7 +113,7 @@ async def test_the_store_behind_refuses_an_office_that_is_over(tmp_path: Path) -
                 opened = await usurper.open(300)
                 await usurper.store(b"k", b"usurped", Version(opened.epoch, 1))
                 await put_at_last(client, b"k", b"after")
-                assert served.offices() == 2
+                assert served.terms() == 2
                 with pytest.raises(TokenRefused):
                     await usurper.store(b"k", b"stale", Version(opened.epoch, 10**6))
                 assert await client.get(b"k") == b"after"

@@ -8,6 +8,7 @@ from leasehold.cache.client import Client, Statistics, Value
 from leasehold.cache.errors import Busy, Conflict, Expired, NotServing, TokenRefused
 from leasehold.cache.failover import run_for_term
 from leasehold.cache.model import ABSENT, MODES, Version
+from leasehold.cache.server import CacheServer
 from leasehold.cache.settings import AuthoritySettings, ClientSettings
 from leasehold.cache.stores.api import BackingStore, Kept, Opened
 from leasehold.cache.stores.coord import CoordStore
@@ -17,7 +18,6 @@ from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.subscription import Change, Subscription
 from leasehold.cache.sync import SyncClient
-from leasehold.cache.transport import CacheServer
 
 __all__ = [
     "ABSENT",

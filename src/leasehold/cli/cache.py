@@ -25,7 +25,7 @@ from leasehold.cache.stores.coord import CoordStore
 from leasehold.cache.stores.memory import MemoryStore
 from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
-from leasehold.cache.transport import CacheServer
+from leasehold.cache.server import CacheServer
 from leasehold.cli.child import END_GRACE_S, run_once
 from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.settings import resolve_options, settings_options
