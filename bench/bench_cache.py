@@ -87,7 +87,7 @@ async def writes(address: str) -> None:
     )
     miss = await latencies(lambda: clients[1].get_many([b"w"]), lambda: writer.put(b"w", VALUE))
     tell("read that misses", miss)
-    tell("write, nobody holds the value", alone)
+    tell("write, no holders", alone)
     tell(f"write, {CLIENTS - 1} holders alive (callback)", held)
     for client in clients:
         await client.close()
@@ -160,7 +160,7 @@ def measure(contender: Contender, skewed: bool) -> Row:
 def in_turn(contenders: list[Contender], skewed: bool, rounds: int) -> list[Row]:
     """All of them, each alone on the machine, one after the other and then again: the median of each figure.
 
-    What the machine does besides, and how fast it happens to be, then hits all of them alike.
+    Other load and the speed of the machine then affect all of them equally.
     """
     seen: list[list[Row]] = [[] for _ in contenders]
     for _ in range(rounds):
@@ -187,7 +187,7 @@ def choices(seed: int, skewed: bool) -> tuple[list[bytes], list[bytes]]:
 
 
 async def work_async(number: int, barrier: Any, skewed: bool, get: Get, put: Put) -> tuple[int, float]:
-    """Read, and at every hundredth turn write, until the time is over: reads, CPU seconds.
+    """Read, and at every hundredth turn write, for `SECONDS`; returns reads and CPU seconds.
 
     Everything was read twice before: caches are warm, and know what is in use, as in the middle of a long run.
     """
@@ -287,7 +287,7 @@ def compare(folder: Path) -> None:
 
 
 def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, skewed: bool) -> None:
-    """Ours beside everything that asks a server for each read, and beside a cache that may be stale."""
+    """Compare with contenders that send each read to a server, and with a cache that may be stale."""
     ours = Contender("leasehold cache", served.pid, cache_worker, (served.address, True))
     uncached = [
         Contender("the same clients without cache", plain.pid, cache_worker, (plain.address, False)),

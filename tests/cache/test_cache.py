@@ -35,6 +35,7 @@ from leasehold.cache import (
     Value,
     Version,
     run_for_term,
+    run_in_office,
 )
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.cache import CacheProcess
@@ -308,6 +309,13 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
         await asyncio.wait(offices)
         for server in servers:
             server.close()
+
+
+def test_the_old_name_of_run_for_term_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="call run_for_term"):
+        run = run_in_office(None, MemoryStore, AuthoritySettings(), lambda authority: None, name="n")
+    assert getattr(run, "__qualname__", "") == "run_for_term"
+    run.close()
 
 
 async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(server: CacheServer) -> None:

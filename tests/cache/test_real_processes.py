@@ -86,7 +86,7 @@ def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None
         ):
             go_on(clients)
             first, second = (one, two) if one.terms() else (two, one)
-            assert (first.terms(), second.offices()) == (1, 0)
+            assert (first.terms(), second.terms()) == (1, 0)
             first.kill()
             wait_until(lambda: second.terms() >= 1, "the other takes office", PATIENCE_S)
             go_on(clients)

@@ -1,4 +1,4 @@
-"""What the authority's machine wants done, collected while it handles one event. Pure.
+"""The effects of one event, collected while the authority's machine handles it. Pure.
 
 Invariant: `take` empties the list, so every effect leaves once, in the order in which it was added.
 """

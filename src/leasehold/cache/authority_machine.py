@@ -166,7 +166,7 @@ class AuthorityMachine:
         client = event.client
         for message in event.messages:
             if self.term.closed:
-                return  # the message before has ended this term
+                return  # the previous message closed this term
             self._by_message[type(message)](now_ms, client, message)
 
     def _on_subscribe(self, now_ms: int, client: str, message: Subscribe) -> None:

@@ -41,7 +41,7 @@ class AuthorityTerm:
         return Version(self.epoch, self._n)
 
     def settle_lease_bound(self) -> None:
-        """Every lease of a predecessor has expired, and the store was told to lower its maximum."""
+        """Every lease of a predecessor has expired, so the store may lower its maximum lease term."""
         self.lease_bound_settled = True
 
     def stop(self) -> None:

@@ -193,7 +193,7 @@ class Writes:
             self._alarms.set(pending.retry_ms, state)
 
     def store_refused(self, now_ms: int, event: StoreRefused) -> None:
-        """The store has seen a newer epoch: this term has ended."""
+        """The store has seen a newer epoch: close this term."""
         refused = self._storing(event.key, event.token)
         if refused is None:
             return
