@@ -1,4 +1,4 @@
-"""The settings of the cache, with units and bounds."""
+"""Settings of the lease-coherent cache: the authority and its clients."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class AuthoritySettings:
     """Settings of an authority."""
 
     term_ms: int = duration(
-        "10s", low="10ms", high=_TERM_HIGH, help="how long a client may keep a value; the maximum lease term"
+        "10s", low="10ms", high=_TERM_HIGH, help="lease term: longest time a client may keep a value"
     )
-    term_min_ms: int = duration("100ms", low="1ms", high=_TERM_HIGH, help="minimum lease term with `adaptive`")
-    adaptive: bool = flag(False, help="choose each key's lease term by its lease benefit factor 2R/(S*W)")
+    term_min_ms: int = duration("100ms", low="1ms", high=_TERM_HIGH, help="shortest lease term that `adaptive` chooses")
+    adaptive: bool = flag(False, help="whether each key's term follows its lease benefit factor 2R/(S*W)")
     drift_ppm: int = count(
         DRIFT_PPM_DEFAULT,
         high=499_999,
-        help="maximum clock drift between hosts in ppm; equal on all sides",
+        help="largest difference in the rate of two clocks, in millionths; equal for authority and clients",
     )
     holders_per_key_max: int = count(
-        1_000, low=1, help="lease holders tracked per key; the leases of others must expire"
+        1_000, low=1, help="lease holders tracked per key; a write waits for the leases of further holders to expire"
     )
-    entries_max: int = count(100_000, low=1, help="values in memory (with memory:// the maximum number of keys)")
+    entries_max: int = count(100_000, low=1, help="values kept in memory (with store memory://: number of keys)")
     writes_queued_per_key_max: int = count(
-        limits.cache_writes_queued_per_key_max, low=1, help="maximum number of queued writes per key"
+        limits.cache_writes_queued_per_key_max, low=1, help="writes queued per key; further ones are refused"
     )
 
 
@@ -41,18 +41,18 @@ class ClientSettings:
     drift_ppm: int = count(
         DRIFT_PPM_DEFAULT,
         high=499_999,
-        help="maximum clock drift between hosts in ppm; equal on all sides",
+        help="largest difference in the rate of two clocks, in millionths; equal for authority and clients",
     )
-    entries_max: int = count(100_000, low=1, help="maximum number of values; the least recently used is dropped first")
-    bytes_max: int = size("256MiB", low="1KiB", help="maximum bytes of keys and values")
+    entries_max: int = count(100_000, low=1, help="values kept; the least recently used one is dropped first")
+    bytes_max: int = size("256MiB", low="1KiB", help="limit for the keys and values kept")
     attempt_timeout_ms: int = duration(
-        "1s", low="1ms", high="1h", help="time after which an unanswered read is sent again"
+        "1s", low="1ms", high="1h", help="time after which an unanswered read is retried"
     )
-    timeout_ms: int = duration("10s", low="1ms", high=_TERM_HIGH, help="deadline of a call")
+    timeout_ms: int = duration("10s", low="1ms", high=_TERM_HIGH, help="timeout of a call")
     mode: str = choice(
         "callback",
         "callback",
         "wait",
         "fail",
-        help="default mode of writes: call holders back, wait for their leases, or fail",
+        help="default mode of a write: call holders back, wait for expiry, or fail",
     )

@@ -1,4 +1,4 @@
-"""What the original does where ours is better: `test_better.py` would fail on it."""
+"""Go's behaviour where ours is stricter: `test_differences_from_go.py` would fail on it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ async def hand_overs(coord: Coord, name: str, pair: list[tuple[Act, Act]]) -> li
         waiting = asyncio.ensure_future(next_lock())
         await waiters(coord, name, 2)
         await coord.put(b"something else", b"")
-        await asyncio.sleep(0.01)  # it waits by now; whoever is looked at every 100 ms has rarely been looked at
+        # It waits by now. A watch from the past, which etcd serves every 100 ms, was rarely served yet.
+        await asyncio.sleep(0.01)
         start_s = time.perf_counter()
         await unlock()
         await waiting
