@@ -1,4 +1,4 @@
-"""Authority and clients as running things: over the wire and in one process."""
+"""Running authorities and clients: over the wire and in one process."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ async def serving(term_ms: int) -> AsyncIterator[CacheServer]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[CacheServer]:
-    """With leases so long that none ends during a test, also where a busy machine stands still for a while."""
+    """With leases that do not expire during a test, even on a busy machine."""
     async with serving(60_000) as served:
         yield served
 
 
 @pytest.fixture
 async def short_leases() -> AsyncIterator[CacheServer]:
-    """With leases whose end is waited for."""
+    """With leases that expire during a test."""
     async with serving(2_000) as served:
         yield served
 
 
-async def test_a_write_is_seen_by_everybody_at_once(server: CacheServer) -> None:
+async def test_a_write_is_seen_by_all_clients_immediately(server: CacheServer) -> None:
     async with Client(server.address) as one, Client(server.address) as two, Client(server.address) as three:
         assert await one.get(b"k") is None
         for number in range(20):
@@ -77,7 +77,7 @@ async def test_a_write_is_seen_by_everybody_at_once(server: CacheServer) -> None
         assert two.statistics().callbacks == 19
 
 
-async def test_hits_ask_nobody(server: CacheServer) -> None:
+async def test_hits_send_no_request(server: CacheServer) -> None:
     async with Client(server.address) as client:
         await client.put(b"k", b"v")
         for _ in range(1_000):
@@ -128,12 +128,12 @@ async def test_modes(short_leases: CacheServer) -> None:
 
 
 async def test_no_reader_waits_for_a_writer(short_leases: CacheServer) -> None:
-    """A holder that does not answer holds the write up, but nobody's read."""
+    """A holder that does not answer delays the write, but no read."""
     async with Client(short_leases.address) as writer, Client(short_leases.address) as reader:
         silent = Client(short_leases.address)
         await writer.put(b"k", b"1")
         await silent.get(b"k")
-        silent._connector.link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
+        silent._connector.link.close()  # type: ignore[union-attr]  # without a message, as after a network cut
         silent._connector.closed = True
         await reader.get(b"k")
         write = asyncio.ensure_future(writer.put(b"k", b"2"))
@@ -144,8 +144,8 @@ async def test_no_reader_waits_for_a_writer(short_leases: CacheServer) -> None:
         assert await reader.get(b"k") == b"2"
 
 
-async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: CacheServer) -> None:
-    """No range is answered from memory, so none can lack a key: a prefix notifies, and says if it missed something."""
+async def test_schedule_22e_a_subscription_reports_new_keys(server: CacheServer) -> None:
+    """No range is answered from memory, so none can lack a key. A prefix notifies, and reports missed changes."""
     async with (
         Client(server.address) as writer,
         Client(server.address) as reader,
@@ -183,7 +183,7 @@ async def test_bad_input_is_refused_by_name(server: CacheServer) -> None:
         await Authority.open(MemoryStore(), AuthoritySettings(term_ms=1))
 
 
-async def test_garbage_on_the_port_harms_nobody(server: CacheServer) -> None:
+async def test_garbage_on_the_port_harms_no_client(server: CacheServer) -> None:
     host, _, port = server.address.rpartition(":")
     async with Client(server.address) as client:
         await client.put(b"k", b"v")
@@ -194,20 +194,20 @@ async def test_garbage_on_the_port_harms_nobody(server: CacheServer) -> None:
         assert await client.get_many([b"k"]) == {b"k": b"v"}
 
 
-async def test_no_authority_is_told_in_time() -> None:
+async def test_a_missing_authority_is_reported_in_time() -> None:
     client = Client("127.0.0.1:1", ClientSettings(timeout_ms=200))
     with pytest.raises(Unavailable):
         await client.get(b"k")
     await client.close()
 
 
-async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path: Path) -> None:
+async def test_restart_reads_immediately_and_writes_after_the_maximum_term(tmp_path: Path) -> None:
     settings = AuthoritySettings(term_ms=1_500)
     first = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
     holder = Client(first)
     await holder.put(b"k", b"1")
     assert await holder.get(b"k") == b"1"
-    first.kill()  # with a lease out, and no word to anybody
+    first.kill()  # with a lease out, and without any message
 
     started = time.monotonic()
     second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
@@ -221,14 +221,14 @@ async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path:
     assert await second.close()
 
     third = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
-    assert third.machine.term.writes_from_ms <= third._clock.now_ms()  # after a clean stop nobody waits
+    assert third.machine.term.writes_from_ms <= third._clock.now_ms()  # after a clean stop writes do not wait
     async with Client(third) as client:
         await client.put(b"k", b"3")
     await third.close()
 
 
 async def test_schedule_22h_in_memory_a_restart_is_a_new_world_in_which_no_old_version_counts() -> None:
-    """Nothing is promised over it, and nobody waits; but what was read before cannot be mistaken for what is now."""
+    """Values are lost and writes do not wait; but a version from before is never valid again."""
     first = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000))
     holder = Client(first)
     before = await holder.put(b"k", b"1")
@@ -282,7 +282,7 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
     name = prefix.decode()
     async with await leasehold.connect("memory://") as coord:
         servers = [CacheServer(), CacheServer()]
-        offices = [
+        campaigns = [
             asyncio.ensure_future(
                 run_for_term(
                     coord,
@@ -300,13 +300,13 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
             await client.put(b"k", b"1")
             assert await client.get(b"k") == b"1"
             first = next(number for number, server in enumerate(servers) if server._authority is not None)
-            offices[first].cancel()
-            await asyncio.wait([offices[first]])
+            campaigns[first].cancel()
+            await asyncio.wait([campaigns[first]])
             await client.put(b"k", b"2")
             assert await client.get(b"k") == b"2"
             assert servers[1 - first]._authority is not None
-        offices[1 - first].cancel()
-        await asyncio.wait(offices)
+        campaigns[1 - first].cancel()
+        await asyncio.wait(campaigns)
         for server in servers:
             server.close()
 
@@ -318,7 +318,7 @@ def test_the_old_name_of_run_for_term_warns() -> None:
     run.close()
 
 
-async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(server: CacheServer) -> None:
+async def test_after_a_lost_connection_a_write_is_unknown_and_a_read_is_repeated(server: CacheServer) -> None:
     async with Client(server.address) as holder, Client(server.address) as client:
         await holder.put(b"k", b"1")
         await holder.get(b"k")
@@ -368,9 +368,9 @@ client.close()
 
 
 async def test_schedule_22g_sync_client_and_fork(server: CacheServer) -> None:
-    """The child of a fork has an identity of its own and nothing of its parent's cache.
+    """The child of a fork has its own identity and nothing of its parent's cache.
 
-    In a process of its own: whatever other tests have left in this one is not forked along.
+    In a separate process, so that the state of other tests is not forked along.
     """
     async with Client(server.address) as client:
         await client.put(b"k", b"1")
@@ -421,8 +421,8 @@ def test_a_stopped_process_serves_nothing_stale(tmp_path: Path) -> None:
             reader.wait()
 
 
-async def test_that_nobody_listens_at_any_address_is_said_at_once() -> None:
-    """`leasehold cache get` without a server took eleven seconds to say so."""
+async def test_a_refused_connection_at_every_address_is_reported_immediately() -> None:
+    """`leasehold cache get` without a server took eleven seconds to fail."""
     started = time.monotonic()
     one, two = free_ports(2)
     async with Client([f"127.0.0.1:{one}", f"localhost:{two}"]) as client:
@@ -431,7 +431,7 @@ async def test_that_nobody_listens_at_any_address_is_said_at_once() -> None:
     assert time.monotonic() - started < 8
 
 
-async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restarted() -> None:
+async def test_a_call_waits_for_a_server_that_is_being_restarted() -> None:
     port = free_ports(1)[0]
     async with Client(f"127.0.0.1:{port}") as client:
         asking = asyncio.ensure_future(client.get(b"k"))
@@ -447,7 +447,7 @@ async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restar
             server.close()
 
 
-async def test_writes_under_way_together_call_a_holder_back_together(server: CacheServer) -> None:
+async def test_concurrent_writes_call_a_holder_back_together(server: CacheServer) -> None:
     async with AsyncExitStack() as stack:
         holder, *writers = [await stack.enter_async_context(Client(server.address)) for _ in range(9)]
         keys = [b"k%d" % number for number in range(len(writers))]

@@ -1,4 +1,4 @@
-"""When callbacks leave: alone at once, together when several writes are under way, and never much later."""
+"""When callbacks leave: immediately for a single write, together for concurrent writes, never much later."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ def called(rounds: CallbackRounds[str], now_ms: int, write: object, *holders: st
     for holder in holders:
         rounds.add(holder, write)
     rounds.due_ms(now_ms)
+    rounds.check()
 
 
 def test_a_write_that_comes_alone_does_not_wait() -> None:
@@ -37,7 +38,7 @@ def test_callbacks_wait_until_the_round_before_is_acknowledged_by_all() -> None:
     assert rounds.begin(4) == ["a", "c", "b"]
 
 
-def test_company_is_not_expected_for_long() -> None:
+def test_further_writes_are_not_expected_for_long() -> None:
     rounds: CallbackRounds[str] = CallbackRounds(DELAY_MS)
     for write in ("w1", "w2"):
         called(rounds, 0, write, "a")
@@ -51,14 +52,14 @@ def test_company_is_not_expected_for_long() -> None:
     assert rounds.due_ms(50) == 50, "the writers of a while ago are not waited for"
 
 
-def test_who_does_not_answer_holds_up_one_round_and_no_more_until_it_is_heard_of() -> None:
+def test_a_silent_holder_delays_one_round_and_no_other_until_it_acknowledges() -> None:
     rounds: CallbackRounds[str] = CallbackRounds(DELAY_MS)
     called(rounds, 0, "w1", "a", "dead")
     rounds.begin(0)
     rounds.acknowledged(1, "a")
     called(rounds, 1, "w2", "a", "dead")
     assert rounds.due_ms(1) == 1 + DELAY_MS
-    assert rounds.begin(11) == ["a", "dead"], "it is told all the same"
+    assert rounds.begin(11) == ["a", "dead"], "it is called back nevertheless"
     rounds.acknowledged(12, "a")
     called(rounds, 12, "w3", "a", "dead")
     called(rounds, 12, "w4", "a", "dead")
@@ -70,7 +71,7 @@ def test_who_does_not_answer_holds_up_one_round_and_no_more_until_it_is_heard_of
     assert rounds.due_ms(14) == 14 + DELAY_MS, "it has answered, so it is waited for again"
 
 
-def test_who_is_gone_is_neither_told_nor_waited_for() -> None:
+def test_a_disconnected_holder_is_neither_called_back_nor_waited_for() -> None:
     rounds: CallbackRounds[str] = CallbackRounds(DELAY_MS)
     called(rounds, 0, "w1", "a", "b")
     rounds.begin(0)

@@ -84,9 +84,7 @@ class CacheServer:
         try:
             refusals = self._receive(connection, body)
         except InvalidArgument as error:
-            connection.abort(
-                str(error)
-            )  # no caller waits for an answer, so the client learns it from the closed connection
+            connection.abort(str(error))  # there is no answer that could carry the error
             return None
         return pushed(refusals) if refusals else None
 
