@@ -86,9 +86,9 @@ async def writes(address: str) -> None:
         lambda: writer.put(b"w", VALUE), lambda: asyncio.gather(*(client.get(b"w") for client in clients[1:]))
     )
     miss = await latencies(lambda: clients[1].get_many([b"w"]), lambda: writer.put(b"w", VALUE))
-    tell("read that misses", miss)
-    tell("write, no holders", alone)
-    tell(f"write, {CLIENTS - 1} holders alive (callback)", held)
+    report("read that misses", miss)
+    report("write, no holders", alone)
+    report(f"write, {CLIENTS - 1} holders alive (callback)", held)
     for client in clients:
         await client.close()
 
@@ -103,7 +103,7 @@ async def latencies(work: Callable[[], Awaitable[object]], before: Callable[[], 
     return found
 
 
-def tell(name: str, found: list[float]) -> None:
+def report(name: str, found: list[float]) -> None:
     p99 = sorted(found)[int(len(found) * 0.99)]
     print(f"  {name:<42} p50 {statistics.median(found):6.2f} ms   p99 {p99:6.2f} ms")
 

@@ -261,7 +261,7 @@ def test_late_acks_and_those_of_other_clients_change_nothing() -> None:
     assert authority.machine.writes.acks_ignored == 3
 
 
-def test_a_client_that_comes_back_is_reminded_of_what_it_must_drop() -> None:
+def test_callbacks_are_repeated_to_a_client_that_reconnects() -> None:
     authority = AuthorityUnderTest()
     authority.send(0, "w", put(1, b"v1"))
     authority.read(0, "h")

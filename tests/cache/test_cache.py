@@ -323,7 +323,7 @@ async def test_after_a_lost_connection_a_write_is_unknown_and_a_read_is_repeated
         await holder.put(b"k", b"1")
         await holder.get(b"k")
         write = asyncio.ensure_future(client.put(b"k", b"2", mode="wait"))
-        await until(lambda: bool(client.machine._writes), "the write is on its way")
+        await until(lambda: bool(client.machine._writes.by_request), "the write is on its way")
         await asyncio.sleep(0.05)
         client._connector.cut()
         with pytest.raises(UnknownOutcome):

@@ -54,7 +54,7 @@ async def server() -> AsyncIterator[CacheServer]:
         yield served
 
 
-async def test_what_is_not_bytes_is_refused_before_it_is_sent(server: CacheServer) -> None:
+async def test_arguments_that_are_not_bytes_are_refused_before_sending(server: CacheServer) -> None:
     """It ended as an unknown outcome; None deleted the key, and a bytearray was kept though its owner may change it."""
     async with Client(server.address) as client:
         await client.put(b"k", b"1")
@@ -88,7 +88,7 @@ async def test_large_values_may_be_written_together(server: CacheServer) -> None
         await asyncio.gather(*(writer.put(b"k%d" % number, value) for number in range(80)))
 
 
-def test_what_goes_to_a_client_is_packed_so_that_it_can_take_it() -> None:
+def test_large_messages_to_a_client_are_split_to_its_limit() -> None:
     item = Item(b"k", b"x" * 1024 * 1024, ABSENT)
     bodies = packed([Answer(seq, (item,)) for seq in range(40)])
     assert len(bodies) > 1
@@ -159,7 +159,7 @@ async def test_a_long_write_does_not_hold_up_the_timeouts_of_reads() -> None:
     client = Client(f"127.0.0.1:{port}", ClientSettings(timeout_ms=300))
     try:
         write = asyncio.ensure_future(client.put(b"k", b"1", timeout_s=3_600))
-        await until(lambda: bool(client.machine._writes), "the write is on its way")
+        await until(lambda: bool(client.machine._writes.by_request), "the write is on its way")
         with pytest.raises(Unavailable):
             await asyncio.wait_for(client.get(b"other"), 20)
         write.cancel()

@@ -313,7 +313,7 @@ def outcome(client: ClientUnderTest, now_ms: int, seq: int, term_ms: int = 1_000
     client.receive(now_ms, Outcome(seq, Code.OK, V2, "", term_ms))
 
 
-def test_a_writer_keeps_what_it_wrote_counted_from_when_it_sent_the_write() -> None:
+def test_the_lease_on_a_written_value_counts_from_the_sending_of_the_write() -> None:
     client = ClientUnderTest()
     holding(client)
     client.put(100)
@@ -327,7 +327,7 @@ def test_a_writer_keeps_what_it_wrote_counted_from_when_it_sent_the_write() -> N
     assert not client.valid(1_099)
 
 
-def test_what_was_written_is_not_kept_after_a_callback_another_write_or_the_end() -> None:
+def test_a_written_value_is_not_kept_after_a_callback_another_write_or_a_stop() -> None:
     for trouble in (Drop(((b"k", V2),)), Drop(()), None):
         client = ClientUnderTest()
         holding(client)
@@ -345,7 +345,7 @@ def test_what_was_written_is_not_kept_after_a_callback_another_write_or_the_end(
             assert not client.valid(105), "two concurrent writes: their order of arrival is unknown"
 
 
-def test_a_writer_that_never_read_does_not_keep_what_it_wrote() -> None:
+def test_a_writer_that_never_read_does_not_keep_its_value() -> None:
     client = ClientUnderTest()
     client.put(100)
     assert isinstance(client.out[-1], Write)

@@ -64,7 +64,7 @@ async def test_a_block_that_gave_its_lock_away_does_not_release_anothers(coord: 
         assert await keys_under(coord, name) == []
 
 
-async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memory_coord: Coord, name: str) -> None:
+async def test_a_leader_whose_second_campaign_is_cancelled_still_leads(memory_coord: Coord, name: str) -> None:
     """Either it still leads, or its `check()` says that it does not: at every point where it can be cancelled."""
     for point in range(1, 50):
         async with Session.open(memory_coord) as session:
@@ -72,8 +72,8 @@ async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memo
             held = await election.campaign("one")
             interrupted = CancelledAt(point, election.campaign("two"))
             outcome = (await asyncio.gather(_await(interrupted), return_exceptions=True))[0]
-            stands = (await memory_coord.txn([held.is_owner()])).succeeded
-            assert stands, f"cancelled at point {point}: a leader has lost what it had"
+            owner = (await memory_coord.txn([held.is_owner()])).succeeded
+            assert owner, f"cancelled at point {point}: the leader has lost its key"
             held.check()
             if not interrupted.reached:
                 assert not isinstance(outcome, BaseException)
@@ -82,7 +82,7 @@ async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memo
 
 
 async def test_a_place_that_was_given_up_has_no_holder(memory_coord: Coord, name: str) -> None:
-    """Two Election objects of one session share a key: who resigns through one does not lead through the other."""
+    """Two Election objects of one session share a key: after resigning through one, neither leads."""
     async with Session.open(memory_coord) as session:
         held = await Election(session, name).campaign("one")
         other = Election(session, name)
@@ -149,7 +149,7 @@ async def test_a_cancelled_open_leaves_no_lease(coord: Coord) -> None:
 async def test_a_double_barrier_does_not_open_for_a_newcomer_because_it_was_open_before(
     coord: Coord, name: str
 ) -> None:
-    """Of four, two have left and two are still inside, and `ready` stands: the newcomer waits for one more."""
+    """Of four, two have left and two are still inside, and `ready` exists: the new client waits for one more."""
     async with Session.open(coord) as session:
         first = [DoubleBarrier(session, name, 4) for _ in range(4)]
         async with asyncio.timeout(PATIENCE_S):

@@ -74,7 +74,7 @@ async def test_lease_keep_alive(coord: Coord) -> None:
 async def test_lease_keep_alive_seconds(coord: Coord, name: str) -> None:
     """TestLeaseKeepAliveOneSecond, TestLeaseKeepAliveSeconds: a short lease outlives its TTL, kept alive.
 
-    Not the shortest: what a machine that stands still for a second and a half loses is not ours.
+    Not the shortest: a busy machine may pause for a second and a half.
     """
     lease = await coord.lease_grant(4)
     await coord.put(name.encode(), b"bar", lease=lease.id)

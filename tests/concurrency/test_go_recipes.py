@@ -69,7 +69,7 @@ async def test_rw_mutex_multi_node(etcd3: EtcdCluster, name: str) -> None:
 
 
 async def test_rw_lock_is_fair(coord: Coord, name: str) -> None:
-    """A writer does not starve: a reader who comes after it waits, although another reader is inside."""
+    """A writer does not starve: a later reader waits, although another reader is inside."""
     async with Session.open(coord) as session:
         lock = RWLock(session, name)
         first = await lock.rlock()

@@ -45,7 +45,7 @@ Act = Callable[[], Awaitable[object]]
 
 
 async def hand_overs(coord: Coord, name: str, pair: list[tuple[Act, Act]]) -> list[float]:
-    """Seconds from letting go to having it, between two who take turns. Sorted.
+    """Seconds from unlock to lock, between two clients that take turns. Sorted.
 
     Something else is written while the one waits: so it always is on a busy store.
     """

@@ -65,7 +65,7 @@ async def creations(coord: Coord, name: str) -> AsyncIterator[dict[str, int]]:
 
 
 def entered(folder: Path) -> list[str]:
-    """The keys of those who had the lock, one after the other."""
+    """The keys of the holders of the lock, in order."""
     keys = (folder / "log").read_text().split("\n")[:-1]
     assert not [line for line in keys if "VIOLATION" in line]
     return keys

@@ -140,7 +140,9 @@ print("held", flush=True)
 
 @on_servers
 @pytest.mark.parametrize("program", [FORGETFUL_ASYNC, FORGETFUL_SYNC], ids=["async", "sync"])
-async def test_interpreter_exit_frees_what_was_forgotten(url: str, coord: Coord, name: str, program: str) -> None:
+async def test_interpreter_exit_frees_locks_that_were_not_released(
+    url: str, coord: Coord, name: str, program: str
+) -> None:
     """10: the session was not closed; its lease is revoked at exit, and no thread hangs."""
     child = await script(program, url, name)
     assert await line_of(child) == "held"

@@ -201,7 +201,7 @@ def test_a_transaction_that_exits_its_program_ends_no_other(store: SyncCoord, na
 
 
 @pytest.mark.parametrize("recipe", ["mutex", "try_lock", "election", "rwlock", "semaphore", "session"])
-def test_what_an_interrupt_has_overtaken_is_given_back(
+def test_a_lock_acquired_during_an_interrupt_is_released(
     memory_store: SyncCoord, name: str, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C when the lock was just acquired and not yet returned: it must not stay locked."""

@@ -46,7 +46,7 @@ def write_head(host: Host, offset: int, length: int, checksum: int = 0, number: 
     return REQUEST.pack(MAGIC, Operation.WRITE, length, host.base + offset, checksum, number)
 
 
-async def test_a_write_that_comes_too_late_does_not_touch_what_has_changed_hands() -> None:
+async def test_a_late_write_does_not_touch_reallocated_space() -> None:
     """P3: a writer that was stopped between its put's start and its first byte wrote over its successor's object."""
     async with lending() as (host, transfer):
         await transfer.write(at(host, 128, 64), b"n" * 64, number=32)
@@ -117,7 +117,7 @@ async def test_half_a_write_and_a_reader_that_takes_nothing_end_in_time() -> Non
             writer.close()
 
 
-async def test_what_is_under_way_is_bounded_over_all_connections() -> None:
+async def test_bytes_in_flight_are_bounded_over_all_connections() -> None:
     async with lending(buffered_bytes=SIZE, transfer_timeout_ms=60_000) as (host, transfer):
         half = SIZE // 2
         opened = [await asyncio.open_connection(*parse_address(host.endpoint)) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""The leases that the authority grants: to whom, on what, for how long. Pure.
+"""The leases that the authority grants to clients, and how long they are. Pure.
 
 Invariants:
 - while a write is pending, no lease on its key ends later than `leases_end_ms` of that write, so readers cannot
@@ -23,12 +23,13 @@ from leasehold.leases.table import LeaseTable
 class Grants:
     def __init__(self, settings: AuthoritySettings, term: AuthorityTerm) -> None:
         self.settings = settings
+        self.adaptive = settings.adaptive
         self.table = LeaseTable(settings.holders_per_key_max)
         self._term = term
 
     def count(self, now_ms: int, state: KeyState, *, reads: int = 0, writes: int = 0) -> None:
-        """Note uses of the key, from which `adaptive` derives the length of its leases."""
-        if self.settings.adaptive:
+        """With `adaptive`: note uses of the key, from which the length of its leases is derived."""
+        if self.adaptive:
             state.rates.count(now_ms, reads, writes)
 
     def item(self, now_ms: int, state: KeyState, client: str, seq: int) -> Item:
@@ -49,7 +50,7 @@ class Grants:
         if self._term.stopping:
             return 0
         lease_ms = self.settings.term_ms
-        if self.settings.adaptive:
+        if self.adaptive:
             sharers = len(self.table.live_holders(state.key, now_ms))
             lease_ms = adaptive_term_ms(state.rates, sharers, self.settings.term_min_ms, lease_ms)
         pending = state.pending

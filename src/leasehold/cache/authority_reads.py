@@ -31,7 +31,8 @@ class Reads:
         read = PendingRead(client, ask.seq, len(ask.keys))
         for index, key in enumerate(ask.keys):
             state = self._keys.touch(now_ms, key)
-            self._grants.count(now_ms, state, reads=1 + (ask.hits[index] if index < len(ask.hits) else 0))
+            if self._grants.adaptive:
+                self._grants.count(now_ms, state, reads=1 + (ask.hits[index] if index < len(ask.hits) else 0))
             if state.known:
                 read.put(index, self._grants.item(now_ms, state, client, ask.seq))
             else:

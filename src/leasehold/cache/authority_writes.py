@@ -158,7 +158,8 @@ class Writes:
         pending.acknowledge(client)
         self._grants.table.release(key, client)
         if hits is not None:
-            self._grants.count(now_ms, state, reads=hits)
+            if self._grants.adaptive:  # a call for nothing costs here, once per holder and write
+                self._grants.count(now_ms, state, reads=hits)
             self._want_refill(now_ms, state, client, seq)
         if not pending.unacked:
             self._proceed(now_ms, state)
@@ -238,7 +239,7 @@ class Writes:
     # --- ending without effect ---
 
     def on_alarm(self, now_ms: int, state: KeyState) -> None:
-        """Refuse writes whose time has run out, store what may be stored, and set the next alarm."""
+        """Refuse writes whose time has run out, store the pending one if it may be, and set the next alarm."""
         for request in state.take_expired(now_ms):
             self._effects.refuse(request, _EXPIRED_IN_QUEUE)
         pending = state.pending

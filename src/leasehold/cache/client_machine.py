@@ -111,12 +111,14 @@ class ClientMachine:
 
     def next_wake_ms(self) -> int | None:
         """When a `Tick` is due, or None while nothing is in flight."""
-        due = self._writes.deadlines_ms()
-        due += self._subscriptions.deadlines_ms()
-        oldest = self._reads.oldest()  # all have the same timeout, so the first sent is due first
-        if oldest is not None:
-            due.append(oldest.sent_ms + self._attempt_ms)
-        return min(due, default=None)
+        due: list[int] = []
+        if self._writes.by_request:
+            due += self._writes.deadlines_ms()
+        if self._subscriptions.resubscribed_until_ms:
+            due += self._subscriptions.resubscribed_until_ms.values()
+        if self._reads.by_request:  # all have the same timeout, so the first sent is due first
+            due.append(self._reads.oldest_sent_ms() + self._attempt_ms)
+        return min(due) if due else None
 
     def check(self) -> None:
         """Check the invariants of every part; call it between two events."""
@@ -159,7 +161,7 @@ class ClientMachine:
         hits = []
         for attempt in attempts:
             hits.append(self._drop_expired(attempt.key))
-            attempt.send(now_ms, self._seq, void=attempt.key in self._writes)
+            attempt.send(now_ms, self._seq, void=attempt.key in self._writes.count_by_key)
             self._reads.add(attempt)
         keys = tuple(attempt.key for attempt in attempts)
         self._effects.append(Transmit(Ask(self._seq, keys, tuple(hits) if any(hits) else ())))
@@ -229,10 +231,10 @@ class ClientMachine:
             return
         seq = self._seq + 1
         hits: list[int | None] = []
-        entries = self.entries
+        entries, writes, reads = self.entries, self._writes.count_by_key, self._reads.by_key
         for key, _ in keys:
-            writing = key in self._writes
-            if writing or key in self._reads:
+            writing = key in writes
+            if writing or key in reads:
                 self._void_called_back(key)
             entry = entries.by_key.get(key)
             if entry is not None and not writing and entry.wanted_back():
@@ -268,7 +270,7 @@ class ClientMachine:
         self._writes.void(put.key)  # the authority counts as dropped every lease that it granted before this write
         self._seq += 1
         patience_ms = min(self._attempt_ms, put.timeout_ms)
-        self._writes.add(self._seq, WriteAttempt(put, now_ms, patience_ms, put.key in self._writes, entry))
+        self._writes.add(self._seq, WriteAttempt(put, now_ms, patience_ms, put.key in self._writes.count_by_key, entry))
         message = Write(self._seq, put.key, put.value, put.mode, put.expect, put.timeout_ms, _hits_if_wanted(entry))
         self._effects.append(Transmit(message))
 

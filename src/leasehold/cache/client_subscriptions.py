@@ -16,12 +16,12 @@ _MOVE_PAUSE_MS: Final = 50  # before another address is tried, when this authori
 
 
 class ClientSubscriptions:
-    __slots__ = ("_prefixes", "_requested", "_resubscribed_until_ms")
+    __slots__ = ("_prefixes", "_requested", "resubscribed_until_ms")
 
     def __init__(self) -> None:
         self._prefixes: set[bytes] = set()
         self._requested: dict[int, Follow] = {}
-        self._resubscribed_until_ms: dict[int, int] = {}  # by request: when to try another address
+        self.resubscribed_until_ms: dict[int, int] = {}  # by request: when to try another address
 
     def add(self, seq: int, follow: Follow) -> None:
         self._requested[seq] = follow
@@ -32,9 +32,9 @@ class ClientSubscriptions:
 
     def answered(self, now_ms: int, outcome: Outcome) -> Follow | None:
         """The subscription that `outcome` answers, if a caller waits for it."""
-        resubscribed = self._resubscribed_until_ms.pop(outcome.seq, None) is not None
+        resubscribed = self.resubscribed_until_ms.pop(outcome.seq, None) is not None
         if resubscribed and outcome.code is Code.NOT_SERVING:
-            self._resubscribed_until_ms[outcome.seq] = now_ms + _MOVE_PAUSE_MS
+            self.resubscribed_until_ms[outcome.seq] = now_ms + _MOVE_PAUSE_MS
         follow = self._requested.pop(outcome.seq, None)
         if follow is not None and outcome.code is not Code.OK:
             self._prefixes.discard(follow.prefix)
@@ -45,7 +45,7 @@ class ClientSubscriptions:
         failed = list(self._requested.values())
         self._prefixes -= {follow.prefix for follow in failed}
         self._requested.clear()
-        self._resubscribed_until_ms.clear()
+        self.resubscribed_until_ms.clear()
         return failed
 
     def prefixes(self) -> list[bytes]:
@@ -53,15 +53,12 @@ class ClientSubscriptions:
 
     def resubscribe(self, seq: int, until_ms: int) -> None:
         """Request `seq` repeats a subscription on a new connection, and should be answered by then."""
-        self._resubscribed_until_ms[seq] = until_ms
-
-    def deadlines_ms(self) -> list[int]:
-        return list(self._resubscribed_until_ms.values())
+        self.resubscribed_until_ms[seq] = until_ms
 
     def overdue(self, now_ms: int) -> bool:
         """Whether a repeated subscription was not confirmed in time: this authority may not be serving."""
-        return any(until_ms <= now_ms for until_ms in self._resubscribed_until_ms.values())
+        return any(until_ms <= now_ms for until_ms in self.resubscribed_until_ms.values())
 
     def check(self) -> None:
-        both = self._requested.keys() & self._resubscribed_until_ms.keys()
+        both = self._requested.keys() & self.resubscribed_until_ms.keys()
         ensure(not both, "a request is both a first and a repeated subscription", both)

@@ -64,7 +64,7 @@ class Entry:
         """Expire now, and wait for the refill requested by `seq`. Returns how often the value was used."""
         hits = self.hits
         self.deadline_ns = 0
-        self.unused = self.unused_with_this()
+        self.unused = 0 if hits else self.unused + 1
         self.hits = 0
         self.refill_seq, self.refill_sent_ms = seq, now_ms
         return hits

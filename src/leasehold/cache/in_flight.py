@@ -52,66 +52,63 @@ class ReadAttempt:
 
 
 class ReadsInFlight:
-    """Every read in flight, by request and by key.
+    """Every read in flight, by request (the oldest first) and by key; both tables are open to readers.
 
     Invariants: both tables hold the same attempts; an attempt that may be joined is in flight.
     """
 
-    __slots__ = ("_by_key", "_by_request", "_joinable")
+    __slots__ = ("_joinable", "by_key", "by_request")
 
     def __init__(self) -> None:
-        self._by_request: dict[tuple[int, bytes], ReadAttempt] = {}  # the oldest first
-        self._by_key: dict[bytes, list[ReadAttempt]] = {}
+        self.by_request: dict[tuple[int, bytes], ReadAttempt] = {}
+        self.by_key: dict[bytes, list[ReadAttempt]] = {}
         self._joinable: dict[bytes, ReadAttempt] = {}
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._by_key
-
     def all(self) -> list[ReadAttempt]:
-        return list(self._by_request.values())
+        return list(self.by_request.values())
 
-    def oldest(self) -> ReadAttempt | None:
-        return next(iter(self._by_request.values()), None)
+    def oldest_sent_ms(self) -> int:
+        return next(iter(self.by_request.values())).sent_ms
 
     def joinable(self, key: bytes) -> ReadAttempt | None:
         """The attempt that a new caller for `key` joins."""
         return self._joinable.get(key)
 
     def add(self, attempt: ReadAttempt) -> None:
-        self._by_request[attempt.seq, attempt.key] = attempt
-        self._by_key.setdefault(attempt.key, []).append(attempt)
+        self.by_request[attempt.seq, attempt.key] = attempt
+        self.by_key.setdefault(attempt.key, []).append(attempt)
         self._joinable[attempt.key] = attempt
 
     def remove(self, seq: int, key: bytes) -> ReadAttempt | None:
         """The attempt was answered or is given up; None if it had been given up before."""
-        attempt = self._by_request.pop((seq, key), None)
+        attempt = self.by_request.pop((seq, key), None)
         if attempt is None:
             return None
-        same_key = self._by_key[key]
+        same_key = self.by_key[key]
         same_key.remove(attempt)
         if not same_key:
-            del self._by_key[key]
+            del self.by_key[key]
         if self._joinable.get(key) is attempt:
             del self._joinable[key]
         return attempt
 
     def void(self, key: bytes) -> None:
         """No answer that is on its way for `key` may be kept, and no caller may join it."""
-        if key in self._by_key:
-            for attempt in self._by_key[key]:
+        if key in self.by_key:
+            for attempt in self.by_key[key]:
                 attempt.invalidate()
             self._joinable.pop(key, None)
 
     def void_all(self) -> None:
-        for attempt in self._by_request.values():
+        for attempt in self.by_request.values():
             attempt.invalidate()
         self._joinable.clear()
 
     def check(self) -> None:
-        by_key = {(attempt.seq, key) for key, attempts in self._by_key.items() for attempt in attempts}
-        ensure(by_key == set(self._by_request), "reads in flight disagree", by_key ^ set(self._by_request))
+        by_key = {(attempt.seq, key) for key, attempts in self.by_key.items() for attempt in attempts}
+        ensure(by_key == set(self.by_request), "reads in flight disagree", by_key ^ set(self.by_request))
         for key, attempt in self._joinable.items():
-            ensure((attempt.seq, key) in self._by_request, "a caller would join a read that is not in flight", key)
+            ensure((attempt.seq, key) in self.by_request, "a caller would join a read that is not in flight", key)
 
 
 def merged(attempts: Iterable[ReadAttempt]) -> list[ReadAttempt]:
@@ -148,59 +145,56 @@ class WriteAttempt:
 
 
 class WritesInFlight:
-    """Every write in flight, by request, and how many there are for each key.
+    """Every write in flight, by request, and how many there are for each key; both tables are open to readers.
 
     Invariants: the counts equal the writes; of the writes of one key at most the first sent is not void.
     """
 
-    __slots__ = ("_by_request", "_count")
+    __slots__ = ("by_request", "count_by_key")
 
     def __init__(self) -> None:
-        self._by_request: dict[int, WriteAttempt] = {}
-        self._count: dict[bytes, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_request)
-
-    def __contains__(self, key: bytes) -> bool:
-        """Whether a write of `key` is in flight."""
-        return key in self._count
+        self.by_request: dict[int, WriteAttempt] = {}
+        self.count_by_key: dict[bytes, int] = {}
 
     def requests(self) -> list[int]:
-        return list(self._by_request)
+        return list(self.by_request)
 
     def deadlines_ms(self) -> list[int]:
-        return [write.deadline_ms for write in self._by_request.values()]
+        return [write.deadline_ms for write in self.by_request.values()]
 
     def overdue(self, now_ms: int) -> list[int]:
         """The requests whose answer is overdue."""
-        return [seq for seq, write in self._by_request.items() if write.deadline_ms <= now_ms]
+        return [seq for seq, write in self.by_request.items() if write.deadline_ms <= now_ms]
 
     def add(self, seq: int, write: WriteAttempt) -> None:
-        self._by_request[seq] = write
-        self._count[write.key] = self._count.get(write.key, 0) + 1
+        self.by_request[seq] = write
+        self.count_by_key[write.key] = self.count_by_key.get(write.key, 0) + 1
 
     def remove(self, seq: int) -> WriteAttempt | None:
-        write = self._by_request.pop(seq, None)
+        write = self.by_request.pop(seq, None)
         if write is not None:
-            self._count[write.key] -= 1
-            if not self._count[write.key]:
-                del self._count[write.key]
+            self.count_by_key[write.key] -= 1
+            if not self.count_by_key[write.key]:
+                del self.count_by_key[write.key]
         return write
 
     def void(self, key: bytes) -> None:
         """The lease that comes with the outcome of a write of `key` must not be used."""
-        if key in self._count:
-            for write in self._by_request.values():
+        if key in self.count_by_key:
+            for write in self.by_request.values():
                 if write.key == key:
                     write.invalidate()
 
     def void_all(self) -> None:
-        for write in self._by_request.values():
+        for write in self.by_request.values():
             write.invalidate()
 
     def check(self) -> None:
-        keys = [write.key for write in self._by_request.values()]
-        ensure(self._count == {key: keys.count(key) for key in keys}, "writes in flight are miscounted", self._count)
-        kept = [write.key for write in self._by_request.values() if not write.void]
+        keys = [write.key for write in self.by_request.values()]
+        ensure(
+            self.count_by_key == {key: keys.count(key) for key in keys},
+            "writes in flight are miscounted",
+            self.count_by_key,
+        )
+        kept = [write.key for write in self.by_request.values() if not write.void]
         ensure(len(kept) == len(set(kept)), "two writes of one key may both be kept", kept)

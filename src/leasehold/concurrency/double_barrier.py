@@ -78,11 +78,11 @@ class DoubleBarrier:
 
     async def _put_ready(self, place: Place) -> None:
         coord = self._session.coord
-        await self._session.settle(lambda: coord.txn([place.stands()], [Put(self._ready)]))
+        await self._session.settle(lambda: coord.txn([place.exists()], [Put(self._ready)]))
 
     async def _open(self, place: Place) -> bool:
         coord = self._session.coord
-        result = await self._session.settle(lambda: coord.txn([place.stands()], [Range(self._ready)]))
+        result = await self._session.settle(lambda: coord.txn([place.exists()], [Range(self._ready)]))
         if not result.succeeded:
             raise own_key_gone(self._session, place)
         # A `ready` from before the own key belongs to an earlier group, which has not left completely.

@@ -156,7 +156,7 @@ class Election:
 
     async def _write(self, place: Place, value: bytes) -> Header:
         put = Put(place.key, value, lease=self._session.lease_id)
-        writing = self._session.spawn(self._session.settle(lambda: self._session.coord.txn([place.stands()], [put])))
+        writing = self._session.spawn(self._session.settle(lambda: self._session.coord.txn([place.exists()], [put])))
         result = await asyncio.shield(writing)
         if not result.succeeded:
             raise NotLeader(

@@ -54,7 +54,7 @@ class Held:
 
     def is_owner(self) -> Compare:
         """A compare for the user's transactions: true only while this key exists in the store."""
-        return self.place.stands()
+        return self.place.exists()
 
     def release(self) -> None:
         """Note that it is no longer held; for the recipes."""

@@ -41,7 +41,7 @@ class Place(Struct, frozen=True):
     key: bytes
     revision: int
 
-    def stands(self) -> Compare:
+    def exists(self) -> Compare:
         """True while this key exists with this create revision; a later key of the same name does not count."""
         return Compare(self.key, CompareTarget.CREATE, CompareResult.EQUAL, self.revision)
 
@@ -170,7 +170,7 @@ async def enter_unique(session: Session, prefix: bytes) -> Entered:
 async def leave(session: Session, place: Place) -> Header:
     """Delete the own key with this create revision; repeated until answered, or until the lease has expired."""
     session.own_keys.remove(place.key, place.revision)
-    result = await session.settle(lambda: session.coord.txn([place.stands()], [DeleteRange(place.key)]))
+    result = await session.settle(lambda: session.coord.txn([place.exists()], [DeleteRange(place.key)]))
     return result.header
 
 
@@ -192,7 +192,7 @@ async def leaving_on_failure(session: Session, place: Place) -> AsyncIterator[No
 async def read_predecessors(session: Session, place: Place, queue: bytes, *, values: bool = False) -> Predecessors:
     """The keys ahead, if the own key still exists: both at one revision. `PlaceLost` if it does not."""
     newest = last_created(queue, WINDOW + 1, before=place.revision, values=values)
-    result = await session.settle(lambda: session.coord.txn([place.stands()], [newest]))
+    result = await session.settle(lambda: session.coord.txn([place.exists()], [newest]))
     if not result.succeeded:
         raise own_key_gone(session, place)
     return predecessors_of(place.revision, result.header, kvs_of(result, 0))

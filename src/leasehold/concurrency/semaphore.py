@@ -107,7 +107,7 @@ class Semaphore:
     async def _read_ahead(self, place: Place) -> tuple[Header, Countdown]:
         prefix = self._prefix + b"/"
         older = Range(prefix, prefix_end(prefix), keys_only=True, max_create_revision=place.revision - 1)
-        result = await self._session.settle(lambda: self._session.coord.txn([place.stands()], [older]))
+        result = await self._session.settle(lambda: self._session.coord.txn([place.exists()], [older]))
         if not result.succeeded:
             raise own_key_gone(self._session, place)
         return result.header, Countdown(place.key, {kv.key for kv in kvs_of(result, 0)}, self._permits)

@@ -45,7 +45,7 @@ async def turn(
                 if announced and left.done() and left.result() == HELD_VALUE:
                     ahead = ahead.only_holder()
         if ahead.all_known:
-            confirmed = await _compare(session, place.stands(), *ahead.have_left())
+            confirmed = await _compare(session, place.exists(), *ahead.have_left())
             if confirmed.succeeded:
                 return confirmed.header
         ahead = await read_predecessors(session, place, queue, values=announced)
@@ -62,16 +62,16 @@ async def _nearest_or_own_gone(session: Session, place: Place, nearest: KeyValue
     for pause_s in EARLY_READS_S:
         if await session.or_lost(left, timeout_s=pause_s):
             return
-        if not (await _compare(session, place.stands(), still_ahead)).succeeded:
+        if not (await _compare(session, place.exists(), still_ahead)).succeeded:
             return
     async with watching_deletes(session, place.key) as own:
-        if own and (await _compare(session, place.stands())).succeeded:
+        if own and (await _compare(session, place.exists())).succeeded:
             await session.or_lost(left, *own.fired)
 
 
 async def _unchanged(session: Session, place: Place, nearest: KeyValue) -> bool:
     same = Compare(nearest.key, CompareTarget.MOD, CompareResult.EQUAL, nearest.mod_revision)
-    return (await _compare(session, place.stands(), same)).succeeded
+    return (await _compare(session, place.exists(), same)).succeeded
 
 
 async def _compare(session: Session, *compares: Compare) -> TxnResult:
@@ -81,4 +81,4 @@ async def _compare(session: Session, *compares: Compare) -> TxnResult:
 async def announce_held(session: Session, place: Place) -> None:
     """Write `HELD_VALUE`, so that the keys behind need not read the queue to know that no key is ahead of this one."""
     put = Put(place.key, HELD_VALUE, lease=session.lease_id)
-    await session.settle(lambda: session.coord.txn([place.stands()], [put]))
+    await session.settle(lambda: session.coord.txn([place.exists()], [put]))

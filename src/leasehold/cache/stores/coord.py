@@ -5,7 +5,7 @@
 
 Every write is a transaction that compares the state's revision (the fence: a newer term has written the state) and
 checks that the existing token is older. The authority writes the state in its own term, too (a lower maximum lease
-term), and that write may succeed without an answer. So after a refusal it reads whose state it is. Deleted keys stay as
+term), and that write may succeed without an answer. So after a refusal it reads the state again. Deleted keys stay as
 tombstones until the next epoch.
 """
 

@@ -140,8 +140,8 @@ class ClientProcess(Process):
             self._target = (self._target + 1) % self._sim.authorities_count
         key, what, argument, called_us = self._calls.pop(call)
         if code is Code.CONFLICT:  # the answer names the current version, which is the same as a read of its value
-            stood = None if version == ABSENT else self._sim.store.written[version]
-            self._sim.record(key, Operation(called_us, self.world.now_us, "read", None, stood, self.identity))
+            current = None if version == ABSENT else self._sim.store.written[version]
+            self._sim.record(key, Operation(called_us, self.world.now_us, "read", None, current, self.identity))
             return
         if code is Code.UNKNOWN and what != "read":
             self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))

@@ -102,14 +102,11 @@ class _Uncounted(WritesInFlight):
 
     __slots__ = ()
 
-    def __contains__(self, key: bytes) -> bool:
-        return False
-
     def add(self, seq: int, write: WriteAttempt) -> None:
-        self._by_request[seq] = write
+        self.by_request[seq] = write
 
     def remove(self, seq: int) -> WriteAttempt | None:
-        return self._by_request.pop(seq, None)
+        return self.by_request.pop(seq, None)
 
 
 class WriterKeeps(ClientMachine):
