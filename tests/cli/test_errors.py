@@ -127,7 +127,7 @@ def test_a_port_in_use_is_named(taken: str, closed: str) -> None:
 def test_memory_that_the_machine_does_not_have(closed: str) -> None:
     code, said = run("host", "--segment", "64TiB", "--listen", "127.0.0.1:0", "--master", closed)
     assert code == 1
-    assert "segment = 64TiB: this machine does not give so much memory" in said
+    assert "segment = 64TiB: this machine cannot provide that much memory" in said
 
 
 def test_a_certificate_that_is_none(tmp_path: Path) -> None:
