@@ -90,7 +90,7 @@ async def writes(address: str) -> None:
     )
     miss = await latencies(lambda: clients[1].get_many([b"w"]), lambda: writer.put(b"w", VALUE))
     show("read that misses", miss)
-    show("write, no client holds the value", alone)
+    show("write, no holders", alone)
     show(f"write, {CLIENTS - 1} holders alive (callback)", held)
     for client in clients:
         await client.close()

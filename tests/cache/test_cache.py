@@ -1,4 +1,4 @@
-"""Authority and clients as running things: over the wire and in one process."""
+"""Running authorities and clients: over the wire and in one process."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from leasehold.cache import (
     Value,
     Version,
     run_for_term,
+    run_in_office,
 )
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.cache import CacheProcess
@@ -54,19 +55,19 @@ async def serving(term_ms: int) -> AsyncIterator[CacheServer]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[CacheServer]:
-    """With leases so long that none ends during a test, also where a busy machine stands still for a while."""
+    """With leases that do not expire during a test, even on a busy machine."""
     async with serving(60_000) as served:
         yield served
 
 
 @pytest.fixture
 async def short_leases() -> AsyncIterator[CacheServer]:
-    """With leases whose end is waited for."""
+    """With leases that expire during a test."""
     async with serving(2_000) as served:
         yield served
 
 
-async def test_a_write_is_seen_by_everybody_at_once(server: CacheServer) -> None:
+async def test_a_write_is_seen_by_all_clients_immediately(server: CacheServer) -> None:
     async with Client(server.address) as one, Client(server.address) as two, Client(server.address) as three:
         assert await one.get(b"k") is None
         for number in range(20):
@@ -76,7 +77,7 @@ async def test_a_write_is_seen_by_everybody_at_once(server: CacheServer) -> None
         assert two.statistics().callbacks == 19
 
 
-async def test_hits_ask_nobody(server: CacheServer) -> None:
+async def test_hits_send_no_request(server: CacheServer) -> None:
     async with Client(server.address) as client:
         await client.put(b"k", b"v")
         for _ in range(1_000):
@@ -127,13 +128,13 @@ async def test_modes(short_leases: CacheServer) -> None:
 
 
 async def test_no_reader_waits_for_a_writer(short_leases: CacheServer) -> None:
-    """A holder that does not answer holds the write up, but nobody's read."""
+    """A holder that does not answer delays the write, but no read."""
     async with Client(short_leases.address) as writer, Client(short_leases.address) as reader:
         silent = Client(short_leases.address)
         await writer.put(b"k", b"1")
         await silent.get(b"k")
-        silent._line.link.close()  # type: ignore[union-attr]  # gone without a word, as after a cut of the network
-        silent._line.closed = True
+        silent._connector.link.close()  # type: ignore[union-attr]  # without a message, as after a network cut
+        silent._connector.closed = True
         await reader.get(b"k")
         write = asyncio.ensure_future(writer.put(b"k", b"2"))
         await until(lambda: reader.get_local(b"k") is None, "the reader was called back")
@@ -143,8 +144,8 @@ async def test_no_reader_waits_for_a_writer(short_leases: CacheServer) -> None:
         assert await reader.get(b"k") == b"2"
 
 
-async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: CacheServer) -> None:
-    """No range is answered from memory, so none can lack a key: a prefix notifies, and says if it missed something."""
+async def test_schedule_22e_a_subscription_reports_new_keys(server: CacheServer) -> None:
+    """No range is answered from memory, so none can lack a key. A prefix notifies, and reports missed changes."""
     async with (
         Client(server.address) as writer,
         Client(server.address) as reader,
@@ -154,7 +155,7 @@ async def test_schedule_22e_a_subscription_tells_of_keys_that_are_new(server: Ca
         await writer.put(b"elsewhere", b"1")
         change = await asyncio.wait_for(anext(changes), 60)
         assert (change.key, change.version) == (b"conf/a", version)
-        reader._line.cut()
+        reader._connector.cut()
         await reader.get(b"anything")
         change = await asyncio.wait_for(anext(changes), 60)
         assert change.missed
@@ -182,7 +183,7 @@ async def test_bad_input_is_refused_by_name(server: CacheServer) -> None:
         await Authority.open(MemoryStore(), AuthoritySettings(term_ms=1))
 
 
-async def test_garbage_on_the_port_harms_nobody(server: CacheServer) -> None:
+async def test_garbage_on_the_port_harms_no_client(server: CacheServer) -> None:
     host, _, port = server.address.rpartition(":")
     async with Client(server.address) as client:
         await client.put(b"k", b"v")
@@ -193,20 +194,20 @@ async def test_garbage_on_the_port_harms_nobody(server: CacheServer) -> None:
         assert await client.get_many([b"k"]) == {b"k": b"v"}
 
 
-async def test_no_authority_is_told_in_time() -> None:
+async def test_a_missing_authority_is_reported_in_time() -> None:
     client = Client("127.0.0.1:1", ClientSettings(timeout_ms=200))
     with pytest.raises(Unavailable):
         await client.get(b"k")
     await client.close()
 
 
-async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path: Path) -> None:
+async def test_restart_reads_immediately_and_writes_after_the_maximum_term(tmp_path: Path) -> None:
     settings = AuthoritySettings(term_ms=1_500)
     first = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
     holder = Client(first)
     await holder.put(b"k", b"1")
     assert await holder.get(b"k") == b"1"
-    first.kill()  # with a lease out, and no word to anybody
+    first.kill()  # with a lease out, and without any message
 
     started = time.monotonic()
     second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
@@ -220,14 +221,14 @@ async def test_restart_reads_at_once_and_writes_after_the_maximum_term(tmp_path:
     assert await second.close()
 
     third = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
-    assert third.machine.writes_from_ms <= third._clock.now_ms()  # after a clean stop nobody waits
+    assert third.machine.term.writes_from_ms <= third._clock.now_ms()  # after a clean stop writes do not wait
     async with Client(third) as client:
         await client.put(b"k", b"3")
     await third.close()
 
 
 async def test_schedule_22h_in_memory_a_restart_is_a_new_world_in_which_no_old_version_counts() -> None:
-    """Nothing is promised over it, and nobody waits; but what was read before cannot be mistaken for what is now."""
+    """Values are lost and writes do not wait; but a version from before is never valid again."""
     first = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=20_000))
     holder = Client(first)
     before = await holder.put(b"k", b"1")
@@ -251,7 +252,7 @@ async def test_schedule_h13b_no_marker_while_a_lease_is_live(tmp_path: Path) -> 
     assert not await first.close(drain_s=0.1)
     opened_ms = BootClock().now_ms()
     second = await Authority.open(SqliteStore(tmp_path / "c.db"), settings)
-    assert second.machine.writes_from_ms >= opened_ms + settings.term_ms
+    assert second.machine.term.writes_from_ms >= opened_ms + settings.term_ms
     second.kill()
 
 
@@ -281,7 +282,7 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
     name = prefix.decode()
     async with await leasehold.connect("memory://") as coord:
         servers = [CacheServer(), CacheServer()]
-        offices = [
+        campaigns = [
             asyncio.ensure_future(
                 run_for_term(
                     coord,
@@ -299,25 +300,32 @@ async def test_failover_over_an_election(prefix: bytes) -> None:
             await client.put(b"k", b"1")
             assert await client.get(b"k") == b"1"
             first = next(number for number, server in enumerate(servers) if server._authority is not None)
-            offices[first].cancel()
-            await asyncio.wait([offices[first]])
+            campaigns[first].cancel()
+            await asyncio.wait([campaigns[first]])
             await client.put(b"k", b"2")
             assert await client.get(b"k") == b"2"
             assert servers[1 - first]._authority is not None
-        offices[1 - first].cancel()
-        await asyncio.wait(offices)
+        campaigns[1 - first].cancel()
+        await asyncio.wait(campaigns)
         for server in servers:
             server.close()
 
 
-async def test_lost_connection_makes_a_write_unknown_and_a_read_is_asked_again(server: CacheServer) -> None:
+def test_the_old_name_of_run_for_term_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="call run_for_term"):
+        run = run_in_office(None, MemoryStore, AuthoritySettings(), lambda authority: None, name="n")
+    assert getattr(run, "__qualname__", "") == "run_for_term"
+    run.close()
+
+
+async def test_after_a_lost_connection_a_write_is_unknown_and_a_read_is_repeated(server: CacheServer) -> None:
     async with Client(server.address) as holder, Client(server.address) as client:
         await holder.put(b"k", b"1")
         await holder.get(b"k")
         write = asyncio.ensure_future(client.put(b"k", b"2", mode="wait"))
-        await until(lambda: bool(client.machine._writings), "the write is on its way")
+        await until(lambda: bool(client.machine._writes.by_request), "the write is on its way")
         await asyncio.sleep(0.05)
-        client._line.cut()
+        client._connector.cut()
         with pytest.raises(UnknownOutcome):
             await write
         assert await client.get(b"k") in (b"1", b"2")
@@ -360,9 +368,9 @@ client.close()
 
 
 async def test_schedule_22g_sync_client_and_fork(server: CacheServer) -> None:
-    """The child of a fork has an identity of its own and nothing of its parent's cache.
+    """The child of a fork has its own identity and nothing of its parent's cache.
 
-    In a process of its own: whatever other tests have left in this one is not forked along.
+    In a separate process, so that the state of other tests is not forked along.
     """
     async with Client(server.address) as client:
         await client.put(b"k", b"1")
@@ -413,8 +421,8 @@ def test_a_stopped_process_serves_nothing_stale(tmp_path: Path) -> None:
             reader.wait()
 
 
-async def test_that_nobody_listens_at_any_address_is_said_at_once() -> None:
-    """`leasehold cache get` without a server took eleven seconds to say so."""
+async def test_a_refused_connection_at_every_address_is_reported_immediately() -> None:
+    """`leasehold cache get` without a server took eleven seconds to fail."""
     started = time.monotonic()
     one, two = free_ports(2)
     async with Client([f"127.0.0.1:{one}", f"localhost:{two}"]) as client:
@@ -423,7 +431,7 @@ async def test_that_nobody_listens_at_any_address_is_said_at_once() -> None:
     assert time.monotonic() - started < 8
 
 
-async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restarted() -> None:
+async def test_a_call_waits_for_a_server_that_is_being_restarted() -> None:
     port = free_ports(1)[0]
     async with Client(f"127.0.0.1:{port}") as client:
         asking = asyncio.ensure_future(client.get(b"k"))
@@ -439,7 +447,7 @@ async def test_a_call_has_the_patience_to_wait_for_a_server_that_is_being_restar
             server.close()
 
 
-async def test_writes_under_way_together_call_a_holder_back_together(server: CacheServer) -> None:
+async def test_concurrent_writes_call_a_holder_back_together(server: CacheServer) -> None:
     async with AsyncExitStack() as stack:
         holder, *writers = [await stack.enter_async_context(Client(server.address)) for _ in range(9)]
         keys = [b"k%d" % number for number in range(len(writers))]

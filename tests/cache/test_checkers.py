@@ -46,7 +46,7 @@ def test_compare_and_set() -> None:
     assert not check_register([w(0, 1, 7), refused])
 
 
-def test_a_refused_compare_and_set_may_have_seen_what_nobody_read() -> None:
+def test_a_refused_compare_and_set_may_have_seen_a_value_that_no_client_read() -> None:
     assert check_register([w(0, 1, 1), w(2, None, 2), Operation(3, 4, "cas", (1, 3), False)])
 
 

@@ -1,4 +1,4 @@
-"""The client at its edges: bad arguments, large batches, several callers at once, authorities out of office."""
+"""Edge cases of the client: bad arguments, large batches, concurrent callers, authorities that do not serve."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from leasehold.cache import (
     TokenRefused,
     Version,
 )
+from leasehold.cache.client_links import LocalLink, WireLink
 from leasehold.cache.entries import Entries
-from leasehold.cache.links import LocalLink, WireLink
 from leasehold.cache.model import ABSENT, Answer, Item
 from leasehold.cache.wire_functions import decode_from_authority, packed
 from leasehold.testing.waiting import until
@@ -54,7 +54,7 @@ async def server() -> AsyncIterator[CacheServer]:
         yield served
 
 
-async def test_what_is_not_bytes_is_refused_before_it_is_sent(server: CacheServer) -> None:
+async def test_arguments_that_are_not_bytes_are_refused_before_sending(server: CacheServer) -> None:
     """It ended as an unknown outcome; None deleted the key, and a bytearray was kept though its owner may change it."""
     async with Client(server.address) as client:
         await client.put(b"k", b"1")
@@ -75,7 +75,7 @@ async def test_what_is_not_bytes_is_refused_before_it_is_sent(server: CacheServe
         assert await client.get(b"k") == b"1"
 
 
-async def test_more_keys_than_one_request_may_name_are_asked_for_in_several(server: CacheServer) -> None:
+async def test_many_keys_are_read_in_several_requests(server: CacheServer) -> None:
     async with Client(server.address) as client:
         keys = [b"k%d" % number for number in range(2_500)]
         assert await client.get_many(keys) == dict.fromkeys(keys)
@@ -88,7 +88,7 @@ async def test_large_values_may_be_written_together(server: CacheServer) -> None
         await asyncio.gather(*(writer.put(b"k%d" % number, value) for number in range(80)))
 
 
-def test_what_goes_to_a_client_is_packed_so_that_it_can_take_it() -> None:
+def test_large_messages_to_a_client_are_split_to_its_limit() -> None:
     item = Item(b"k", b"x" * 1024 * 1024, ABSENT)
     bodies = packed([Answer(seq, (item,)) for seq in range(40)])
     assert len(bodies) > 1
@@ -98,8 +98,8 @@ def test_what_goes_to_a_client_is_packed_so_that_it_can_take_it() -> None:
     assert (1024 * 1024 + 5_000) * limits.cache_keys_per_ask_max < limits.wire_frame_bytes_max
 
 
-async def test_two_callers_at_once_find_the_authority_in_office(server: CacheServer) -> None:
-    """Each skipped an address, so two of them came back to the one that is not in office, for ever."""
+async def test_two_concurrent_callers_find_the_serving_authority(server: CacheServer) -> None:
+    """Each skipped an address, so two of them returned to the one that does not serve, without end."""
     idle = CacheServer()
     try:
         async with Client([idle.address, server.address], ClientSettings(timeout_ms=20_000)) as client:
@@ -111,11 +111,11 @@ async def test_two_callers_at_once_find_the_authority_in_office(server: CacheSer
 
 
 def reached(client: Client) -> str:
-    link = client._line.link
+    link = client._connector.link
     return link._channel.address if isinstance(link, WireLink) else ""
 
 
-async def test_a_subscription_finds_the_authority_in_office(server: CacheServer) -> None:
+async def test_a_subscription_finds_the_serving_authority(server: CacheServer) -> None:
     idle = CacheServer()
     try:
         async with (
@@ -129,19 +129,19 @@ async def test_a_subscription_finds_the_authority_in_office(server: CacheServer)
         idle.close()
 
 
-async def test_a_subscription_follows_the_office_though_nothing_else_is_asked() -> None:
-    """After a failover it was refused by whoever was not yet in office, and waited there for ever."""
+async def test_a_subscription_follows_a_failover_without_other_requests() -> None:
+    """After a failover an authority that did not serve yet refused it, and it waited there without end."""
     first, second = CacheServer(), CacheServer()
     authority = await Authority.open(MemoryStore())
     first.install(authority)
     try:
         async with Client([first.address, second.address]) as client, client.subscribe(b"conf/") as changes:
-            client._line.leave()  # to the second, where nobody is in office
+            client._connector.leave()  # to the second, where no authority serves
             assert (await asyncio.wait_for(anext(changes), 20)).missed
             async with Client(first.address) as writer:
                 await until(lambda: reached(client) == first.address, "it is back at the first")
                 await client.connected(20)
-                await until(lambda: authority.machine._subscriptions._count == 1, "it is subscribed")
+                await until(lambda: authority.machine.subscriptions._count == 1, "it is subscribed")
                 await writer.put(b"conf/a", b"1")
                 while (change := await asyncio.wait_for(anext(changes), 20)).missed:
                     pass
@@ -159,7 +159,7 @@ async def test_a_long_write_does_not_hold_up_the_timeouts_of_reads() -> None:
     client = Client(f"127.0.0.1:{port}", ClientSettings(timeout_ms=300))
     try:
         write = asyncio.ensure_future(client.put(b"k", b"1", timeout_s=3_600))
-        await until(lambda: bool(client.machine._writings), "the write is on its way")
+        await until(lambda: bool(client.machine._writes.by_request), "the write is on its way")
         with pytest.raises(Unavailable):
             await asyncio.wait_for(client.get(b"other"), 20)
         write.cancel()
@@ -168,25 +168,25 @@ async def test_a_long_write_does_not_hold_up_the_timeouts_of_reads() -> None:
         silent.close()
 
 
-async def test_a_call_that_waits_for_an_authority_hears_that_the_client_was_closed() -> None:
+async def test_a_call_that_waits_for_an_authority_fails_when_the_client_is_closed() -> None:
     """It looked as if the caller itself had been cancelled."""
     client = Client("127.0.0.1:1")
     asking = asyncio.ensure_future(client.get(b"k"))
-    await until(lambda: client._line._dialing is not None, "it dials")
+    await until(lambda: client._connector._dialing is not None, "it dials")
     await client.close()
     with pytest.raises(CallerError):
         await asyncio.wait_for(asking, 20)
 
 
 async def test_a_closed_client_keeps_nothing_that_arrives_late() -> None:
-    """Its leases are given up, so writers no longer wait for it."""
+    """It has released its leases, so writers no longer wait for it."""
     authority = await Authority.open(MemoryStore(), AuthoritySettings(term_ms=60_000))
     client = Client(authority)
     async with Client(authority) as other:
         await other.put(b"k", b"1")
         await client.connected(20)
         asking = asyncio.ensure_future(client.get(b"k"))
-        link = client._line.link
+        link = client._connector.link
         assert isinstance(link, LocalLink)
         for _ in range(100):  # turns of the loop, until the answer is on its way and not there yet
             if not link._incoming:
@@ -203,12 +203,12 @@ async def test_a_closed_client_keeps_nothing_that_arrives_late() -> None:
 
 
 async def test_many_writes_of_one_key_are_done_though_they_wait_for_one_holder() -> None:
-    """Each began inside the end of the one before, as deep as the queue was long."""
+    """Each began inside the end of the one before: the recursion was as deep as the queue."""
     async with serving(term_ms=300) as server, Client(server.address) as writer:
         silent = Client(server.address)
         await silent.get(b"k")
-        silent._line.closed = True
-        silent._line.link.close()  # type: ignore[union-attr]  # gone without a word
+        silent._connector.closed = True
+        silent._connector.link.close()  # type: ignore[union-attr]  # without a message
         versions = await asyncio.gather(*(writer.put(b"k", b"%d" % n, timeout_s=60) for n in range(900)))
         assert len(set(versions)) == 900
         assert await writer.get(b"k") == b"899"
@@ -224,12 +224,12 @@ async def test_absent_keys_do_not_fill_a_cache_in_memory() -> None:
                 await client.put(b"more%d" % number, b"v")
         authority = server._authority
         assert authority is not None
-        assert len(authority.machine._cells) <= 3
+        assert len(authority.machine.keys) <= 3
         assert await client.get(b"k0") == b"v"
 
 
 def test_threads_may_share_a_sync_client_whose_memory_is_full() -> None:
-    """Uses in other threads change the order while the loop's thread looks for what is oldest, or counts the hits."""
+    """Other threads change the order of use while the loop's thread searches the oldest entry, or counts hits."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -272,7 +272,7 @@ def test_threads_may_share_a_sync_client_whose_memory_is_full() -> None:
 
 
 async def test_a_write_whose_time_ran_out_is_known_not_to_have_happened() -> None:
-    """Its writer gave up just before the authority said so, and was left with an unknown outcome."""
+    """Its writer gave up just before the authority answered, and was left with an unknown outcome."""
     async with serving(term_ms=60_000) as server, Client(server.address) as holder, Client(server.address) as writer:
         await holder.get(b"k")
         with pytest.raises(Expired):
@@ -291,8 +291,8 @@ def test_a_refill_too_large_to_be_kept_takes_nobodys_place() -> None:
     assert entries.bytes == entries.by_key[b"a"].cost_bytes
 
 
-async def test_lowering_the_maximum_term_deposes_nobody(prefix: bytes) -> None:
-    """The fence is the state's revision, and the office itself changes it: a store under way was refused for that."""
+async def test_lowering_the_maximum_lease_term_does_not_depose_the_authority(prefix: bytes) -> None:
+    """The fence is the state's revision, which the authority itself changes: a concurrent store was refused."""
     async with await leasehold.connect("memory://") as coord:
         await CoordStore(coord, prefix).open(5_000)
         store = CoordStore(coord, prefix)

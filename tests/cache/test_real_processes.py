@@ -64,7 +64,7 @@ def test_history_of_real_processes_is_linearizable(tmp_path: Path) -> None:
         clients[0].freeze()
         past_its_lease = time.monotonic() + 1.5 * TERM_S
         go_on(clients[1:])
-        wait_until(lambda: time.monotonic() > past_its_lease, "the lease is over")
+        wait_until(lambda: time.monotonic() > past_its_lease, "the lease has expired")
         clients[0].thaw()
         served.restart()
         go_on(clients)
@@ -76,7 +76,7 @@ def test_history_of_real_processes_is_linearizable(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None:
-    """The one in office is killed; its successor is stopped past its session and goes on when another has served."""
+    """The leader is killed; its successor is paused past its session, and continues after another has served."""
     with EtcdCluster(1) as etcd:
         arguments = ("--store", etcd.url, "--elect", etcd.url, "--elect-ttl", "4s", "--term", f"{TERM_S}s")
         with (
@@ -85,14 +85,14 @@ def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None
             working(tmp_path, [one.address, two.address], 2) as clients,
         ):
             go_on(clients)
-            first, second = (one, two) if one.offices() else (two, one)
-            assert (first.offices(), second.offices()) == (1, 0)
+            first, second = (one, two) if one.terms() else (two, one)
+            assert (first.terms(), second.terms()) == (1, 0)
             first.kill()
-            wait_until(lambda: second.offices() >= 1, "the other takes office", PATIENCE_S)
+            wait_until(lambda: second.terms() >= 1, "the other begins a term", PATIENCE_S)
             go_on(clients)
             first.start()
             second.freeze()
-            wait_until(lambda: first.offices() >= 2, "the first takes office again", PATIENCE_S)
+            wait_until(lambda: first.terms() >= 2, "the first begins a term again", PATIENCE_S)
             go_on(clients)
             second.thaw()
             go_on(clients)
@@ -102,8 +102,8 @@ def test_failover_on_real_processes_serves_nothing_stale(tmp_path: Path) -> None
 
 
 @pytest.mark.alone
-async def test_the_store_behind_refuses_an_office_that_is_over(tmp_path: Path) -> None:
-    """Somebody else has taken office in the store: the served authority finds out, and takes it anew."""
+async def test_the_store_refuses_an_authority_whose_term_was_superseded(tmp_path: Path) -> None:
+    """Another authority has begun a term in the store: the served one notices, and begins a new term."""
     with EtcdCluster(1) as etcd:
         arguments = ("--store", etcd.url, "--elect", etcd.url, "--elect-ttl", "2s", "--term", f"{TERM_S}s")
         with CacheProcess(tmp_path, *arguments) as served:
@@ -113,7 +113,7 @@ async def test_the_store_behind_refuses_an_office_that_is_over(tmp_path: Path) -
                 opened = await usurper.open(300)
                 await usurper.store(b"k", b"usurped", Version(opened.epoch, 1))
                 await put_at_last(client, b"k", b"after")
-                assert served.offices() == 2
+                assert served.terms() == 2
                 with pytest.raises(TokenRefused):
                     await usurper.store(b"k", b"stale", Version(opened.epoch, 10**6))
                 assert await client.get(b"k") == b"after"

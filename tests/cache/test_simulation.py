@@ -1,4 +1,4 @@
-"""Histories of sixteen caching clients under trouble: linearizable; and not so when a rule is switched off."""
+"""Histories of sixteen caching clients under faults are linearizable, and not so when a rule is switched off."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def clean(seeds: range) -> None:
         operations += finding.operations
         hits += finding.hits
         refills += finding.refills
-    assert hits > 0.05 * operations, "almost nothing was answered from memory: the run proves little"
-    assert refills > 0.002 * operations, "almost no acknowledgement asked for the new value"
+    assert hits > 0.05 * operations, "almost no read was answered from memory: the run proves little"
+    assert refills > 0.002 * operations, "almost no acknowledgement requested the new value"
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, BLOCK))
@@ -36,7 +36,7 @@ def test_many_more_seeds_are_linearizable(start: int) -> None:
 
 
 def first_bad_seed(rules: Rules) -> int | None:
-    likely = (0, 2, 3, 9, 19, 22, 25, 31, 44)  # where each was found last; any other of the seeds will do as well
+    likely = (0, 2, 3, 9, 19, 22, 25, 31, 44)  # where each was found last; any other seed will do
     order = [*likely, *(seed for seed in range(SEEDS) if seed not in likely)]
     return next((seed for seed in order if not run_seed(seed, rules)), None)
 
@@ -47,5 +47,5 @@ def test_each_rule_is_needed(rule: str) -> None:
     assert first_bad_seed(MUTANTS[rule]) is not None, f"without {rule!r} nothing went wrong in {SEEDS} seeds"
 
 
-def test_a_seed_tells_the_same_story_every_time() -> None:
+def test_a_seed_gives_the_same_result_every_time() -> None:
     assert run_seed(7) == run_seed(7)

@@ -25,7 +25,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
 
 @pytest.fixture(params=["sqlite", "memory://", "etcd", "redis", "hooks"])
 async def make(request: pytest.FixtureRequest, tmp_path: Path, prefix: bytes) -> AsyncIterator[Maker]:
-    """A function that opens the same store anew, as another process would."""
+    """A function that opens the same store again, as another process would."""
     if request.param == "sqlite":
         yield lambda: SqliteStore(tmp_path / "cache.db")
     elif request.param == "redis":
@@ -93,7 +93,7 @@ async def test_keys_and_values_are_any_bytes(make: Maker) -> None:
     await store.close()
 
 
-async def test_schedule_22b_a_newer_office_fences_the_older_off(make: Maker) -> None:
+async def test_schedule_22b_a_newer_term_fences_the_older_off(make: Maker) -> None:
     old, new = make(), make()
     before = await old.open(1_000)
     await old.store(b"a", b"v1", Version(before.epoch, 1))
@@ -111,7 +111,7 @@ async def test_schedule_22b_a_newer_office_fences_the_older_off(make: Maker) -> 
     await new.close()
 
 
-async def test_schedule_9_the_maximum_term_is_durable_raised_at_once_and_lowered_later(make: Maker) -> None:
+async def test_schedule_9_the_maximum_term_is_durable_raised_immediately_and_lowered_later(make: Maker) -> None:
     for term_ms, expected_before_ms in ((5_000, 0), (1_000, 5_000), (1_000, 5_000)):
         store = make()
         assert (await store.open(term_ms)).term_before_ms == expected_before_ms

@@ -22,7 +22,7 @@ class CutProxy:
         self._open.clear()
 
     def heal(self) -> None:
-        """What was sent meanwhile arrives late, as after a real cut."""
+        """Bytes that were sent meanwhile arrive late, as after a real cut."""
         self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,8 +13,8 @@ from leasehold.mvcc.model import prefix_end
 from leasehold.testing.waiting import until
 
 T = TypeVar("T")
-# Ends a hang, and measures nothing. But sooner than the first renewal of a session's lease, after 20 s: what is said to
-# happen at once must not wait for that.
+# Ends a hang, and measures nothing. Shorter than the first renewal of a session's lease, after 20 s: a wait that must
+# end immediately must not end only with that.
 PATIENCE_S = 15.0
 Take = Callable[[Session, str], Coroutine[Any, Any, object]]
 
@@ -50,7 +50,7 @@ async def keys_under(coord: Coord, name: str) -> list[bytes]:
 
 
 async def waiters(coord: Coord, name: str, count: int) -> None:
-    """Wait until `count` keys stand under `name`: so many hold or queue."""
+    """Wait until `count` keys exist under `name`: holders and waiters."""
 
     async def enough() -> bool:
         return len(await keys_under(coord, name)) >= count
@@ -59,7 +59,7 @@ async def waiters(coord: Coord, name: str, count: int) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether this process is there, and not only its name (which stays until somebody asks for its exit code)."""
+    """Whether this process runs. A zombie, whose exit code was not read, does not."""
     try:
         return state_of(pid) != "Z"
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def runs(pid: int) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """As the kernel has it: R, S, T for stopped, Z for ended and not asked for."""
+    """The kernel's state: R, S, T for stopped, Z for a zombie."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 

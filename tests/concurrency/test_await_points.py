@@ -1,6 +1,6 @@
 """Better than the original, 4 and 5: cancelled at every point where it waits; every answer lost, one by one.
 
-Whatever happens, no key is left behind, nobody is in the queue twice, and the lock can be had afterwards.
+In every case no key is left behind, no client is in the queue twice, and the lock is available afterwards.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def cancel_at_every_point(coord: Coord, attempt: Callable[[], Coroutine[An
 
 
 async def done_in_turns(task: asyncio.Task[object]) -> bool:
-    """Whether `task` ends by itself. In turns of the loop: on a busy machine time passes in which nothing runs."""
+    """Whether `task` ends without help. Counts turns of the loop: a busy machine may run nothing for a while."""
     for _ in range(TURNS):
         if task.done():
             return True
@@ -99,7 +99,7 @@ async def test_cancellation_at_every_await_point_of_a_free_lock(memory_coord: Co
 
 @pytest.mark.parametrize("take", ACQUIRES, ids=lambda take: take.__name__)
 async def test_cancellation_at_every_await_point_of_a_wait(memory_coord: Coord, take: Take, name: str) -> None:
-    """Somebody else holds; the waiter is cancelled wherever it can be. The holder's key is the only one afterwards."""
+    """Another client holds the lock; the waiter is cancelled at every await. Only the holder's key is left."""
     async with Session.open(memory_coord) as holder, Session.open(memory_coord) as session:
         if take is not enter:
             await (write_lock if take is read_lock else take)(holder, name)
@@ -210,7 +210,7 @@ async def test_a_request_that_arrives_after_the_release_leaves_no_key(
         held = await take(session, name)
         assert isinstance(held, Held)
         await memory_coord.txn([held.is_owner()], [DeleteRange(held.key)])
-        session.doubts.left(held.key, held.token)
+        session.own_keys.remove(held.key, held.token)
         await faulty.arrive()
         await until(lambda: _is_empty(memory_coord, name))
 

@@ -26,13 +26,13 @@ async def leasehold(*arguments: str) -> asyncio.subprocess.Process:
 async def line(child: asyncio.subprocess.Process) -> str:
     assert child.stdout is not None
     assert child.stderr is not None
-    said = (await asyncio.wait_for(child.stdout.readline(), START_TIMEOUT_S)).decode()
-    assert said, (await child.stderr.read()).decode()
-    return said.strip()
+    text = (await asyncio.wait_for(child.stdout.readline(), START_TIMEOUT_S)).decode()
+    assert text, (await child.stderr.read()).decode()
+    return text.strip()
 
 
 async def test_ctl_v3_lock(coord: Coord, url: str, name: str) -> None:
-    """TestCtlV3Lock: the first prints its key and holds; the second waits until the first is told to stop."""
+    """TestCtlV3Lock: the first prints its key and holds; the second waits until the first is stopped."""
     first = await leasehold("lock", name, "--coord", url)
     assert (await line(first)).startswith(f"{name}/")
     second = await leasehold("lock", name, "--coord", url)
@@ -73,7 +73,7 @@ async def test_the_command_is_ended_when_the_lock_is_lost(coord: Coord, url: str
     assert await asyncio.wait_for(child.wait(), START_TIMEOUT_S) == 1
     assert not runs(pid)
     assert child.stderr is not None
-    assert b"is over" in await child.stderr.read()
+    assert b"is lost" in await child.stderr.read()
 
 
 async def test_the_command_dies_with_its_guard(coord: Coord, url: str, name: str) -> None:
@@ -90,14 +90,14 @@ async def test_waiting_ends_by_signal_or_timeout_and_leaves_nothing(coord: Coord
         late = await leasehold("lock", name, "--timeout", "0.2", "--coord", url)
         waiting = await leasehold("lock", name, "--coord", url, "--", "true")
         assert await late.wait() == 1
-        await waiters(coord, name, 2)  # the holder and `waiting`: by now there is nobody else
+        await waiters(coord, name, 2)  # the holder and `waiting`: by now there is no other
         waiting.send_signal(signal.SIGTERM)
         assert await waiting.wait() == 128 + signal.SIGTERM
         assert len(await keys_under(coord, name)) == 1
 
 
 async def test_ctl_v3_elect(coord: Coord, url: str, name: str) -> None:
-    """TestCtlV3Elect: key and value of the leader; the next one leads when the first is told to stop."""
+    """TestCtlV3Elect: key and value of the leader; the next one leads when the first is stopped."""
     first = await leasehold("elect", name, "p1", "--coord", url)
     assert (await line(first)).startswith(f"{name}/")
     assert await line(first) == "p1"

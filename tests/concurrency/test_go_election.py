@@ -28,7 +28,7 @@ async def collect(election: Election, into: list[Leader]) -> None:
 
 
 async def test_resume_election(coord: Coord, name: str) -> None:
-    """TestResumeElection: a leadership is taken up again with key and revision, and observers hear of it."""
+    """TestResumeElection: a leadership is resumed with key and revision, and observers see it."""
     async with Session.open(coord) as session:
         first = Election(session, name)
         await first.campaign("candidate1")
@@ -155,7 +155,7 @@ async def test_election_observe_compacted(coord: Coord, name: str) -> None:
 
 
 async def test_election_observe_fresh_responses_on_proclaim(coord: Coord, name: str) -> None:
-    """TestElectionObserveFreshResponsesOnProclaim: what was told before does not change with the next proclamation."""
+    """TestElectionObserveFreshResponsesOnProclaim: an earlier response does not change with the next proclamation."""
     async with Session.open(coord) as session:
         election = Election(session, name)
         await election.campaign("v0")
@@ -170,7 +170,7 @@ async def test_election_observe_fresh_responses_on_proclaim(coord: Coord, name: 
         observer.cancel()
 
 
-async def test_observe_tells_that_nobody_leads(coord: Coord, name: str) -> None:
+async def test_observe_reports_that_there_is_no_leader(coord: Coord, name: str) -> None:
     async with Session.open(coord) as session:
         election = Election(session, name)
         observed: list[Leader] = []

@@ -54,7 +54,7 @@ async def test_lease_keep_alive_once(coord: Coord) -> None:
 
 
 async def keep_once(coord: Coord, lease_id: int) -> None:
-    """A lease that is gone is told by a TTL of 0, or as an error."""
+    """An expired lease is reported by a TTL of 0, or as an error."""
     if (await coord.lease_keep_alive_once(lease_id)).ttl_s <= 0:
         raise LeaseNotFound
 
@@ -74,7 +74,7 @@ async def test_lease_keep_alive(coord: Coord) -> None:
 async def test_lease_keep_alive_seconds(coord: Coord, name: str) -> None:
     """TestLeaseKeepAliveOneSecond, TestLeaseKeepAliveSeconds: a short lease outlives its TTL, kept alive.
 
-    Not the shortest: what a machine that stands still for a second and a half loses is not ours.
+    Not the shortest: a busy machine may pause for a second and a half.
     """
     lease = await coord.lease_grant(4)
     await coord.put(name.encode(), b"bar", lease=lease.id)
@@ -86,7 +86,7 @@ async def test_lease_keep_alive_seconds(coord: Coord, name: str) -> None:
 
 
 async def test_lease_keep_alive_not_found(coord: Coord) -> None:
-    """TestLeaseKeepAliveNotFound: of several leases one is gone; only that one is told lost."""
+    """TestLeaseKeepAliveNotFound: of several leases one has expired; only that one is reported lost."""
     alive, gone = await coord.lease_grant(6), await coord.lease_grant(6)
     keeping = [coord.keep_alive(lease.id, lease.ttl_s, coord.now_ms()) for lease in (alive, gone)]
     await coord.lease_revoke(gone.id)
@@ -98,7 +98,7 @@ async def test_lease_keep_alive_not_found(coord: Coord) -> None:
 
 
 async def test_lease_grant_err_conn_closed(url: str) -> None:
-    """TestLeaseGrantErrConnClosed, TestLeaseGrantNewAfterClose: a closed client says so at once, and does not hang."""
+    """TestLeaseGrantErrConnClosed, TestLeaseGrantNewAfterClose: a closed client fails, and does not hang."""
     coord = await connect(url)
     await coord.close()
     with pytest.raises(ClientClosed):
@@ -115,18 +115,18 @@ async def test_lease_revoke_new_after_close(url: str) -> None:
 
 
 async def test_lease_keep_alive_full_response_queue(coord: Coord) -> None:
-    """TestLeaseKeepAliveFullResponseQueue: nobody reads the answers, renewals go on: there is no queue to fill."""
+    """TestLeaseKeepAliveFullResponseQueue: no task reads the answers, renewals continue: there is no queue to fill."""
     lease = await coord.lease_grant(4)
     keeping = coord.keep_alive(lease.id, lease.ttl_s, coord.now_ms())
-    heard = 0
+    renewals = 0
 
     def count() -> None:
-        nonlocal heard
-        heard += 1
+        nonlocal renewals
+        renewals += 1
 
     keeping.on_change(count)
     # The event loop is blocked: renewals come from a thread.
-    wait_until(lambda: heard >= 1, "it is renewed")
+    wait_until(lambda: renewals >= 1, "it is renewed")
     assert not keeping.lost
     keeping.close()
 
@@ -137,9 +137,9 @@ async def test_lease_time_to_live(coord: Coord, name: str) -> None:
     keys = tuple(f"{name}/{letter}".encode() for letter in "abc")
     for key in keys:
         await coord.put(key, b"", lease=lease.id)
-    told = await coord.lease_time_to_live(lease.id, keys=True)
-    assert (set(told.keys), told.granted_ttl_s) == (set(keys), 60)
-    assert 40 <= told.ttl_s <= 60
+    found = await coord.lease_time_to_live(lease.id, keys=True)
+    assert (set(found.keys), found.granted_ttl_s) == (set(keys), 60)
+    assert 40 <= found.ttl_s <= 60
     assert (await coord.lease_time_to_live(lease.id)).keys == ()
     await coord.lease_revoke(lease.id)
 
@@ -239,7 +239,7 @@ async def test_lease_renew_lost_quorum() -> None:
 
 
 async def test_lease_revoke_during_renew(coord: Coord) -> None:
-    """TestLeaseRevokeDuringRenew: revoked while it is being renewed; it is told lost and stays gone."""
+    """TestLeaseRevokeDuringRenew: revoked while it is being renewed; it is reported lost and stays so."""
     session = await Session.open(coord, ttl_s=2)
     await coord.lease_revoke(session.lease_id)
     renewals = await asyncio.gather(

@@ -54,7 +54,7 @@ async def test_mutex_lock_session_expired(coord: Coord, name: str) -> None:
 
 
 async def test_mutex_unlock(coord: Coord, name: str) -> None:
-    """TestMutexUnlock: unlock before lock, and twice, is an error; the key is gone."""
+    """TestMutexUnlock: unlock before lock, and twice, is an error; the key is deleted."""
     async with Session.open(coord) as session:
         mutex = Mutex(session, name)
         with pytest.raises(LockReleased):
@@ -78,14 +78,14 @@ async def test_session_options(coord: Coord) -> None:
 
 
 async def test_session_ttl_options(coord: Coord) -> None:
-    """TestSessionTTLOptions: the TTL asked for is the one granted; 0 means the default of 60 s."""
+    """TestSessionTTLOptions: the requested TTL is the one granted; 0 means the default of 60 s."""
     async with Session.open(coord, ttl_s=30) as session, Session.open(coord, ttl_s=0) as default:
         assert (await coord.lease_time_to_live(session.lease_id)).granted_ttl_s == 30
         assert (await coord.lease_time_to_live(default.lease_id)).granted_ttl_s == default.ttl_s == 60
 
 
 async def test_session_ctx(coord: Coord) -> None:
-    """TestSessionCtx: who waits for the end of a session is told; orphaning leaves the lease."""
+    """TestSessionCtx: a task that waits for the end of a session gets the reason; orphaning leaves the lease."""
     session = await Session.open(coord)
     ended = asyncio.create_task(session.wait_lost())
     assert await still_waiting(ended, for_s=0.02)
@@ -99,7 +99,7 @@ async def test_session_ctx(coord: Coord) -> None:
 
 
 async def lock_in_turn(clients: list[Coord], name: str, rounds: int = 5) -> None:
-    """As many sessions as clients, one lock: never two in it, and everybody gets it `rounds` times."""
+    """As many sessions as clients, one lock: never two holders, and each session gets it `rounds` times."""
     inside = 0
     done = 0
 

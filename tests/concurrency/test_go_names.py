@@ -1,4 +1,4 @@
-"""Every test of the original that is to be mirrored, and every one that was asked for, is here by its name."""
+"""Every test of Go's package that we mirror, and every test of the first proposal, is named in a docstring here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TestLeaseKeepAliveFullResponseQueue TestLeaseGrantNewAfterClose TestLeaseRevokeN
 TestLeaseKeepAliveCloseAfterDisconnectRevoke TestLeaseKeepAliveInitTimeout TestLeaseKeepAliveTTLTimeout
 TestLeaseTimeToLive TestLeaseTimeToLiveLeaseNotFound TestLeaseLeases TestLeaseRenewLostQuorum
 TestLeaseKeepAliveLoopExit TestV3LeaseFailureOverlap TestLeaseWithRequireLeader"""
-ASKED_FOR = """TestNewSession TestSessionLease TestSessionClose TestSessionExpiry TestLockUnlock TestConcurrentLock
+PROPOSED = """TestNewSession TestSessionLease TestSessionClose TestSessionExpiry TestLockUnlock TestConcurrentLock
 TestTryLock TestLeaseExpiry TestContextCancel TestCampaignResign TestLeaderQuery TestObserve TestLeaderFailover
 TestMultiNodeMutex TestMultiNodeElection TestFailureRecovery TestMutexStaleUnlockDoesNotDeleteSameSessionRelock"""
 
@@ -39,22 +39,22 @@ LISTS = {
     "services": SERVICES,
     "recipes": RECIPES,
     "lease client": LEASE,
-    "asked for": ASKED_FOR,
+    "proposed": PROPOSED,
 }
 
 
 @cache
-def names_told() -> set[str]:
+def names_mentioned() -> set[str]:
     """The words of the docstrings of all test functions here."""
-    told: set[str] = set()
+    names: set[str] = set()
     for path in Path(__file__).parent.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
-                told |= set((ast.get_docstring(node) or "").replace(",", " ").replace(":", " ").split())
-    return told
+                names |= set((ast.get_docstring(node) or "").replace(",", " ").replace(":", " ").split())
+    return names
 
 
 @pytest.mark.parametrize("group", LISTS)
 def test_every_name_is_there(group: str) -> None:
-    missing = [name for name in LISTS[group].split() if name not in names_told()]
+    missing = [name for name in LISTS[group].split() if name not in names_mentioned()]
     assert missing == []

@@ -69,7 +69,7 @@ async def test_rw_mutex_multi_node(etcd3: EtcdCluster, name: str) -> None:
 
 
 async def test_rw_lock_is_fair(coord: Coord, name: str) -> None:
-    """A writer does not starve: a reader who comes after it waits, although another reader is inside."""
+    """A writer does not starve: a later reader waits, although another reader is inside."""
     async with Session.open(coord) as session:
         lock = RWLock(session, name)
         first = await lock.rlock()
@@ -177,7 +177,7 @@ async def test_barrier_multi_node(etcd3: EtcdCluster, name: str) -> None:
 
 
 async def test_barrier_wait_nonexistent_key(coord: Coord, name: str) -> None:
-    """TestBarrierWaitNonexistentKey: an open barrier does not hold anybody up, nor does one of a longer name."""
+    """TestBarrierWaitNonexistentKey: an open barrier delays no client, nor does one with a longer name."""
     async with Session.open(coord) as session:
         await Barrier(session, name + "0").hold()
         await asyncio.wait_for(Barrier(session, name).wait(), PATIENCE_S)
@@ -194,7 +194,7 @@ async def test_leased_barrier_opens_when_its_holder_dies(coord: Coord, name: str
 
 
 async def test_double_barrier(coord: Coord, name: str) -> None:
-    """TestDoubleBarrier: nobody is in before all are, nobody is out before all leave."""
+    """TestDoubleBarrier: no client is in before all are, and none is out before all leave."""
     count = 5
     entered: list[int] = []
     left: list[int] = []
@@ -225,7 +225,7 @@ async def test_double_barrier(coord: Coord, name: str) -> None:
 
 
 async def test_double_barrier_too_many_clients(coord: Coord, name: str) -> None:
-    """TestDoubleBarrierTooManyClients: who comes when it is full is told so."""
+    """TestDoubleBarrierTooManyClients: a client that comes when it is full gets an error."""
     count = 4
     sessions = [await Session.open(coord) for _ in range(count + 1)]
     members = [DoubleBarrier(session, name, count) for session in sessions]
@@ -255,7 +255,7 @@ async def test_double_barrier_failover(coord: Coord, name: str) -> None:
 
 
 async def queue(coord: Coord, name: str, readers: int, writers: int, *, each: int = 6) -> list[bytes]:
-    """`writers` put `each` items, `readers` take them all; what was taken, in the order of taking."""
+    """`writers` put `each` items, `readers` take them all; returns the items in the order of taking."""
     taken: list[bytes] = []
 
     async def write(number: int) -> None:

@@ -193,7 +193,7 @@ async def test_retries_are_bounded(coord: Coord, name: str) -> None:
 
     async def apply(tx: Stm) -> None:
         await tx.get(key)
-        await coord.put(key, b"always somebody")
+        await coord.put(key, b"always another writer")
         tx.put(key, "me")
 
     with pytest.raises(TooMuchConflict):

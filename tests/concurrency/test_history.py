@@ -49,7 +49,7 @@ class ClientProcess:
         return bool(lines) and "old" in lines[-1]
 
     def operations(self, register: str) -> list[Operation]:
-        """What this client did to `register`; what has no end in the log may have happened."""
+        """This client's operations on `register`. One without an end in the log may have happened."""
         calls: dict[int, dict[str, Any]] = {}
         found: list[Operation] = []
         for line in self.lines():
@@ -107,7 +107,7 @@ async def freeze_inside(client: ClientProcess) -> None:
         client.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.timeout(400)  # ends a hang: eight processes start at once
+@pytest.mark.timeout(400)  # ends a hang: eight processes start together
 async def test_no_two_holders_with_effect(etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path) -> None:
     """kill, SIGSTOP past the TTL, cut: the fenced register is linearizable, the open one is found out."""
     await etcd_coord.put(f"{name}.token".encode(), b"0" * 16)
@@ -120,7 +120,7 @@ async def test_no_two_holders_with_effect(etcd: EtcdCluster, etcd_coord: Coord, 
         killed.process.kill()
         await freeze_inside(frozen)
         proxy.cut()
-        await until(more_by(clients[3:], 10), "others work on: the lease of the frozen one is over")
+        await until(more_by(clients[3:], 10), "others continue: the lease of the frozen one has expired")
         frozen.process.send_signal(signal.SIGCONT)
         proxy.heal()
         await until(more_by([frozen], 2), "it has written what it was about to, in both")

@@ -23,13 +23,13 @@ ROUNDS_EACH = 20  # of five contenders of each kind
 
 
 def etcdctl(cluster: EtcdCluster) -> list[str]:
-    """With patience: by itself it gives up after 2 s without a connection."""
+    """With a long timeout: the default gives up after 2 s without a connection."""
     binary = str(Path(cluster.binary.path).parent / "etcdctl")
     return [binary, f"--endpoints={','.join(cluster.endpoints)}", "--dial-timeout=60s", "--command-timeout=60s"]
 
 
 def enter_alone(folder: Path, key: str) -> None:
-    """What every contender does when it has the lock: note its key, and notice if somebody else is inside."""
+    """The body of every contender: record its key, and detect another contender inside."""
     try:
         (folder / "inside").mkdir()
     except FileExistsError:
@@ -65,7 +65,7 @@ async def creations(coord: Coord, name: str) -> AsyncIterator[dict[str, int]]:
 
 
 def entered(folder: Path) -> list[str]:
-    """The keys of those who had the lock, one after the other."""
+    """The keys of the holders of the lock, in order."""
     keys = (folder / "log").read_text().split("\n")[:-1]
     assert not [line for line in keys if "VIOLATION" in line]
     return keys
@@ -97,7 +97,7 @@ async def contend(
 ) -> dict[str, int]:
     async with creations(coord, name) as created:
         await asyncio.gather(*(ours() for _ in range(5)), *(theirs() for _ in range(5)))
-        await until(lambda: set(entered(folder)) <= created.keys(), "the watch has told of all of them")
+        await until(lambda: set(entered(folder)) <= created.keys(), "the watch has reported all of them")
     return created
 
 
@@ -124,7 +124,7 @@ async def test_etcdctl_lock_and_python_share_one_lock(
 async def test_etcdctl_elect_and_python_share_one_election(
     etcd: EtcdCluster, etcd_coord: Coord, name: str, tmp_path: Path
 ) -> None:
-    """200 rounds: `etcdctl elect` says when it leads, and leads until it is told to stop."""
+    """200 rounds: `etcdctl elect` prints when it leads, and leads until it is stopped."""
 
     async def theirs() -> None:
         for _ in range(ROUNDS_EACH):

@@ -31,7 +31,7 @@ async def script(text: str, *arguments: str) -> asyncio.subprocess.Process:
     )
 
 
-async def said(child: asyncio.subprocess.Process) -> str:
+async def line_of(child: asyncio.subprocess.Process) -> str:
     assert child.stdout is not None
     assert child.stderr is not None
     line = (await asyncio.wait_for(child.stdout.readline(), START_TIMEOUT_S)).decode()
@@ -66,7 +66,7 @@ async def a_frozen_raft_leader(name: str) -> float:
 
 
 @pytest.mark.alone
-async def test_a_frozen_raft_leader_holds_up_nobody(name: str) -> None:
+async def test_a_frozen_raft_leader_delays_no_client(name: str) -> None:
     """9: the waiter has the lock within 1.5 s."""
     for took_s in until_met(1.5, "s from the freeze of the raft leader to the next holder"):
         took_s.append(await a_frozen_raft_leader(name))
@@ -108,9 +108,9 @@ asyncio.run(main())
 
 @on_servers
 async def test_fork(url: str, coord: Coord, name: str) -> None:
-    """10: in a forked child the session is lost, in the parent it lives on, and the child's end revokes nothing."""
+    """10: in a forked child the session is lost, in the parent it stays alive, and the child's end revokes nothing."""
     child = await script(FORKING, url, name)
-    assert await said(child) == "{3}"
+    assert await line_of(child) == "{3}"
     assert await child.wait() == 0
     assert await keys_under(coord, name) == []
 
@@ -140,10 +140,12 @@ print("held", flush=True)
 
 @on_servers
 @pytest.mark.parametrize("program", [FORGETFUL_ASYNC, FORGETFUL_SYNC], ids=["async", "sync"])
-async def test_interpreter_exit_frees_what_was_forgotten(url: str, coord: Coord, name: str, program: str) -> None:
-    """10: nobody closed the session; its lease is revoked on the way out, and no thread hangs."""
+async def test_interpreter_exit_frees_locks_that_were_not_released(
+    url: str, coord: Coord, name: str, program: str
+) -> None:
+    """10: the session was not closed; its lease is revoked at exit, and no thread hangs."""
     child = await script(program, url, name)
-    assert await said(child) == "held"
+    assert await line_of(child) == "held"
     assert await asyncio.wait_for(child.wait(), START_TIMEOUT_S) == 0
     assert await keys_under(coord, name) == []
 
@@ -165,7 +167,7 @@ async def main():
                 another_has_it = os.path.exists(sys.argv[3])
                 held.check()
                 if another_has_it:
-                    print("believes", flush=True)
+                    print("trusts", flush=True)
     except SessionLost:
         print("lost", flush=True)
 asyncio.run(main())
@@ -179,18 +181,18 @@ async def test_a_client_frozen_past_its_ttl_knows_when_it_wakes(
     """10: the next holder has the lock; the first one says "lost" before it does anything else."""
     another_has_it = tmp_path / "another has it"
     child = await script(FROZEN, url, name, str(another_has_it))
-    assert await said(child) == "held"
+    assert await line_of(child) == "held"
     child.send_signal(signal.SIGSTOP)
     async with Session.open(coord) as session:
         await asyncio.wait_for(Mutex(session, name).lock(), PATIENCE_S)
         another_has_it.touch()
         child.send_signal(signal.SIGCONT)
-        assert await said(child) == "lost"
+        assert await line_of(child) == "lost"
         await child.wait()
 
 
 async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
-    """The server is gone for good: the body is cancelled, and the waiter ends."""
+    """The server stays down: the body is cancelled, and the waiter ends."""
     with EtcdCluster(1) as cluster:
         async with await connect(cluster.url) as coord:
             s1, s2 = await Session.open(coord, ttl_s=2), await Session.open(coord, ttl_s=2)
@@ -211,7 +213,7 @@ async def test_a_store_that_dies_ends_holders_and_waiters(name: str) -> None:
 
 
 async def lost_in_time(harm: Callable[[EtcdNode], None]) -> None:
-    """A session of 2 s whose server is harmed: 2 s later nobody is told any more that it lives."""
+    """A session of 2 s whose server is harmed: 2 s later it is not reported alive any more."""
     async with EtcdCluster(1) as cluster, await connect(cluster.url, timeout_s=1) as coord:
         session = await Session.open(coord, ttl_s=2)
         harm(cluster.nodes[0])
@@ -229,7 +231,7 @@ async def test_a_session_is_lost_before_its_lease_can_be() -> None:
 
 
 async def test_suspended_and_healthy_again(name: str) -> None:
-    """Renewals that are not answered for a while suspend the session; what is held stays held."""
+    """Renewals that are not answered for a while suspend the session; locks stay held."""
     with EtcdCluster(1) as cluster:
         async with (
             await connect(cluster.url) as coord,

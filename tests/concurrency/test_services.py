@@ -54,7 +54,7 @@ async def test_v3_election_campaign(coord: Coord, channel: grpc.aio.Channel, nam
 
 
 async def test_v3_election_observe(coord: Coord, channel: grpc.aio.Channel, name: str) -> None:
-    """TestV3ElectionObserve: who observes at the service sees what a recipe proclaims."""
+    """TestV3ElectionObserve: an observer at the service sees the proclamations of a recipe."""
     service = election_pb2_grpc.ElectionStub(channel)  # type: ignore[no-untyped-call]  # generated code has no types
     async with Session.open(coord) as session:
         election = Election(session, name)

@@ -97,15 +97,15 @@ def test_a_body_is_never_entered_without_the_lock(store: SyncCoord, name: str) -
         raise AssertionError("entered")
 
 
-def test_a_lost_session_is_told(store: SyncCoord, name: str) -> None:
+def test_a_lost_session_is_reported(store: SyncCoord, name: str) -> None:
     session = Session.open(store, ttl_s=2)
-    told = threading.Event()
-    session.on_lost(lambda _: told.set())
+    lost = threading.Event()
+    session.on_lost(lambda _: lost.set())
 
     def body() -> None:
         with Mutex(session, name):
             store.lease_revoke(session.lease_id)
-            assert told.wait(PATIENCE_S)
+            assert lost.wait(PATIENCE_S)
 
     with pytest.raises(SessionLost):
         body()
@@ -190,7 +190,7 @@ def test_a_transaction_is_applied_in_the_thread_of_its_caller(store: SyncCoord, 
         held.check()
 
 
-def test_a_transaction_that_ends_its_program_ends_nobody_elses(store: SyncCoord, name: str) -> None:
+def test_a_transaction_that_exits_its_program_ends_no_other(store: SyncCoord, name: str) -> None:
     def leave(tx: Stm) -> None:
         tx.put(name, "never")
         raise SystemExit(3)
@@ -201,10 +201,10 @@ def test_a_transaction_that_ends_its_program_ends_nobody_elses(store: SyncCoord,
 
 
 @pytest.mark.parametrize("recipe", ["mutex", "try_lock", "election", "rwlock", "semaphore", "session"])
-def test_what_an_interrupt_has_overtaken_is_given_back(
+def test_a_lock_acquired_during_an_interrupt_is_released(
     memory_store: SyncCoord, name: str, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """^C when the lock has just been had, and nobody has been told: it must not stay locked."""
+    """Ctrl-C when the lock was just acquired and not yet returned: it must not stay locked."""
     store, wait_for_result = memory_store, concurrent.futures.Future.result
 
     def interrupted(future: concurrent.futures.Future[object], timeout: float | None = None) -> object:
@@ -232,7 +232,7 @@ def test_what_an_interrupt_has_overtaken_is_given_back(
             time.sleep(0.01)
 
 
-def test_a_portal_that_is_closed_meanwhile_leaves_nobody_waiting() -> None:
+def test_a_portal_that_is_closed_meanwhile_leaves_no_caller_waiting() -> None:
     for _ in range(20):
         portal = Portal()
         ended: list[bool] = []

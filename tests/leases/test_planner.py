@@ -34,7 +34,7 @@ def test_schedule_19_etcd_gives_the_full_term_again_after_a_restart() -> None:
 
 
 def test_schedule_19_what_was_seen_on_etcd_is_within_the_worst_case() -> None:
-    """L = 6, killed at 5.0, up at 7.0: the key was gone at 15.6, which L + D = 8 does not cover."""
+    """L = 6, killed at 5.0, up at 7.0: the key was deleted at 15.6, which L + D = 8 does not cover."""
     found = plan(lease_ms=6_000, renew_ms=2_000, restart_ms=2_000, store="etcd", election_timeout_ms=2_000)
     assert 15.6 <= found.outage_with_restart_s <= 16
 
@@ -61,7 +61,7 @@ def test_the_same_stack_on_etcd_is_too_tight() -> None:
     assert [law.name for law in found.broken] == ["outlasts the gap above"]
 
 
-def test_a_holder_stops_before_its_grantor_believes_the_lease_over_at_any_drift_within_the_bound() -> None:
+def test_a_holder_stops_before_its_grantor_counts_the_lease_as_expired_at_any_drift_within_the_bound() -> None:
     for term_ms in (10, 999, 10_000, 86_400_000):
         for drift_ppm in (0, 100, 1_000, 100_000):
             usable_ms = holder_deadline_ms(0, term_ms, drift_ppm)

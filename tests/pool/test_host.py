@@ -46,7 +46,7 @@ def write_head(host: Host, offset: int, length: int, checksum: int = 0, number: 
     return REQUEST.pack(MAGIC, Operation.WRITE, length, host.base + offset, checksum, number)
 
 
-async def test_a_write_that_comes_too_late_does_not_touch_what_has_changed_hands() -> None:
+async def test_a_late_write_does_not_touch_reallocated_space() -> None:
     """P3: a writer that was stopped between its put's start and its first byte wrote over its successor's object."""
     async with lending() as (host, transfer):
         await transfer.write(at(host, 128, 64), b"n" * 64, number=32)
@@ -54,7 +54,7 @@ async def test_a_write_that_comes_too_late_does_not_touch_what_has_changed_hands
             with pytest.raises(TransferFailed, match="too late"):
                 await transfer.write(at(host, offset, size), b"o" * size, number=16)
         assert await transfer.read(at(host, 128, 64)) == b"n" * 64
-        await transfer.write(at(host, 0, 128), b"o" * 128, number=16)  # beside it: nobody's
+        await transfer.write(at(host, 0, 128), b"o" * 128, number=16)  # beside it: never written
         await transfer.write(at(host, 128, 64), b"r" * 64, number=32)  # repeated by its owner
         await transfer.write(at(host, 64, 256), b"s" * 256, number=48)  # the next owner
         assert await transfer.read(at(host, 0, 384)) == b"o" * 64 + b"s" * 256 + bytes(64)
@@ -70,7 +70,7 @@ def test_the_fence_against_a_naive_one() -> None:
         assert fence.admits(offset, length, number) == admitted
         if admitted:
             fence.note(offset, length, number)
-            # What is only partly written over counts as never written: extents change hands whole.
+            # A partly overwritten extent counts as never written: extents are reallocated as a whole.
             for start in range(64):
                 if start not in range(offset, offset + length) and written[start] and _gone(fence, start):
                     written[start] = 0
@@ -111,13 +111,13 @@ async def test_half_a_write_and_a_reader_that_takes_nothing_end_in_time() -> Non
         slow.write(REQUEST.pack(MAGIC, Operation.READ, SIZE, host.base, 0, 0) * 20)
         async with asyncio.timeout(60):
             await slow_reader.readexactly(ANSWER.size)
-            while host._tasks:  # noqa: ASYNC110 -- the host tells nobody
+            while host._tasks:  # noqa: ASYNC110 -- the host has no event for this
                 await asyncio.sleep(0.02)
         for writer in (half, slow):
             writer.close()
 
 
-async def test_what_is_under_way_is_bounded_over_all_connections() -> None:
+async def test_bytes_in_flight_are_bounded_over_all_connections() -> None:
     async with lending(buffered_bytes=SIZE, transfer_timeout_ms=60_000) as (host, transfer):
         half = SIZE // 2
         opened = [await asyncio.open_connection(*parse_address(host.endpoint)) for _ in range(8)]
@@ -146,8 +146,8 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
             writer.close()
 
 
-async def test_a_host_is_not_advertised_where_nobody_finds_it() -> None:
-    """Told 0.0.0.0, every client would have looked for it on its own machine."""
+async def test_a_host_does_not_advertise_an_unreachable_address() -> None:
+    """With 0.0.0.0, every client would have connected to its own machine."""
     host = Host(SIZE)
     with pytest.raises(InvalidArgument, match="--advertise"):
         await host.start("0.0.0.0:0")

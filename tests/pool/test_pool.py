@@ -112,7 +112,7 @@ async def test_a_read_that_outlives_its_lease_is_not_returned(stage: Stage) -> N
         assert await pool.get("k") == b"value"
         host.send_signal(signal.SIGSTOP)  # a slow host: the bytes will come, too late
         reading = asyncio.create_task(pool.get("k"))
-        await asyncio.sleep(3)  # the lease itself, of which there is no other sign, and a moment until it is asked for
+        await asyncio.sleep(3)  # the lease, which has no other sign, and a margin
         host.send_signal(signal.SIGCONT)
         with pytest.raises(LeaseExpired):
             await reading
@@ -130,13 +130,13 @@ async def test_a_restarted_host_supersedes_its_earlier_life(stage: Stage) -> Non
         stage.start_host("one-again", port=port)
 
         async def gone() -> bool:
-            """Long before its term has ended: never the zeros of the new life."""
+            """Long before the lease expires: never the zeros of the restarted host."""
             try:
                 return await pool.get("k") is None
             except BytesDamaged:
                 return False
 
-        await until(gone, "the object is gone")
+        await until(gone, "the object is evicted")
         await pool.put("k", b"of the second life")
         assert await pool.get("k") == b"of the second life"
 
@@ -152,7 +152,7 @@ async def test_a_master_that_forgot_everything_gets_the_segment_again(stage: Sta
         await ready(pool)
 
 
-async def test_a_host_that_is_told_to_stop_takes_its_memory_back(stage: Stage) -> None:
+async def test_a_stopped_host_unmounts_its_memory(stage: Stage) -> None:
     stage.start_master()
     host = stage.start_host("one")
     async with Pool(stage.master) as pool:

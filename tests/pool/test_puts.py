@@ -43,7 +43,7 @@ async def test_a_cancelled_put_is_given_back(stage: Stage) -> None:
         assert await pool.get("k") == b"another"
 
 
-async def test_too_large_an_object_is_refused_before_space_is_asked_for(
+async def test_too_large_an_object_is_refused_before_space_is_requested(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.start_master()
@@ -51,7 +51,7 @@ async def test_too_large_an_object_is_refused_before_space_is_asked_for(
     async with Pool(stage.master) as pool:
         await ready(pool)
         monkeypatch.setattr(transfer, "pool_transfer_bytes_max", 1000)
-        with pytest.raises(InvalidArgument, match="more than one transfer"):
+        with pytest.raises(InvalidArgument, match="limit of one transfer"):
             await pool.put_many({"small": b"x", "large": b"x" * 1001})
         assert limits.pool_transfer_bytes_max > 1001
         await pool.put_many({"small": b"x", "large": b"x" * 1000})
@@ -59,16 +59,16 @@ async def test_too_large_an_object_is_refused_before_space_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (ANSWER.pack(MAGIC, 77, 0, 0), "status 77"),
-        (ANSWER.pack(MAGIC, 0, 3, 0x352441C2) + b"abc", "3 bytes where 5"),
-        (ANSWER.pack(MAGIC, 0, 5, 1) + b"abcde", "damaged on the way"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no storage host"),
+        (ANSWER.pack(MAGIC, 0, 3, 0x352441C2) + b"abc", "3 bytes instead of 5"),
+        (ANSWER.pack(MAGIC, 0, 5, 1) + b"abcde", "damaged in transit"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a storage host"),
     ],
 )
-async def test_a_host_that_answers_nonsense_is_a_failed_transfer(answer: bytes, said: str) -> None:
-    """A status that is not known went up as a `ValueError`; a short answer was taken for the object."""
+async def test_a_host_that_answers_nonsense_is_a_failed_transfer(answer: bytes, message: str) -> None:
+    """An unknown status was raised as a `ValueError`; a short answer was taken for the object."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(REQUEST.size)
@@ -78,8 +78,8 @@ async def test_a_host_that_answers_nonsense_is_a_failed_transfer(answer: bytes, 
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
-    asking = Transfer(timeout_ms=60_000)
-    with pytest.raises(TransferFailed, match=said):
-        await asking.read(BufferDescriptor(5, 0, "leasehold", f"{host}:{port}"))
-    asking.close()
+    transfer = Transfer(timeout_ms=60_000)
+    with pytest.raises(TransferFailed, match=message):
+        await transfer.read(BufferDescriptor(5, 0, "leasehold", f"{host}:{port}"))
+    transfer.close()
     server.close()

@@ -1,13 +1,14 @@
-"""Caches that are never stale: every cached value is under a lease, and a write waits for, or calls back, the holders.
+"""A cache without stale reads: each cached value is under a lease, and a write calls back or waits for its holders.
 
-`Authority` owns the truth and decides; `Client` keeps values in its own memory. After Gray and Cheriton (1989).
+The `Authority` has the values and decides; a `Client` keeps copies in its own memory. After Gray and Cheriton (1989).
 """
 
 from leasehold.cache.authority import Authority
 from leasehold.cache.client import Client, Statistics, Value
 from leasehold.cache.errors import Busy, Conflict, Expired, NotServing, TokenRefused
-from leasehold.cache.failover import run_for_term
+from leasehold.cache.failover import run_for_term, run_in_office
 from leasehold.cache.model import ABSENT, MODES, Version
+from leasehold.cache.server import CacheServer
 from leasehold.cache.settings import AuthoritySettings, ClientSettings
 from leasehold.cache.stores.api import BackingStore, Kept, Opened
 from leasehold.cache.stores.coord import CoordStore
@@ -17,7 +18,6 @@ from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cache.subscription import Change, Subscription
 from leasehold.cache.sync import SyncClient
-from leasehold.cache.transport import CacheServer
 
 __all__ = [
     "ABSENT",
@@ -47,4 +47,5 @@ __all__ = [
     "Value",
     "Version",
     "run_for_term",
+    "run_in_office",
 ]

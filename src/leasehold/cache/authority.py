@@ -1,4 +1,4 @@
-"""The authority as a running thing: the machine on a clock and a loop, with a store behind. One term of office.
+"""A running authority: the machine with a clock, an event loop and a store. One object is one term.
 
 async with await Authority.open(SqliteStore("cache.db"), AuthoritySettings(term_ms=5_000)) as authority:
     ...                              # serve it with `CacheServer`, or use `Client(authority)` in this process
@@ -29,45 +29,45 @@ log = structlog.get_logger("leasehold.cache")
 
 
 class Sink(Protocol):
-    """The way to one client. Nothing depends on the arrival of what goes into it, or on when."""
+    """The way to one client. No promise depends on whether or when a message arrives."""
 
     def take(self, message: FromAuthority) -> None: ...
 
     def call_back(self, drop: Drop) -> None:
-        """It holds what is about to be written."""
+        """The client holds a lease on a key that is about to be written."""
         ...
 
     def refill(self, seq: int, item: Item) -> None:
-        """What its request `seq`, an acknowledgement, asked for; nobody waits for it."""
+        """The new value that the acknowledgement `seq` requested. No call waits for it."""
         ...
 
 
-class RightToServe(Protocol):
-    """Until when this authority is in office for certain, on its own clock (`None`: always)."""
+class LeaderLease(Protocol):
+    """Returns until when this authority certainly holds the leader lease, in ms on its own clock."""
 
     def __call__(self) -> int: ...
 
 
 def plan_for(settings: AuthoritySettings) -> Plan:
-    """The planner's view of these settings: a write waits at most one term for a holder that died."""
+    """The lease plan for these settings: a write waits at most one lease term for a holder that died."""
     return plan(lease_ms=settings.term_ms, renew_ms=0, drift_ppm=settings.drift_ppm, retry_ms=0, round_trip_ms=1)
 
 
 class Authority(AsyncClosing):
-    """See the module. Made by `Authority.open`; it ends with `close()`, or when it is deposed."""
+    """See the module. Create one with `Authority.open`; its term ends with `close()`, or when it is deposed."""
 
     def __init__(
         self,
         machine: AuthorityMachine,
         store: BackingStore,
         clock: Clock,
-        right: RightToServe | None,
+        right: LeaderLease | None,
     ) -> None:
         self.machine = machine
         self.deposed = asyncio.Event()
         self._store = store
         self._clock = clock
-        self._right = right
+        self._leader_lease = right
         self._loop = asyncio.get_running_loop()
         self._sinks: dict[str, Sink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,9 +84,12 @@ class Authority(AsyncClosing):
         settings: AuthoritySettings | None = None,
         *,
         clock: Clock | None = None,
-        right: RightToServe | None = None,
+        right: LeaderLease | None = None,
     ) -> Self:
-        """Take office: fence predecessors off in the store, then serve reads at once and writes after their leases."""
+        """Begin a term: fence predecessors off in the store, serve reads immediately, and writes after their leases.
+
+        `right` returns until when the leader lease is held; without it, this is the only authority.
+        """
         settings = settings or AuthoritySettings()
         clock = clock or BootClock()
         broken = plan_for(settings).broken
@@ -95,7 +98,7 @@ class Authority(AsyncClosing):
         try:
             opened = await store.open(settings.term_ms)
         except BaseException:
-            await store.close()  # it belongs to the authority, and there will be none
+            await store.close()  # the store belongs to the authority, and there will be none
             raise
         now_ms = clock.now_ms()
         machine = AuthorityMachine(
@@ -104,16 +107,16 @@ class Authority(AsyncClosing):
             opened.epoch,
             term_before_ms=opened.term_before_ms,
             keeps_all=store.is_memory,
-            right_until_ms=right() if right is not None else FOREVER_MS,
+            serve_until_ms=right() if right is not None else FOREVER_MS,
         )
-        wait_ms = max(0, machine.writes_from_ms - now_ms)
-        log.info("cache authority is in office", epoch=opened.epoch, writes_wait_ms=wait_ms, term_ms=settings.term_ms)
+        wait_ms = max(0, machine.term.writes_from_ms - now_ms)
+        log.info("cache authority began a term", epoch=opened.epoch, writes_wait_ms=wait_ms, term_ms=settings.term_ms)
         return cls(machine, store, clock, right)
 
-    # --- for links ---
+    # --- connections ---
 
     def attach(self, client: str, sink: Sink) -> None:
-        """A client is reachable through `sink`; a newer connection of the same client replaces an older one."""
+        """Send to `client` through `sink`. A newer connection of the same client replaces an older one."""
         self._sinks[client] = sink
 
     def detach(self, client: str, sink: Sink) -> None:
@@ -122,13 +125,13 @@ class Authority(AsyncClosing):
             self._feed(e.Disconnected(client))
 
     def receive(self, client: str, messages: list[FromClient]) -> None:
-        """Messages from a client; answers go to its sink, now or later."""
+        """Handle messages from a client. Answers go to its sink, now or later."""
         self._feed(e.Received(client, messages))
 
-    # --- the end ---
+    # --- stopping ---
 
     async def close(self, *, drain_s: float = 1.0) -> bool:
-        """Stop: everybody is told to drop. Whether no lease was left, so that the next start need not wait."""
+        """Stop, and have every client drop its copies. True: no lease is left, so the next start need not wait."""
         if self._closed:
             return False
         self._feed(e.Stop())
@@ -136,7 +139,7 @@ class Authority(AsyncClosing):
             async with asyncio.timeout(drain_s):
                 await self._drained.wait()
         except TimeoutError:
-            log.warning("cache authority stops with leases out: the next one waits a whole term before it writes")
+            log.warning("cache authority stops with leases out: the next one waits one lease term before it writes")
         clean = self._drained.is_set()
         self._end()
         if self._tasks:
@@ -144,15 +147,15 @@ class Authority(AsyncClosing):
         try:
             if clean:
                 await self._store.mark_clean()
-        except Exception as error:  # as good as no marker, unless it stands after all: and no lease is out
-            log.warning("the clean stop could not be noted in the store behind: the next start waits", error=str(error))
+        except Exception as error:  # the marker may be missing, which is safe, or present, which is true
+            log.warning("the clean stop could not be recorded in the store: the next start waits", error=str(error))
             clean = False
         finally:
             await self._store.close()
         return clean
 
     def kill(self) -> None:
-        """Stop at once, as a crash would: for tests, and for an office that was lost. The store is left open."""
+        """Stop immediately, like a crash: for tests, and when the leader lease was lost. The store stays open."""
         self._end()
         for task in self._tasks:
             task.cancel()
@@ -162,17 +165,17 @@ class Authority(AsyncClosing):
         if self._timer is not None:
             self._timer.cancel()
 
-    # --- inside ---
+    # --- the machine on the loop ---
 
     def _feed(self, event: e.Event) -> None:
         if self._closed:
             return
         now_ms = self._clock.now_ms()
         machine, sinks = self.machine, self._sinks
-        if self._right is not None:
-            machine.handle(now_ms, e.Right(self._right()))
+        if self._leader_lease is not None:
+            machine.handle(now_ms, e.LeaderLease(self._leader_lease()))
         events = [event]
-        for each in events:  # it grows: memory answers at once, and the next write of a key begins with that answer
+        for each in events:  # the list grows: a store in memory answers immediately
             for effect in machine.handle(now_ms, each):
                 if type(effect) is e.Send:
                     if (sink := sinks.get(effect.client)) is not None:
@@ -182,7 +185,7 @@ class Authority(AsyncClosing):
                         if (sink := sinks.get(holder)) is not None:
                             sink.call_back(effect.drop)
                 elif type(effect) is e.Refilled:
-                    for client, seq in effect.asked.items():
+                    for client, seq in effect.requests.items():
                         if (sink := sinks.get(client)) is not None:
                             sink.refill(seq, effect.item)
                 elif (answer := self._do(effect)) is not None:
@@ -192,7 +195,7 @@ class Authority(AsyncClosing):
     def _schedule(self, now_ms: int) -> None:
         wake_ms = self.machine.next_wake_ms()
         if wake_ms >= self._timer_ms and self._timer is not None:
-            return  # an earlier one is set; it will look again
+            return  # an earlier timer is set, and schedules the next
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = wake_ms
@@ -203,7 +206,7 @@ class Authority(AsyncClosing):
         self._feed(e.Tick())
 
     def _do(self, effect: e.Effect) -> e.Event | None:
-        """What the machine wants of the store behind; what that answered, if it is memory."""
+        """Start an operation of the store. Returns its answer if the store is memory."""
         match effect:
             case e.Load(key) if self._store.is_memory:
                 return e.Loaded(key, None, ABSENT)
@@ -215,7 +218,7 @@ class Authority(AsyncClosing):
                 self._spawn(self._keep(effect))
             case e.SettleTerm():
                 self._spawn(self._settle())
-            case e.MarkClean():
+            case e.RecordCleanStop():
                 self._drained.set()
             case e.Deposed(reason):
                 log.error("cache authority is deposed", reason=reason)
@@ -231,7 +234,7 @@ class Authority(AsyncClosing):
         try:
             kept = await self._store.load(key)
         except Exception as error:
-            log.warning("the store behind could not be read", key=key, error=str(error))
+            log.warning("the store behind the cache could not be read", key=key, error=str(error))
             self._feed(e.LoadFailed(key, str(error)))
             return
         self._feed(e.Loaded(key, None, ABSENT) if kept is None else e.Loaded(key, kept.value, kept.version))
@@ -242,7 +245,9 @@ class Authority(AsyncClosing):
         except TokenRefused:
             self._feed(e.StoreRefused(effect.key, effect.token))
         except Exception as error:
-            log.warning("a write to the store behind has an unknown outcome", key=effect.key, error=str(error))
+            log.warning(
+                "a write to the store behind the cache has an unknown outcome", key=effect.key, error=str(error)
+            )
             self._feed(e.StoreUnknown(effect.key, effect.token, str(error)))
         else:
             self._feed(e.Stored(effect.key, effect.token))
@@ -250,5 +255,5 @@ class Authority(AsyncClosing):
     async def _settle(self) -> None:
         try:
             await self._store.settle_term(self.machine.settings.term_ms)
-        except Exception as error:  # it only makes the next start wait longer than it must
-            log.warning("the maximum term could not be lowered in the store behind", error=str(error))
+        except Exception as error:  # the only effect is that the next start waits longer
+            log.warning("the maximum lease term could not be lowered in the store", error=str(error))

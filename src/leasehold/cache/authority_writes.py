@@ -1,194 +1,290 @@
-"""The authority's writing half: when a write may begin, when it may be stored, how it ends. Pure."""
+"""The authority's writes: when one may begin, when it may be stored, how it ends. Pure.
+
+Invariants:
+- at most one write of a key is pending, and exactly the keys with a pending write are in `_pending`;
+- a write is stored only when no lease on the old value can be valid;
+- a writer is answered OK only after the store has confirmed the token of the last attempt.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
 
 from leasehold.base.invariants import ensure
-from leasehold.cache.authority_reads import AuthorityReads
+from leasehold.cache.authority_alarms import Alarms
+from leasehold.cache.authority_effects import Effects, Refusal
+from leasehold.cache.authority_grants import Grants
+from leasehold.cache.authority_keys import Keys
+from leasehold.cache.authority_term import AuthorityTerm
 from leasehold.cache.checks import objection_to_write
 from leasehold.cache.events import CallBack, Deposed, Refilled, Store, Stored, StoreRefused, StoreUnknown
-from leasehold.cache.key_state import Cell, Pending, Request
-from leasehold.cache.model import ABSENT, Changed, Code, Drop, Item, Outcome, Version, Write
+from leasehold.cache.key_state import KeyState, PendingWrite, WriteRequest
+from leasehold.cache.model import Ack, Changed, Code, Drop, Item, Outcome, Version, Write
+from leasehold.cache.subscriptions import Subscriptions
 
-_STORE_RETRY_MS: Final = (50, 200, 1_000)
+_NOT_LEADER = Refusal(Code.NOT_SERVING, "this authority does not hold the leader lease any more; nothing was done")
+_DEPOSED = "another authority has begun a newer term"
+_EXPIRED_IN_QUEUE = Refusal(Code.EXPIRED, "the write's time ran out before it could begin; nothing was done")
+_EXPIRED = Refusal(Code.EXPIRED, "the write's time ran out while leases were out; nothing was done")
 
 
-class AuthorityWrites(AuthorityReads):
-    def _on_write(self, now_ms: int, client: str, write: Write) -> None:
-        request = Request(client, write, now_ms + write.timeout_ms)
+class Writes:
+    def __init__(
+        self,
+        term: AuthorityTerm,
+        keys: Keys,
+        grants: Grants,
+        alarms: Alarms,
+        subscriptions: Subscriptions,
+        effects: Effects,
+    ) -> None:
+        self._term = term
+        self._keys = keys
+        self._grants = grants
+        self._alarms = alarms
+        self._subscriptions = subscriptions
+        self._effects = effects
+        self._pending: dict[bytes, KeyState] = {}
+        self.acks_ignored = 0
+
+    def pending(self) -> Collection[KeyState]:
+        return self._pending.values()
+
+    # --- beginning ---
+
+    def submit(self, now_ms: int, client: str, write: Write) -> None:
+        request = WriteRequest(client, write, now_ms + write.timeout_ms)
         objection = objection_to_write(write)
-        if objection:
-            self._refuse(request, Code.BAD_REQUEST, objection)
+        if objection is not None:
+            self._effects.refuse(request, Refusal(Code.BAD_REQUEST, objection))
             return
-        if self.stopping or not self.may_serve(now_ms):
-            self._refuse(request, Code.NOT_SERVING, "this authority may not write; ask the one in office")
+        if self._term.stopping or not self._term.may_serve(now_ms):
+            message = "this authority does not accept writes: send them to the one that holds the leader lease"
+            self._effects.refuse(request, Refusal(Code.NOT_SERVING, message))
             return
-        cell = self._cell(now_ms, write.key)
-        if len(cell.queue) >= self.settings.writes_queued_per_key_max:
-            self._refuse(request, Code.UNAVAILABLE, "too many writes wait for this key: try again later")
+        state = self._keys.touch(now_ms, write.key)
+        if len(state.queue) >= self._grants.settings.writes_queued_per_key_max:
+            message = "too many writes are queued for this key: try again later"
+            self._effects.refuse(request, Refusal(Code.UNAVAILABLE, message))
             return
-        cell.queue.append(request)
-        self._shrink()  # with the write in its queue this cell is not dispensable; what is absent elsewhere is
-        if self._keeps_all and not cell.known and len(self._cells) > self.settings.entries_max:
-            del self._cells[cell.key]
-            self._refuse(request, Code.UNAVAILABLE, "the cache is full (`entries_max`): delete something first")
+        state.enqueue(request)
+        self._keys.shrink()  # this key stays, because a write is queued for it
+        if self._keys.has_no_space_for(state):
+            self._keys.forget(state.key)
+            message = "the cache is full (`entries_max`): delete something first"
+            self._effects.refuse(request, Refusal(Code.UNAVAILABLE, message))
             return
-        self._wake(request.deadline_ms, cell)
-        self._advance(now_ms, cell)
+        self._alarms.set(request.deadline_ms, state)
+        self.advance(now_ms, state)
 
-    def _advance(self, now_ms: int, cell: Cell) -> None:
-        while cell.queue and cell.pending is None:
-            if not cell.known:
-                self._load(cell)
+    def advance(self, now_ms: int, state: KeyState) -> None:
+        """Begin the next write of this key if none is pending; after the last one, send the refills."""
+        while state.queue and state.pending is None:
+            if not state.known:
+                self._keys.load(state)
                 return
-            request = cell.queue.popleft()
-            if not self._refuse_at_once(now_ms, cell, request):
-                self._begin(now_ms, cell, request)
-        if cell.refills and cell.pending is None:
-            self._refill(now_ms, cell)
+            request = state.dequeue()
+            refusal = self._refusal(now_ms, state, request)
+            if refusal is None:
+                self._begin(now_ms, state, request)
+            else:
+                self._effects.refuse(request, refusal)
+        if state.refills and state.pending is None:
+            self._refill(now_ms, state)
 
-    def _refuse_at_once(self, now_ms: int, cell: Cell, request: Request) -> bool:
+    def _refusal(self, now_ms: int, state: KeyState, request: WriteRequest) -> Refusal | None:
         expect = request.write.expect
-        if not self.may_serve(now_ms):
-            self._refuse(request, Code.NOT_SERVING, "this authority may not write any longer")
-        elif request.deadline_ms <= now_ms:
-            self._refuse(request, Code.EXPIRED, "its time ran out before it could begin; nothing was done")
-        elif expect is not None and expect != cell.version:
-            text = f"version {cell.version} stands, not {expect}: read again"
-            self._outcome(request.client, request.write.seq, Code.CONFLICT, cell.version, text)
-        else:
-            return False
-        return True
+        if not self._term.may_serve(now_ms):
+            return _NOT_LEADER
+        if request.deadline_ms <= now_ms:
+            return _EXPIRED_IN_QUEUE
+        if expect is not None and expect != state.version:
+            message = f"the key has version {state.version}, not {expect}: read it again"
+            return Refusal(Code.CONFLICT, message, state.version)
+        return None
 
-    def _begin(self, now_ms: int, cell: Cell, request: Request) -> None:
-        self._exempt_writer(cell.key, request)
-        cell.refills.pop(request.client, None)  # it keeps nothing that it asked for before its write
-        ends_ms = max(self.table.latest_end_ms(cell.key), self.writes_from_ms)
-        if request.write.mode == "fail" and ends_ms > now_ms:
-            self._refuse(request, Code.BUSY, f"leases are out for another {ends_ms - now_ms} ms; nothing was done")
+    def _begin(self, now_ms: int, state: KeyState, request: WriteRequest) -> None:
+        table, key, mode = self._grants.table, state.key, request.write.mode
+        self._grants.exempt_writer(key, request)
+        state.cancel_refill(request.client)  # the writer keeps nothing that it requested before its write
+        leases_end_ms = max(table.latest_end_ms(key), self._term.writes_from_ms)
+        if mode == "fail" and leases_end_ms > now_ms:
+            message = f"leases are out for another {leases_end_ms - now_ms} ms; nothing was done"
+            self._effects.refuse(request, Refusal(Code.BUSY, message))
             return
-        unproven = now_ms < self.writes_from_ms or self.table.has_untracked(cell.key, now_ms)
-        holders = set(self.table.live_holders(cell.key, now_ms))
-        cell.pending = Pending(request, ends_ms, self._next_version(), holders, unproven)
-        self._busy[cell.key] = cell
-        if self.settings.adaptive:
-            cell.rates.count(now_ms, reads=request.write.hits or 0, writes=1)
-        if request.write.mode == "callback":
-            self._effects.append(CallBack(sorted(holders), Drop(((cell.key, cell.pending.ticket),))))
-        self._wake(ends_ms, cell)
-        self._proceed(now_ms, cell)
+        holders = set(table.live_holders(key, now_ms))
+        untracked = self._has_untracked_holders(now_ms, key)
+        pending = PendingWrite(request, leases_end_ms, self._term.next_version(), holders, untracked)
+        state.begin(pending)
+        self._pending[key] = state
+        self._grants.count(now_ms, state, reads=request.write.hits or 0, writes=1)
+        if mode == "callback":
+            self._effects.add(CallBack(sorted(holders), Drop(((key, pending.ticket),))))
+        self._alarms.set(leases_end_ms, state)
+        self._proceed(now_ms, state)
 
-    def _exempt_writer(self, key: bytes, request: Request) -> None:
-        """The writer has dropped its copy, and keeps nothing that it asked for before its write was answered."""
-        self.table.release_requested_before(key, request.client, request.write.seq)
+    def _has_untracked_holders(self, now_ms: int, key: bytes) -> bool:
+        """Leases of a predecessor, or beyond the bound on tracked holders, end only with time."""
+        return now_ms < self._term.writes_from_ms or self._grants.table.has_untracked(key, now_ms)
 
-    def _proceed(self, now_ms: int, cell: Cell) -> None:
-        """Store, once nobody can hold a valid lease on the old value."""
-        pending = cell.pending
-        if pending is None or pending.token is not None:
+    # --- storing ---
+
+    def _proceed(self, now_ms: int, state: KeyState) -> None:
+        """Store the pending write once no lease on the old value can be valid."""
+        pending = state.pending
+        if pending is None or pending.token is not None or not pending.may_store(now_ms):
             return
-        all_answered = pending.request.write.mode == "callback" and not pending.unacked and not pending.unproven
-        if now_ms >= pending.retry_ms and (all_answered or now_ms >= pending.ends_ms):
-            if not self.may_serve(now_ms):
-                self._give_up(now_ms, cell, Code.NOT_SERVING, "this authority may not write any longer")
-                return
-            pending.token = self._next_version()
-            self._effects.append(Store(cell.key, pending.request.write.value, pending.token))
-
-    def _on_ack(self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int | None) -> None:
-        cell = self._busy.get(key)
-        pending = cell.pending if cell is not None else None
-        if cell is None or pending is None or pending.ticket != ticket or client not in pending.unacked:
-            self.acks_ignored += 1  # late, repeated, or from a stranger: it proves nothing about the present
+        if not self._term.may_serve(now_ms):
+            self._give_up(now_ms, state, pending, _NOT_LEADER)
             return
-        pending.unacked.remove(client)
-        self.table.release(key, client)
+        token = self._term.next_version()
+        pending.start_store(token)
+        self._effects.add(Store(state.key, pending.request.write.value, token))
+
+    def acknowledge(self, now_ms: int, client: str, ack: Ack) -> None:
+        """A holder has dropped these keys."""
+        for index, (key, ticket) in enumerate(ack.dropped):
+            hits = ack.hits[index] if index < len(ack.hits) else None
+            self._acknowledge_key(now_ms, client, key, ticket, ack.seq, hits)
+
+    def _acknowledge_key(
+        self, now_ms: int, client: str, key: bytes, ticket: Version, seq: int, hits: int | None
+    ) -> None:
+        state = self._pending.get(key)
+        pending = state.pending if state is not None else None
+        if state is None or pending is None or pending.ticket != ticket or client not in pending.unacked:
+            self.acks_ignored += 1  # late, repeated, or not requested: it proves nothing about this write
+            return
+        pending.acknowledge(client)
+        self._grants.table.release(key, client)
         if hits is not None:
-            if self.settings.adaptive:
-                cell.rates.count(now_ms, reads=hits)
-            self._want_refill(now_ms, cell, client, seq)
+            if self._grants.adaptive:  # a call for nothing costs here, once per holder and write
+                self._grants.count(now_ms, state, reads=hits)
+            self._want_refill(now_ms, state, client, seq)
         if not pending.unacked:
-            self._proceed(now_ms, cell)
+            self._proceed(now_ms, state)
 
-    def _want_refill(self, now_ms: int, cell: Cell, client: str, seq: int) -> None:
-        """It has use for the value, so it will soon ask: answer when the write has taken effect, not before."""
-        cell.refills[client] = seq
-
-    def _refill(self, now_ms: int, cell: Cell) -> None:
-        """Nothing is under way on this key any more: those who acknowledged get what stands now, under a lease."""
-        asked, cell.refills = cell.refills, {}
-        if self.may_serve(now_ms):
-            self._refill_all(now_ms, cell, asked, self._term_ms(now_ms, cell))
-
-    def _refill_all(self, now_ms: int, cell: Cell, asked: dict[str, int], term_ms: int) -> None:
-        if term_ms <= 0:
-            return  # without a lease it is of no use: nobody waits for it
-        self.table.grant_all(cell.key, asked, now_ms + term_ms)
-        self._effects.append(Refilled(asked, Item(cell.key, cell.value, cell.version, term_ms)))
-
-    def _on_stored(self, now_ms: int, event: Stored) -> None:
+    def stored(self, now_ms: int, event: Stored) -> None:
         key, token = event.key, event.token
-        cell = self._busy.get(key)
-        if cell is None or cell.pending is None or cell.pending.token != token:
-            return  # an attempt that has been superseded by a newer token
-        request = cell.pending.request
-        cell.value = request.write.value
-        cell.version = ABSENT if cell.value is None else token
-        self._end_pending(cell)
-        term_ms = self._writers_term_ms(now_ms, cell, request)
-        self._send(request.client, Outcome(request.write.seq, Code.OK, token, "", term_ms))
+        found = self._storing(key, token)
+        if found is None:
+            return
+        state, pending = found
+        request = pending.request
+        state.commit(request.write.value, token)
+        del self._pending[key]
+        lease_ms = self._writers_lease_ms(now_ms, state, request)
+        self._effects.send(request.client, Outcome(request.write.seq, Code.OK, token, "", lease_ms))
         for client in self._subscriptions.interested(key):
-            self._send(client, Changed(((key, token),)))
-        self._advance(now_ms, cell)
+            self._effects.send(client, Changed(((key, token),)))
+        self.advance(now_ms, state)
 
-    def _writers_term_ms(self, now_ms: int, cell: Cell, request: Request) -> int:
-        """How long the writer may keep what it wrote: nothing if it did not ask, or if the next write waits already."""
-        if not request.keeps or cell.queue or not self.may_serve(now_ms):
+    def _writers_lease_ms(self, now_ms: int, state: KeyState, request: WriteRequest) -> int:
+        """How long the writer may keep its value; 0 if it does not want to, or if the next write is queued."""
+        if not request.wants_lease or state.queue or not self._term.may_serve(now_ms):
             return 0
-        term_ms = self._term_ms(now_ms, cell)
-        return self._granted(now_ms, cell, request.client, request.write.seq, term_ms).term_ms
+        return self._grants.grant(now_ms, state, request.client, request.write.seq)
 
-    def _on_store_unknown(self, now_ms: int, event: StoreUnknown) -> None:
-        """It may land at any time: only a newer token keeps it out. So the write is tried again under one."""
-        cell = self._busy.get(event.key)
-        if cell is None or cell.pending is None or cell.pending.token != event.token:
+    def store_unknown(self, now_ms: int, event: StoreUnknown) -> None:
+        """The value may reach the store at any time, and only a newer token keeps it out: store again under one."""
+        found = self._storing(event.key, event.token)
+        if found is not None:
+            state, pending = found
+            pending.store_unknown(now_ms)
+            self._alarms.set(pending.retry_ms, state)
+
+    def store_refused(self, now_ms: int, event: StoreRefused) -> None:
+        """The store has seen a newer epoch: close this term."""
+        refused = self._storing(event.key, event.token)
+        if refused is None:
             return
-        pending = cell.pending
-        pending.token = None
-        pending.doubtful = True
-        pause_ms = _STORE_RETRY_MS[min(pending.attempts, len(_STORE_RETRY_MS) - 1)]
-        pending.attempts += 1
-        pending.retry_ms = now_ms + pause_ms
-        self._wake(pending.retry_ms, cell)
+        self._term.close()
+        for state in self._pending.values():
+            if state.pending is not None:
+                maybe_stored = state.pending.outcome_unknown or (
+                    state.pending.token is not None and state is not refused[0]
+                )
+                code = Code.UNKNOWN if maybe_stored else Code.NOT_SERVING
+                self._effects.refuse(state.pending.request, Refusal(code, _DEPOSED))
+        for state in self._keys.all():
+            for request in state.queue:
+                self._effects.refuse(request, Refusal(Code.NOT_SERVING, _DEPOSED))
+        self._effects.add(Deposed(f"the store refused token {event.token}: {_DEPOSED}"))
 
-    def _on_store_refused(self, now_ms: int, event: StoreRefused) -> None:
-        key, token = event.key, event.token
-        cell = self._busy.get(key)
-        if cell is None or cell.pending is None or cell.pending.token != token:
-            return
-        self.closed = True
-        for busy in list(self._busy.values()):
-            pending = busy.pending
-            ensure(pending is not None, "a busy key has a write under way", busy.key)
-            if pending is not None:
-                sent = pending.doubtful or (pending.token is not None and busy is not cell)
-                code = Code.UNKNOWN if sent else Code.NOT_SERVING
-                self._refuse(pending.request, code, "another authority is in office")
-        for waiting in self._cells.values():
-            for request in waiting.queue:
-                self._refuse(request, Code.NOT_SERVING, "another authority is in office")
-        self._effects.append(Deposed(f"the store behind refused token {token}: a newer authority is in office"))
+    def _storing(self, key: bytes, token: Version) -> tuple[KeyState, PendingWrite] | None:
+        """The write that is being stored under `token`; None if a newer attempt has replaced it."""
+        state = self._pending.get(key)
+        if state is None or state.pending is None or state.pending.token != token:
+            return None
+        return state, state.pending
 
-    def _give_up(self, now_ms: int, cell: Cell, code: Code, message: str) -> None:
-        """End a write that has not been stored; what holders were told to drop is merely asked for again."""
-        pending = cell.pending
-        if pending is None:
-            return
-        self._refuse(pending.request, Code.UNKNOWN if pending.doubtful else code, message)
-        self._end_pending(cell)
-        self._advance(now_ms, cell)
+    # --- refills ---
 
-    def _end_pending(self, cell: Cell) -> None:
-        cell.pending = None
-        del self._busy[cell.key]
+    def _want_refill(self, now_ms: int, state: KeyState, client: str, seq: int) -> None:
+        """The client used the old value, so it will soon read the new one: send it when the write has taken effect."""
+        state.want_refill(client, seq)
+
+    def _refill(self, now_ms: int, state: KeyState) -> None:
+        """No write of this key is pending any more: send its value, under a lease, to the clients that want it."""
+        requests = state.take_refills()
+        if self._term.may_serve(now_ms):
+            self._send_refills(now_ms, state, requests, self._grants.lease_ms(now_ms, state))
+
+    def _send_refills(self, now_ms: int, state: KeyState, requests: dict[str, int], lease_ms: int) -> None:
+        if lease_ms <= 0:
+            return  # no client waits for a refill, and without a lease it is useless
+        self._grants.table.grant_all(state.key, requests, now_ms + lease_ms)
+        self._effects.add(Refilled(requests, Item(state.key, state.value, state.version, lease_ms)))
+
+    # --- ending without effect ---
+
+    def on_alarm(self, now_ms: int, state: KeyState) -> None:
+        """Refuse writes whose time has run out, store the pending one if it may be, and set the next alarm."""
+        for request in state.take_expired(now_ms):
+            self._effects.refuse(request, _EXPIRED_IN_QUEUE)
+        pending = state.pending
+        if pending is not None and pending.has_expired(now_ms):
+            self._give_up(now_ms, state, pending, _EXPIRED)
+        self._proceed(now_ms, state)
+        self._alarms.set(max(now_ms + 1, state.due_ms()), state)
+
+    def fail_load(self, state: KeyState, reason: str) -> None:
+        """The key's value is unavailable, so no write of it can begin."""
+        for request in state.queue:
+            message = f"the store behind the cache could not be read: {reason}"
+            self._effects.refuse(request, Refusal(Code.UNAVAILABLE, message))
+
+    def _give_up(self, now_ms: int, state: KeyState, pending: PendingWrite, refusal: Refusal) -> None:
+        """End a write that was not stored. Holders that dropped the value read it again."""
+        code = Code.UNKNOWN if pending.outcome_unknown else refusal.code
+        self._effects.refuse(pending.request, Refusal(code, refusal.message))
+        state.abandon()
+        del self._pending[state.key]
+        self.advance(now_ms, state)
+
+    # --- clients that come and go ---
+
+    def remind(self, client: str) -> None:
+        """Repeat the callbacks that `client` has not acknowledged: they may have been lost with its connection."""
+        for state in self._pending.values():
+            if state.pending is not None and client in state.pending.unacked:
+                self._effects.send(client, Drop(((state.key, state.pending.ticket),)))
+
+    def forget_wishes(self, client: str) -> None:
+        """A disconnected client gets no refill and no lease, which the next write would have to wait for."""
+        for state in self._pending.values():
+            state.cancel_refill(client)
+            for request in (*state.queue, *([state.pending.request] if state.pending is not None else [])):
+                if request.client == client:
+                    request.decline_lease()
+
+    def release(self, now_ms: int, client: str) -> None:
+        """The client has dropped everything: no write waits for it."""
+        for state in list(self._pending.values()):
+            if state.pending is not None and client in state.pending.unacked:
+                state.pending.acknowledge(client)
+                self._proceed(now_ms, state)
+
+    def check(self) -> None:
+        pending = {state.key for state in self._keys.all() if state.pending is not None}
+        ensure(pending == set(self._pending), "the list of pending writes is wrong", pending, list(self._pending))

@@ -1,80 +1,88 @@
-"""When callbacks leave: in *rounds*, so that writes that are under way together call each holder back once. Pure.
+"""When callbacks are sent: in *rounds*, so that concurrent writes call each holder back once. Pure.
 
-It is the waking of a holder that costs, not the key in the message. With eight writers at work a write that calls
-everybody back by itself wakes seven holders, takes seven frames of acknowledgements, and its refills meet readers half
-way; eight in one round share all of that. So
+Waking a holder is expensive; one more key in the message is cheap. With eight concurrent writers, a write that calls
+back alone wakes seven holders, takes seven frames of acknowledgements, and its refills meet readers half way. Eight
+writes in one round share all of that. So:
 
-- while a round is out, the callbacks of further writes wait until everybody in it has acknowledged;
-- after it they wait for as many writes as had a part in it or waited for it, for as long as it took: those writers
-  have just been answered, and are about to write again;
-- but nothing waits longer than `hold_ms`, and a write that comes alone does not wait at all;
-- who does not acknowledge in that time is slow or gone, and holds up no round until it is heard of again.
+- while a round is out, the callbacks of further writes wait until every holder in it has acknowledged;
+- after it they wait for as many writes as took part in it or waited for it, for as long as the round took: those
+  writers have just been answered, and are about to write again;
+- no callback waits longer than `delay_max_ms`, and the callbacks of a single write do not wait at all;
+- a holder that does not acknowledge in that time is *silent*, and delays no further round until it acknowledges.
 
-Nothing depends on when a callback arrives (`Send`), so this is about cost and never about truth.
+No promise depends on when a callback arrives (see `Send`), so this affects cost, never correctness.
+
+Invariants: a holder in a round is not silent; if holders are queued, at least one write is.
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from leasehold.base.invariants import ensure
+
 Holder = TypeVar("Holder")
 
 
-class Rounds(Generic[Holder]):
-    """`hold` for every callback, `acknowledged` and `gone` as they happen; `begin` at the time that `due_ms` names."""
+class CallbackRounds(Generic[Holder]):
+    """Call `add` for every callback, `acknowledged` and `remove` as they happen, and `begin` at `due_ms`."""
 
-    def __init__(self, hold_ms: int) -> None:
-        self._hold_ms = hold_ms
-        self.waiting: dict[Holder, None] = {}  # in the order of their first callback
-        self._waiting_since_ms: int | None = None
-        self._writes_waiting = 0
+    def __init__(self, delay_max_ms: int) -> None:
+        self._delay_max_ms = delay_max_ms
+        self.queued: dict[Holder, None] = {}  # in the order of their first callback
+        self._queued_since_ms: int | None = None
+        self._writes_queued = 0
         self._last_write: object = None
-        self._out: set[Holder] = set()  # who has been told and has not answered
-        self._silent: set[Holder] = set()  # who has not for too long
+        self._unacked: set[Holder] = set()
+        self._silent: set[Holder] = set()
         self._begun_ms = 0
-        self._writes_out = 0
+        self._writes_in_round = 0
         self._writes_expected = 0
-        self._company_until_ms = 0
+        self._expected_until_ms = 0
 
-    def hold(self, holder: Holder, write: object) -> None:
-        """`holder` is to be called back for `write`; the callbacks of one write come one after the other."""
-        self.waiting[holder] = None
+    def add(self, holder: Holder, write: object) -> None:
+        """Queue a callback of `write` to `holder`. The callbacks of one write are added one after the other."""
+        self.queued[holder] = None
         if write is not self._last_write:
             self._last_write = write
-            self._writes_waiting += 1
+            self._writes_queued += 1
 
     def acknowledged(self, now_ms: int, holder: Holder) -> None:
-        """`holder` has answered; or it is gone, and will not."""
         self._silent.discard(holder)
-        if holder not in self._out:
+        if holder not in self._unacked:
             return
-        self._out.remove(holder)
-        if not self._out:
-            self._writes_expected = self._writes_out + self._writes_waiting
-            self._company_until_ms = now_ms + max(1, now_ms - self._begun_ms)
+        self._unacked.remove(holder)
+        if not self._unacked:
+            self._writes_expected = self._writes_in_round + self._writes_queued
+            self._expected_until_ms = now_ms + max(1, now_ms - self._begun_ms)
 
-    def gone(self, now_ms: int, holder: Holder) -> None:
-        self.waiting.pop(holder, None)
+    def remove(self, now_ms: int, holder: Holder) -> None:
+        """The holder has disconnected: it is neither called back nor waited for."""
+        self.queued.pop(holder, None)
         self.acknowledged(now_ms, holder)
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When those who wait are to be told, as far as is known now; None while nobody waits. Ask after `hold`."""
-        if not self.waiting:
+        """When the next round is due, as far as is known now; None if no callback is queued. Call it after `add`."""
+        if not self.queued:
             return None
-        if self._waiting_since_ms is None:
-            self._waiting_since_ms = now_ms
-        latest_ms = self._waiting_since_ms + self._hold_ms
-        if self._out:
+        if self._queued_since_ms is None:
+            self._queued_since_ms = now_ms
+        latest_ms = self._queued_since_ms + self._delay_max_ms
+        if self._unacked:
             return latest_ms
-        complete = self._writes_waiting >= self._writes_expected
-        return now_ms if complete else min(latest_ms, self._company_until_ms)
+        complete = self._writes_queued >= self._writes_expected
+        return now_ms if complete else min(latest_ms, self._expected_until_ms)
 
     def begin(self, now_ms: int) -> list[Holder]:
-        """A round: who is told now."""
-        holders, self.waiting = list(self.waiting), {}
-        self._silent |= self._out
-        self._out = set(holders) - self._silent
+        """Begin a round; returns the holders to call back now."""
+        holders, self.queued = list(self.queued), {}
+        self._silent |= self._unacked
+        self._unacked = set(holders) - self._silent
         self._begun_ms = now_ms
-        self._writes_out, self._writes_waiting = self._writes_waiting, 0
-        self._waiting_since_ms, self._last_write = None, None
+        self._writes_in_round, self._writes_queued = self._writes_queued, 0
+        self._queued_since_ms, self._last_write = None, None
         return holders
+
+    def check(self) -> None:
+        ensure(not self._unacked & self._silent, "a silent holder delays a round")
+        ensure(not self.queued or self._writes_queued > 0, "a callback is queued for no write")

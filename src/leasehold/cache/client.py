@@ -2,7 +2,7 @@
 
 async with Client("127.0.0.1:7400") as cache:
     value = await cache.get(b"limits")          # from memory while its lease is valid
-    await cache.put(b"limits", b"100")          # takes effect when nobody can hold the old value any more
+    await cache.put(b"limits", b"100")          # returns once no client can read the old value any more
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
 from leasehold.cache.checks import objection_to_key, objection_to_prefix, objection_to_write
 from leasehold.cache.client_machine import ClientMachine
-from leasehold.cache.connector import Line, now_ms
+from leasehold.cache.connector import Connector, now_ms
 from leasehold.cache.errors import NotServing, error_of
 from leasehold.cache.key_state import FOREVER_MS
 from leasehold.cache.model import ABSENT, Version, Write
+from leasehold.cache.pending_calls import PendingCalls, Value
 from leasehold.cache.settings import ClientSettings
 from leasehold.cache.subscription import Subscription
 from leasehold.runtime.closing import AsyncClosing
@@ -36,13 +37,6 @@ _NS_PER_MS: Final = 1_000_000
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _clock_ns = time.clock_gettime_ns
 _BOOTTIME: Final = time.CLOCK_BOOTTIME
-
-
-class Value(Struct, frozen=True):
-    """A value (None: absent) with the version by which `expect` knows it."""
-
-    value: bytes | None
-    version: Version
 
 
 class Statistics(Struct, frozen=True):
@@ -65,17 +59,15 @@ class Client(AsyncClosing):
         _clients.add(self)
 
     def _reset(self) -> None:
-        """Begin anew: nothing kept, nothing in flight, nobody's identity."""
+        """Start with an empty cache, nothing in flight, and a new identity."""
         self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
         self.machine = ClientMachine(self.settings)
         self._entries = self.machine.entries
         self._find = self._entries.by_key.get
         self._touch = self._entries.by_key.move_to_end
-        self._line = Line(self._where, self.identity, self._feed)
-        self._transmit = self._line.send
-        self._futures: dict[int, asyncio.Future[Any]] = {}
-        self._gathers: dict[int, tuple[int, dict[bytes, Value]]] = {}  # reads of several keys, not yet complete
-        self._waiter = 0
+        self._connector = Connector(self._where, self.identity, self._feed)
+        self._transmit = self._connector.send
+        self._calls = PendingCalls()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = FOREVER_MS
         self._subscriptions: list[Subscription] = []
@@ -83,7 +75,7 @@ class Client(AsyncClosing):
     # --- reading ---
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value, or None if the key is absent: from memory while the lease is valid, else asked for."""
+        """The value, or None if the key is absent: from memory while the lease is valid, else from the authority."""
         entry = self._find(key)
         if entry is not None and (now_ns := _clock_ns(_BOOTTIME)) < entry.deadline_ns:
             entry.hits += 1
@@ -91,24 +83,24 @@ class Client(AsyncClosing):
                 entry.touch_ns = now_ns + self._entries.touch_every_ns
                 self._touch(key)
             return entry.value
-        return (await self._ask((key,)))[key].value
+        return (await self._read((key,)))[key].value
 
     def get_local(self, key: bytes) -> Value | None:
-        """What is in memory under a valid lease; None if it would have to be asked for. Never waits."""
+        """The value in memory under a valid lease, else None. Never waits."""
         entry = self._find(key)
         if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
-            entry.hits += 1  # and no touch: other threads may call this, and the loop may drop the key meanwhile
+            entry.hits += 1  # no touch: other threads may call this, and the loop may drop the key meanwhile
             return Value(entry.value, entry.version)
         return None
 
     async def get_versioned(self, key: bytes) -> Value:
         """The value and its version, for a later compare-and-set."""
-        return self.get_local(key) or (await self._ask((key,)))[key]
+        return self.get_local(key) or (await self._read((key,)))[key]
 
     async def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
-        """Several values, those that are missing asked for in one request. Each is true by itself, not as one cut."""
+        """Several values; the missing ones are read in one request. Together they are not one snapshot."""
         wanted = tuple(dict.fromkeys(keys))
-        found = await self._ask(wanted) if wanted else {}
+        found = await self._read(wanted) if wanted else {}
         return {key: found[key].value for key in wanted}
 
     # --- writing ---
@@ -122,12 +114,12 @@ class Client(AsyncClosing):
         mode: str | None = None,
         timeout_s: float | None = None,
     ) -> Version:
-        """Write, and return once it has taken effect: no cache anywhere can give the old value any more.
+        """Write, and return once it has taken effect: no client can read the old value any more.
 
-        With `expect` only if that version stands (`ABSENT`: only if the key is not there), else `Conflict`.
+        With `expect`, raise `Conflict` unless the key has that version (`ABSENT`: unless it is absent).
         """
         if value is None:
-            raise InvalidArgument("a value is bytes, not None: `delete` deletes")
+            raise InvalidArgument("a value is bytes, not None: to delete a key, call `delete`")
         return await self._write(key, value, expect, mode, timeout_s)
 
     async def delete(
@@ -141,33 +133,33 @@ class Client(AsyncClosing):
     ) -> Version:
         mode = mode or self.settings.mode
         if timeout_s is not None and not math.isfinite(timeout_s):
-            raise InvalidArgument(f"a timeout of {timeout_s} s makes no sense")
+            raise InvalidArgument(f"timeout_s must be finite, not {timeout_s}")
         timeout_ms = self.settings.timeout_ms if timeout_s is None else round(timeout_s * 1_000)
         objection = objection_to_write(Write(0, key, value, mode, expect, timeout_ms))
-        if objection:
+        if objection is not None:
             raise InvalidArgument(objection)
         deadline_ms = now_ms() + timeout_ms
 
-        def put(waiter: int) -> c.Put:
-            return c.Put(key, value, waiter, mode, max(1, deadline_ms - now_ms()), expect)
+        def put(call: int) -> c.Put:
+            return c.Put(key, value, call, mode, max(1, deadline_ms - now_ms()), expect)
 
         version: Version = await self._call(deadline_ms, put)
         return version
 
-    # --- hearing of changes ---
+    # --- subscriptions ---
 
     def subscribe(self, prefix: bytes) -> Subscription:
         """`async with client.subscribe(b"conf/") as changes: async for change in changes: ...`
 
-        It notifies, it does not deliver: read the key. `missed` says that there may have been more.
+        A change is a notification without the value: read the key. `missed`: there may have been more changes.
         """
         return Subscription(self, prefix)
 
     async def follow(self, subscription: Subscription) -> None:
-        """For `Subscription`: begin to hear of its prefix."""
+        """For `Subscription`: start receiving changes under its prefix."""
         prefix = subscription.prefix
         objection = objection_to_prefix(prefix)
-        if objection:
+        if objection is not None:
             raise InvalidArgument(objection)
         first = not self._follows(prefix)
         self._subscriptions.append(subscription)
@@ -175,7 +167,7 @@ class Client(AsyncClosing):
             return
         try:
             async with asyncio.timeout(self.settings.timeout_ms / 1_000):
-                await self._call(now_ms() + self.settings.timeout_ms, lambda waiter: c.Follow(prefix, waiter))
+                await self._call(now_ms() + self.settings.timeout_ms, lambda call: c.Follow(prefix, call))
         except TimeoutError:
             self.unfollow(subscription)
             raise Unavailable(f"the subscription to {prefix!r} was not answered in time: try again") from None
@@ -184,19 +176,19 @@ class Client(AsyncClosing):
             raise
 
     def unfollow(self, subscription: Subscription) -> None:
-        """For `Subscription`: no longer."""
+        """For `Subscription`: stop receiving changes."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
-            if not self._follows(subscription.prefix) and not self._line.closed:
-                self._feed(c.Follow(subscription.prefix, 0, on=False))
+            if not self._follows(subscription.prefix) and not self._connector.closed:
+                self._feed(c.Unfollow(subscription.prefix))
 
     def _follows(self, prefix: bytes) -> bool:
         return any(other.prefix == prefix for other in self._subscriptions)
 
-    # --- the rest ---
+    # --- statistics and lifetime ---
 
     def statistics(self) -> Statistics:
-        """What was counted since this client was made, and what it holds now."""
+        """Counters since this client was created, and its current size."""
         machine, entries = self.machine, self.machine.entries
         hits = entries.hits()
         return Statistics(
@@ -210,72 +202,55 @@ class Client(AsyncClosing):
         )
 
     async def connected(self, timeout_s: float) -> None:
-        """Wait until an authority has answered; `Unavailable` when none does in time, or nothing listens anywhere.
+        """Wait until an authority has answered; `Unavailable` if none does in time, or if nothing listens anywhere.
 
-        Calls do this by themselves, and have the patience to wait for a server that is being restarted.
+        Calls connect automatically, and wait longer: a server may be restarting.
         """
-        await self._line.answered(now_ms() + round(timeout_s * 1_000))
+        await self._connector.answered(now_ms() + round(timeout_s * 1_000))
 
     async def close(self) -> None:
-        """Drop everything and say so, so that no write waits for this client."""
-        if self._line.closed:
+        """Drop everything and release all leases, so that no write waits for this client."""
+        if self._connector.closed:
             return
-        self._feed(c.Lost())  # a write that was sent has an unknown outcome, whoever closes the client
+        self._feed(c.Lost())  # a write that was sent and not answered has an unknown outcome
         self.machine.entries.clear()
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(CallerError("the cache client was closed"))
-        await self._line.close()
+        self._calls.fail_all("the cache client was closed", CallerError)
+        await self._connector.close()
 
-    # --- asking ---
+    # --- calls ---
 
-    async def _ask(self, keys: tuple[bytes, ...]) -> dict[bytes, Value]:
+    async def _read(self, keys: tuple[bytes, ...]) -> dict[bytes, Value]:
         for key in keys:
             objection = objection_to_key(key)
-            if objection:
+            if objection is not None:
                 raise InvalidArgument(objection)
         deadline_ms = now_ms() + self.settings.timeout_ms
         found: dict[bytes, Value] = await self._call(
-            deadline_ms, lambda waiter: c.Get(keys, waiter, deadline_ms), len(keys)
+            deadline_ms, lambda call: c.Get(keys, call, deadline_ms), len(keys)
         )
         return found
 
     async def _call(self, deadline_ms: int, event: Callable[[int], c.ClientEvent], keys: int = 0) -> Any:
-        """Feed what `event` makes for a waiter, and wait for its result; where nobody is in office, the next is asked.
+        """Feed the event for a new call and wait for its result. While no authority serves, try the next address.
 
-        "Not in office" means that nothing was done, so also a write may be sent again.
+        `NotServing` means that nothing was done, so a write may be sent again, too.
         """
-        line = self._line
+        connector, calls = self._connector, self._calls
         while True:
-            if line.link is None:
-                await line.linked(deadline_ms)
-            link = line.link
-            waiter, future = self._promise(keys)
-            self._feed(event(waiter))
+            if connector.link is None:
+                await connector.linked(deadline_ms)
+            link = connector.link
+            call = calls.begin(keys)
+            self._feed(event(call))
             try:
-                return await self._result(waiter, future)
+                return await calls.result(call)
             except NotServing:
-                await line.elsewhere(link, deadline_ms)
-
-    def _promise(self, keys: int = 0) -> tuple[int, asyncio.Future[Any]]:
-        self._waiter += 1
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._futures[self._waiter] = future
-        if keys:
-            self._gathers[self._waiter] = (keys, {})
-        return self._waiter, future
-
-    async def _result(self, waiter: int, future: asyncio.Future[Any]) -> Any:
-        try:
-            return await future
-        finally:
-            self._futures.pop(waiter, None)
-            self._gathers.pop(waiter, None)
+                await connector.elsewhere(link, deadline_ms)
 
     # --- the machine on the loop ---
 
     def _feed(self, event: c.ClientEvent) -> None:
-        at_ms = _clock_ns(_BOOTTIME) // _NS_PER_MS  # not `now_ms()`: it is done for everything that comes
+        at_ms = _clock_ns(_BOOTTIME) // _NS_PER_MS  # not `now_ms()`: this runs for every message
         for effect in self.machine.handle(at_ms, event):
             if type(effect) is c.Transmit:
                 self._transmit(effect.message)
@@ -287,31 +262,20 @@ class Client(AsyncClosing):
 
     def _do(self, effect: c.ClientEffect) -> None:
         match effect:
-            case c.Deliver(waiter, key, value, version):
-                gather = self._gathers.get(waiter)
-                if gather is not None:
-                    gather[1][key] = Value(value, version)
-                    if len(gather[1]) == gather[0]:
-                        self._settle(waiter, gather[1])
-            case c.Done(waiter, version):
-                self._settle(waiter, version)
-            case c.Fail(waiter, code, message, version):
-                future = self._futures.get(waiter)
-                if future is not None and not future.done():
-                    future.set_exception(error_of(code, message, version))
+            case c.Deliver(call, key, value, version):
+                self._calls.deliver(call, key, Value(value, version))
+            case c.Done(call, version):
+                self._calls.finish(call, version)
+            case c.Fail(call, code, message, version):
+                self._calls.fail(call, error_of(code, message, version))
             case c.Leave():
-                self._line.leave()
+                self._connector.leave()
             case c.Notify(changes, missed):
                 for subscription in self._subscriptions:
                     subscription.take(changes, missed)
 
-    def _settle(self, waiter: int, result: object) -> None:
-        future = self._futures.get(waiter)
-        if future is not None and not future.done():
-            future.set_result(result)
-
     def _schedule(self, at_ms: int, wake_ms: int) -> None:
-        """One timer is set at a time; one that rings too early looks again."""
+        """Set the only timer. One that fires early schedules the next."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = wake_ms
@@ -319,14 +283,14 @@ class Client(AsyncClosing):
 
     def _wake(self) -> None:
         self._timer, self._timer_ms = None, FOREVER_MS
-        if not self._line.closed:
+        if not self._connector.closed:
             self._feed(c.Tick())
 
 
 def _after_fork() -> None:
-    """The child shares nothing with its parent: neither the identity that is called back, nor what it was given."""
+    """The child shares nothing with its parent: neither its identity nor its leases."""
     for client in list(_clients):
-        if not client._line.closed:
+        if not client._connector.closed:
             client._reset()
 
 

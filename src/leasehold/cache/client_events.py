@@ -1,4 +1,7 @@
-"""What the client's machine is told, and what it wants done. All of it is data."""
+"""The events that the client's machine handles, and the effects that it returns. All of them are data.
+
+`call` is the number of a call of the client's user, by which its result finds it.
+"""
 
 from __future__ import annotations
 
@@ -8,83 +11,88 @@ from msgspec import Struct
 
 from leasehold.cache.model import ABSENT, Code, FromAuthority, FromClient, Version
 
-# --- what it is told ---
+# --- events ---
 
 
 class Get(Struct, frozen=True):
-    """Somebody wants these keys by `deadline_ms`."""
+    """Read these keys by `deadline_ms`."""
 
     keys: tuple[bytes, ...]
-    waiter: int
+    call: int
     deadline_ms: int
 
 
 class Put(Struct, frozen=True):
-    """Somebody writes (None: deletes)."""
+    """Write a value (None: delete)."""
 
     key: bytes
     value: bytes | None
-    waiter: int
+    call: int
     mode: str
     timeout_ms: int
     expect: Version | None = None
 
 
 class Follow(Struct, frozen=True):
-    """Subscribe to a prefix; or no longer, for which nobody waits."""
+    """Subscribe to a prefix."""
 
     prefix: bytes
-    waiter: int
-    on: bool = True
+    call: int
+
+
+class Unfollow(Struct, frozen=True):
+    """End a subscription. No call waits for it."""
+
+    prefix: bytes
 
 
 class FromServer(Struct, frozen=True, gc=False):
-    """What came together."""
+    """Messages that arrived together."""
 
     messages: list[FromAuthority]
 
 
 class Lost(Struct, frozen=True):
-    """The connection is gone: what was sent and not answered will not be answered."""
+    """The connection was lost: requests that were not answered will not be."""
 
 
 class Connected(Struct, frozen=True):
-    """There is a (new) connection: ask again."""
+    """There is a (new) connection: send requests that were not answered again."""
 
 
 class Tick(Struct, frozen=True):
     """Time has passed; see `next_wake_ms`."""
 
 
-ClientEvent: TypeAlias = Get | Put | Follow | FromServer | Lost | Connected | Tick
+ClientEvent: TypeAlias = Get | Put | Follow | Unfollow | FromServer | Lost | Connected | Tick
 
-# --- what it wants done ---
+# --- effects ---
 
 
 class Transmit(Struct, frozen=True, gc=False):
-    """To the authority, if there is a connection; else it is lost, and a timeout follows."""
+    """Send to the authority. Without a connection the message is lost, and a timeout follows."""
 
     message: FromClient
 
 
 class Deliver(Struct, frozen=True, gc=False):
-    """A value for one who asked."""
+    """A value for a call."""
 
-    waiter: int
+    call: int
     key: bytes
     value: bytes | None
     version: Version
 
 
 class Done(Struct, frozen=True):
-    """A write took effect, or a subscription stands."""
+    """A write took effect, or a subscription was confirmed."""
 
-    waiter: int
+    call: int
     version: Version
 
 
 class Fail(Struct, frozen=True):
-    waiter: int
+    call: int
     code: Code
     message: str
     version: Version = ABSENT
@@ -98,7 +106,7 @@ class Notify(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """Nothing is heard on this connection though it is open: the authority may be stopped. Try the next address."""
+    """The connection is open but silent: the authority may be stopped. Try the next address."""
 
 
 ClientEffect: TypeAlias = Transmit | Deliver | Done | Fail | Notify | Leave

@@ -1,4 +1,4 @@
-"""A client's line to whichever authority answers: dialled when needed, again when lost, elsewhere when refused."""
+"""A client's connection to an authority: opened when needed, reopened when lost, moved on when refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from leasehold.base.errors import CallerError, LeaseholdError, Unavailable
 from leasehold.cache import client_events as c
 from leasehold.cache.authority import Authority
+from leasehold.cache.client_links import Dialer, Link, LocalDialer, WireDialer
 from leasehold.cache.errors import NotServing
-from leasehold.cache.links import Dialer, Link, LocalDialer, WireDialer
 from leasehold.cache.model import FromAuthority, FromClient, Release
 from leasehold.runtime.clock import BootClock
 
@@ -20,8 +20,8 @@ _REDIAL_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 now_ms = BootClock().now_ms
 
 
-class Line:
-    """At most one link at a time. `feed` is told what comes, and that a link was opened or lost."""
+class Connector:
+    """At most one link at a time. `feed` gets the messages that arrive, and `Connected` and `Lost`."""
 
     def __init__(
         self, where: str | Sequence[str] | Authority, identity: str, feed: Callable[[c.ClientEvent], None]
@@ -38,15 +38,15 @@ class Line:
         self.closed = False
         self._link_number = 0
         self._dialing: asyncio.Task[None] | None = None
-        self._nobody_listens = asyncio.Event()
+        self._refused_everywhere = asyncio.Event()
         self._outgoing: list[FromClient] = []
-        self._hearing = False
+        self._receiving = False
 
-    # --- what is said and heard ---
+    # --- messages ---
 
     def send(self, message: FromClient) -> None:
-        """At the end of this turn of the loop, with all that is sent until then."""
-        if not self._outgoing and not self._hearing:
+        """Send at the end of this turn of the loop, together with the other messages of the turn."""
+        if not self._outgoing and not self._receiving:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(message)
 
@@ -56,27 +56,27 @@ class Line:
             self.link.send(outgoing)
 
     def _on_messages(self, messages: list[FromAuthority]) -> None:
-        """What came together; what it leads to leaves together, and at once: writers wait for acknowledgements."""
+        """Handle messages and send the replies together, immediately: writers wait for acknowledgements."""
         if self.closed:
-            return  # everything was given up: a lease that comes now is one that no writer waits for
-        self._hearing = True
+            return  # everything was released: no writer waits for a lease that arrives now
+        self._receiving = True
         try:
             self._feed(c.FromServer(messages))
         finally:
-            self._hearing = False
+            self._receiving = False
             self._flush()
 
-    # --- coming ---
+    # --- connecting ---
 
     async def linked(self, deadline_ms: int, *, patient: bool = True) -> None:
-        """Wait until there is a link; `Unavailable` when there is none in time, or (not `patient`) nobody listens."""
-        self._nobody_listens.clear()
+        """Wait for a link; `Unavailable` if there is none in time or, unless `patient`, if nothing listens anywhere."""
+        self._refused_everywhere.clear()
         if self.link is not None:
             return
         if self.closed:
             raise self._is_closed()
         dialing = self._redial()
-        refused = asyncio.ensure_future(self._nobody_listens.wait())
+        refused = asyncio.ensure_future(self._refused_everywhere.wait())
         try:
             await asyncio.wait(
                 (dialing,) if patient else (dialing, refused),
@@ -86,13 +86,13 @@ class Line:
         finally:
             refused.cancel()
         if not dialing.done():
-            raise self._nobody_answers()
+            raise self._no_answer()
         if self.closed:
             raise self._is_closed()
-        dialing.result()  # what went wrong, if anything did that dialling again does not cure
+        dialing.result()  # raises an error that dialling again would not fix
 
     async def answered(self, deadline_ms: int) -> None:
-        """Wait until an authority has said anything; `Unavailable` when none does in time, or nobody listens."""
+        """Wait for an answer of an authority; `Unavailable` if there is none in time, or if nothing listens."""
         while True:
             await self.linked(deadline_ms, patient=False)
             try:
@@ -100,18 +100,18 @@ class Line:
                     if self.link is not None and await self.link.answered():
                         return
             except TimeoutError:
-                raise self._nobody_answers() from None
+                raise self._no_answer() from None
 
     def _is_closed(self) -> CallerError:
         return CallerError("the cache client is closed: make a new one")
 
-    def _nobody_answers(self) -> Unavailable:
+    def _no_answer(self) -> Unavailable:
         return Unavailable(f"no cache authority answers at {self._place}: is `leasehold cache serve` running?")
 
     @property
     def _place(self) -> str:
         if isinstance(self._where, Authority):
-            return "hand, in this process"
+            return "this process"
         return self._where if isinstance(self._where, str) else ", ".join(self._where)
 
     def _redial(self) -> asyncio.Task[None]:
@@ -127,7 +127,7 @@ class Line:
                 link = await self._dialer.dial(self._identity, self._on_messages, lost)
             except LeaseholdError:
                 if self._dialer.refused_everywhere:
-                    self._nobody_listens.set()
+                    self._refused_everywhere.set()
                 await asyncio.sleep(_REDIAL_S[min(attempt, len(_REDIAL_S) - 1)])
                 continue
             self.link = link
@@ -136,10 +136,10 @@ class Line:
             self._feed(c.Connected())
             return
 
-    # --- going ---
+    # --- disconnecting ---
 
     def _lost(self, number: int) -> None:
-        """Leases stand: they end by time, and the authority knows that it cannot reach us. Come back at once."""
+        """Leases stay valid: the authority waits for them if it cannot reach this client. Reconnect immediately."""
         if self.link is None or self._link_number != number:
             return
         self.link = None
@@ -149,16 +149,16 @@ class Line:
         self._redial()
 
     async def elsewhere(self, refused_by: Link | None, deadline_ms: int) -> None:
-        """The authority there is not in office: leave it (once, however many it refused), and go on with the next."""
+        """That authority does not serve: try the next address. Many refused calls leave a link only once."""
         if now_ms() >= deadline_ms:
-            raise NotServing(f"no cache authority is in office at {self._place}")
+            raise NotServing(f"no cache authority serves at {self._place}: is one elected?")
         if self.link is refused_by and refused_by is not None:
             self.cut()
             self._skip()
         await asyncio.sleep(_REDIAL_S[1])
 
     def leave(self) -> None:
-        """The authority here is silent: try the next address, at once."""
+        """The authority is silent: try the next address immediately."""
         self.cut()
         self._skip()
         if not self.closed:
@@ -177,7 +177,7 @@ class Line:
                 self._feed(c.Lost())
 
     async def close(self) -> None:
-        """For good, after what was still to be said; the authority need not wait for this client any more."""
+        """Send the remaining messages and a release, so that no write waits for this client, and disconnect."""
         self.closed = True
         if self._dialing is not None:
             self._dialing.cancel()

@@ -1,32 +1,33 @@
-"""What a client keeps: values under a lease, bounded by number and bytes, least recently used dropped first."""
+"""The values that a client keeps under leases, bounded by number and bytes. The least recently used goes first."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Final
 
+from leasehold.base.invariants import ensure
 from leasehold.cache.model import Version
 
 _NS_PER_MS: Final = 1_000_000
-_TOUCH_NS: Final = 1_000_000_000  # with room to spare, what is used twice within so short a time is moved once
-_UNUSED_MAX: Final = 2  # refills in a row that may go unused: one costs a tenth of the miss that it may save
-_OVERHEAD_BYTES: Final = 200  # what CPython takes for an entry besides its key and value, about
+_TOUCH_NS: Final = 1_000_000_000  # in a cache less than half full, an entry moves at most once per second
+_UNUSED_MAX: Final = 2  # unused refills in a row: one costs a tenth of the miss that it may save
+_OVERHEAD_BYTES: Final = 200  # approximate memory of an entry besides its key and value
 
 
 class Entry:
     """A value (None: known to be absent) and until when it may be used, on the client's own clock.
 
-    The deadline is in nanoseconds because it is compared at every hit, with what the clock gives. Value and version
-    never change: other threads may be looking at them. What is called back and asked for anew stays in its place, past
-    its deadline, until the new value replaces it: `asked` is the request, `asked_ms` when it was sent.
+    The deadline is in nanoseconds, like the clock that it is compared with at every hit. Value and version never
+    change: other threads may be reading them. An entry that was called back stays in its place, past its deadline,
+    until its refill replaces it: `refill_seq` is the request for the refill, `refill_sent_ms` when it was sent.
     """
 
     __slots__ = (
-        "asked",
-        "asked_ms",
         "cost_bytes",
         "deadline_ns",
         "hits",
+        "refill_sent_ms",
+        "refill_seq",
         "touch_ns",
         "unused",
         "value",
@@ -39,24 +40,43 @@ class Entry:
         self.deadline_ns = deadline_ms * _NS_PER_MS
         self.cost_bytes = cost_bytes
         self.hits = 0
-        self.touch_ns = 0  # when a use counts for the order again
+        self.touch_ns = 0  # the next use after this moves the entry
         self.unused = unused  # how many copies before this one were replaced and never used
-        self.asked = 0
-        self.asked_ms = 0
+        self.refill_seq = 0
+        self.refill_sent_ms = 0
 
     def wanted_back(self) -> bool:
-        """Whether the new value is worth asking for when this one is called back."""
+        """Whether the new value is worth requesting when this one is called back."""
         return self.hits > 0 or self.unused < _UNUSED_MAX
 
     def unused_with_this(self) -> int:
         return 0 if self.hits else self.unused + 1
 
+    def use(self, now_ns: int, touch_every_ns: int) -> bool:
+        """Count a hit; returns whether the entry must move to the end of the order of use."""
+        self.hits += 1
+        if now_ns < self.touch_ns:
+            return False
+        self.touch_ns = now_ns + touch_every_ns
+        return True
+
+    def call_back(self, seq: int, now_ms: int) -> int:
+        """Expire now, and wait for the refill requested by `seq`. Returns how often the value was used."""
+        hits = self.hits
+        self.deadline_ns = 0
+        self.unused = 0 if hits else self.unused + 1
+        self.hits = 0
+        self.refill_seq, self.refill_sent_ms = seq, now_ms
+        return hits
+
 
 class Entries:
-    """`by_key` is open to the client's hit path, which is too hot for a call of a method.
+    """`by_key` is public for the client's hit path, where a method call would cost too much.
 
-    It is in the order of use. Moving an entry is a good part of what a hit costs, so each is moved once per
-    `touch_every_ns`: every time when the cache is half full or more, seldom while the order does not matter.
+    It is in the order of use. Moving an entry is a large part of the cost of a hit, so each moves at most once per
+    `touch_every_ns`: every time when the cache is at least half full, rarely while the order does not matter.
+
+    Invariants: `bytes` is the sum of the costs; number and bytes are within their bounds.
     """
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
@@ -65,7 +85,7 @@ class Entries:
         self.by_key: OrderedDict[bytes, Entry] = OrderedDict()
         self.bytes = 0
         self.touch_every_ns = 0
-        self.hits_gone = 0  # hits of entries that are no longer there
+        self.past_hits = 0  # of entries that were dropped or called back
         self.dropped_for_space = 0
 
     def valid(self, now_ms: int, key: bytes) -> Entry | None:
@@ -74,30 +94,23 @@ class Entries:
         return entry if entry is not None and now_ms * _NS_PER_MS < entry.deadline_ns else None
 
     def use(self, now_ms: int, key: bytes, entry: Entry) -> None:
-        """It was answered from memory."""
-        entry.hits += 1
-        now_ns = now_ms * _NS_PER_MS
-        if now_ns >= entry.touch_ns:
-            entry.touch_ns = now_ns + self.touch_every_ns
+        """Count a hit."""
+        if entry.use(now_ms * _NS_PER_MS, self.touch_every_ns):
             self.by_key.move_to_end(key)
 
     def keep(
         self, key: bytes, value: bytes | None, version: Version, deadline_ms: int, unused: int = _UNUSED_MAX - 1
     ) -> None:
-        """`unused` as for `Entry`. What was asked for is refilled once on credit: many read a key but once."""
+        """Keep a value that was read. By default it gets one refill before it must be used: most are read once."""
         self.drop(key)
         self._place(key, Entry(value, version, deadline_ms, _cost_bytes(key, value), unused))
 
     def call_back(self, entry: Entry, seq: int, now_ms: int) -> None:
-        """It may not be used any more, and request `seq` asks for what comes after it."""
-        entry.deadline_ns = 0
-        entry.unused = 0 if entry.hits else entry.unused + 1
-        self.hits_gone += entry.hits
-        entry.hits = 0
-        entry.asked, entry.asked_ms = seq, now_ms
+        """The entry must not be used any more; request `seq` is for its new value."""
+        self.past_hits += entry.call_back(seq, now_ms)
 
     def refill(self, key: bytes, before: Entry, value: bytes | None, version: Version, deadline_ms: int) -> None:
-        """The new value in the place of `before`, which was called back. It is no use, so the order is as it was."""
+        """Replace `before`, which was called back. A refill is not a use, so the order stays the same."""
         self.bytes -= before.cost_bytes
         self._place(key, Entry(value, version, deadline_ms, _cost_bytes(key, value), before.unused))
 
@@ -110,11 +123,11 @@ class Entries:
         half_full = 2 * len(self.by_key) >= self._entries_max or 2 * self.bytes >= self._bytes_max
         self.touch_every_ns = 0 if half_full else _TOUCH_NS
         while len(self.by_key) > self._entries_max or self.bytes > self._bytes_max:
-            self._forget(self.by_key.popitem(last=False)[1])  # in one step: other threads may be moving theirs
+            self._forget(self.by_key.popitem(last=False)[1])  # atomic: other threads may be moving entries
             self.dropped_for_space += 1
 
     def drop(self, key: bytes) -> Entry | None:
-        """Forget `key`; what it was."""
+        """Remove `key` and return its entry."""
         entry = self.by_key.pop(key, None)
         if entry is not None:
             self._forget(entry)
@@ -122,17 +135,23 @@ class Entries:
 
     def _forget(self, entry: Entry) -> None:
         self.bytes -= entry.cost_bytes
-        self.hits_gone += entry.hits
+        self.past_hits += entry.hits
 
     def clear(self) -> None:
         for key in list(self.by_key):
             self.drop(key)
 
     def hits(self) -> int:
-        return self.hits_gone + sum(entry.hits for entry in list(self.by_key.values()))
+        return self.past_hits + sum(entry.hits for entry in list(self.by_key.values()))
 
     def __len__(self) -> int:
         return len(self.by_key)
+
+    def check(self) -> None:
+        total = sum(entry.cost_bytes for entry in self.by_key.values())
+        ensure(self.bytes == total, "the bytes of the cache are miscounted", self.bytes, total)
+        ensure(len(self.by_key) <= self._entries_max, "too many entries", len(self.by_key))
+        ensure(total <= self._bytes_max, "too many bytes", total)
 
 
 def _cost_bytes(key: bytes, value: bytes | None) -> int:

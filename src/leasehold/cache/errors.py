@@ -1,13 +1,13 @@
-"""How calls of the cache fail.
+"""Errors of the cache.
 
 CallerError
-└── Conflict        compare-and-set: another version stands; read again
+└── Conflict        compare-and-set: the key has another version; read it again
 PeerError
 ├── Busy            mode `fail`: a lease is out; nothing was done
 ├── Expired         the write could not begin in time; nothing was done
 └── Unavailable
-    └── NotServing  this authority may not (yet, or any longer) answer; nothing was done
-UnknownOutcome      sent and not answered, or the store behind did not say
+    └── NotServing  this authority does not hold the leader lease; nothing was done
+UnknownOutcome      sent and not answered, or the store did not answer
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leasehold.cache.model import ABSENT, Code, Version
 
 
 class Conflict(CallerError):
-    """Another version stands; `current` is its number (`ABSENT` if the key is not there)."""
+    """The key has another version than expected: `current` (`ABSENT` if the key is absent)."""
 
     def __init__(self, message: str, current: Version) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Conflict(CallerError):
 
 
 class Busy(PeerError):
-    """In mode `fail`: somebody may hold a lease on the old value. Nothing was done."""
+    """In mode `fail`: a client may hold a lease on the old value. Nothing was done."""
 
 
 class Expired(PeerError):
@@ -33,11 +33,11 @@ class Expired(PeerError):
 
 
 class NotServing(Unavailable):
-    """This authority may not answer: it is not the one in office. Nothing was done."""
+    """This authority does not hold the leader lease, so it must not answer. Nothing was done."""
 
 
 class TokenRefused(PeerError):
-    """The store behind has seen a newer epoch or version: this authority is no longer the one in office."""
+    """The store has seen a newer epoch or version: another authority has begun a term."""
 
 
 def error_of(code: Code, message: str, version: Version = ABSENT) -> LeaseholdError:

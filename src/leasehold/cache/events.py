@@ -1,4 +1,4 @@
-"""What the authority's machine is told, and what it wants done. All of it is data."""
+"""The events that the authority's machine handles, and the effects that it returns. All of them are data."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from msgspec import Struct
 
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Item, Version
 
+# --- events ---
+
 
 class Received(Struct, frozen=True, gc=False):
-    """A client's messages that came together."""
+    """Messages that arrived together from one client."""
 
     client: str
     messages: list[FromClient]
 
 
 class Disconnected(Struct, frozen=True):
-    """A client's connection is gone. Its leases are not: they end by time."""
+    """A client's connection was lost. Its leases stay valid until they expire."""
 
     client: str
 
 
 class Loaded(Struct, frozen=True):
-    """The store behind has answered: the value (None: absent) and the token under which it was stored."""
+    """The store's answer to `Load`: the value (None: absent) and the token under which it was stored."""
 
     key: bytes
     value: bytes | None
@@ -36,14 +38,14 @@ class LoadFailed(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True):
-    """The store behind has the value of this token, durably."""
+    """The store has the value of this token, durably."""
 
     key: bytes
     token: Version
 
 
 class StoreUnknown(Struct, frozen=True):
-    """The store behind did not say. The value may be there, may come later, or never."""
+    """The store did not answer. The value may be there, may arrive later, or never."""
 
     key: bytes
     token: Version
@@ -51,14 +53,14 @@ class StoreUnknown(Struct, frozen=True):
 
 
 class StoreRefused(Struct, frozen=True):
-    """The store behind knows a newer token: another authority is in office."""
+    """The store has seen a newer token: another authority has begun a term."""
 
     key: bytes
     token: Version
 
 
-class Right(Struct, frozen=True):
-    """This authority may answer until then (on its own clock); told again whenever it is extended."""
+class LeaderLease(Struct, frozen=True):
+    """This authority may answer until then, on its own clock. Repeated whenever the lease is extended."""
 
     until_ms: int
 
@@ -68,41 +70,45 @@ class Tick(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """No more leases and no more writes; everybody is told to drop."""
+    """Grant no more leases, accept no more writes, and have every client drop its copies."""
 
 
 Event: TypeAlias = (
-    Received | Disconnected | Loaded | LoadFailed | Stored | StoreUnknown | StoreRefused | Right | Tick | Stop
+    Received | Disconnected | Loaded | LoadFailed | Stored | StoreUnknown | StoreRefused | LeaderLease | Tick | Stop
 )
+
+# --- effects ---
 
 
 class Send(Struct, frozen=True, gc=False):
-    """To one client. Lost with its connection: nothing depends on its arrival."""
+    """Send to one client. The message is lost with the connection: nothing depends on its arrival."""
 
     client: str
     message: FromAuthority
 
 
 class CallBack(Struct, frozen=True, gc=False):
-    """To each of these, as `Send`: they hold what is about to be written."""
+    """Send `drop` to each of these, as with `Send`: they hold a lease on a key that is about to be written."""
 
     holders: list[str]
     drop: Drop
 
 
 class Refilled(Struct, frozen=True, gc=False):
-    """To each of these, as `Send`, with the request of each by which it asked: what it acknowledged stands anew."""
+    """Send the key's new value to each of these clients, as with `Send`, as the answer to its request."""
 
-    asked: dict[str, int]
+    requests: dict[str, int]
     item: Item
 
 
 class Load(Struct, frozen=True):
+    """Read from the store; `Loaded` or `LoadFailed` follows."""
+
     key: bytes
 
 
 class Store(Struct, frozen=True):
-    """Write behind, if no newer token stands there. The writer is answered only after `Stored`."""
+    """Write to the store unless it has a newer token. The writer is answered only after `Stored`."""
 
     key: bytes
     value: bytes | None
@@ -110,17 +116,17 @@ class Store(Struct, frozen=True):
 
 
 class SettleTerm(Struct, frozen=True):
-    """One old maximum term has passed: the durable one may be lowered to the configured one."""
+    """Every lease of a predecessor has expired: lower the store's maximum lease term to the configured one."""
 
 
-class MarkClean(Struct, frozen=True):
-    """No lease is live and none will be given: the next start need not wait."""
+class RecordCleanStop(Struct, frozen=True):
+    """No lease is valid and none will be granted: record it, so that the next start need not wait."""
 
 
 class Deposed(Struct, frozen=True):
-    """Another authority is in office: close every connection, answer nothing more."""
+    """Another authority has begun a term: close every connection and answer nothing more."""
 
     reason: str
 
 
-Effect: TypeAlias = Send | CallBack | Refilled | Load | Store | SettleTerm | MarkClean | Deposed
+Effect: TypeAlias = Send | CallBack | Refilled | Load | Store | SettleTerm | RecordCleanStop | Deposed

@@ -1,13 +1,15 @@
-"""Several authorities, one in office: an election over the coordination store decides which.
+"""Failover: of several authorities, an election over the coordination store decides which one serves.
 
-The right to serve is the session's certain time, checked before every answer. The store behind fences older epochs
-off, and the successor waits one maximum term before it writes, as after a restart.
+The leader lease is the time for which the election's session is certainly alive. It is checked before every answer.
+The store fences older epochs off, and the successor waits one maximum lease term before it writes, as after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 
@@ -22,6 +24,7 @@ from leasehold.runtime.clock import BootClock
 
 log = structlog.get_logger("leasehold.cache")
 _PAUSE_S = 0.2
+ELECTION_KEY: Final = "office"  # fixed: authorities of older releases campaign under the same key
 
 
 async def run_for_term(
@@ -31,15 +34,18 @@ async def run_for_term(
     install: Callable[[Authority | None], None],
     *,
     name: str,
-    prefix: str = "leasehold/cache/office",
+    prefix: str = "leasehold/cache/" + ELECTION_KEY,
     ttl_s: int = 5,
 ) -> None:
-    """Campaign, serve while in office, begin again; until cancelled. `install` is told who serves here (or None)."""
-    told = ""  # a store that is away for long is told of once
+    """Campaign, serve for one term, and campaign again, until cancelled.
+
+    `install` is called with the authority when its term begins, and with None when the term ends.
+    """
+    logged = ""  # an error that repeats is logged once per term
 
     def installing(authority: Authority | None) -> None:
-        nonlocal told
-        told = "" if authority is not None else told
+        nonlocal logged
+        logged = "" if authority is not None else logged
         install(authority)
 
     while True:
@@ -48,13 +54,19 @@ async def run_for_term(
                 await _one_term(session, store(), settings, installing, name, prefix)
         except (LeaseholdError, OSError) as error:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # leaving the office failed, but leaving was asked for
+            if task is not None and task.cancelling():  # resigning failed, but the caller has cancelled anyway
                 raise asyncio.CancelledError from error
             if isinstance(error, CallerError) and not isinstance(error, NotHeld):
                 raise  # a closed client, a bad setting: trying again changes nothing
-            if told != (told := str(error)):
-                log.warning("cache authority is out of office", reason=told)
+            if logged != (logged := str(error)):
+                log.warning("cache authority does not serve", reason=logged)
         await asyncio.sleep(_PAUSE_S)
+
+
+def run_in_office(*arguments: Any, **options: Any) -> Coroutine[Any, Any, None]:
+    """Deprecated name of `run_for_term`."""
+    warnings.warn("run_in_office is deprecated: call run_for_term", DeprecationWarning, stacklevel=2)
+    return run_for_term(*arguments, **options)
 
 
 async def _one_term(
@@ -66,18 +78,18 @@ async def _one_term(
     prefix: str,
 ) -> None:
     election = Election(session, prefix)
-    held = await election.campaign(name)
+    leadership = await election.campaign(name)
     clock = BootClock()
     resigned = False
 
-    def right() -> int:
+    def serve_until_ms() -> int:
         try:
-            held.check()
+            leadership.check()
         except NotHeld:
             return 0
         return 0 if resigned else clock.now_ms() + session.certain_for_ms
 
-    authority = await Authority.open(store, settings, clock=clock, right=right)
+    authority = await Authority.open(store, settings, clock=clock, right=serve_until_ms)
     install(authority)
     try:
         lost = asyncio.ensure_future(session.wait_lost())
@@ -90,7 +102,7 @@ async def _one_term(
             if lost.done() or deposed.done():
                 authority.kill()
                 await store.close()
-            else:  # asked to stop: leave the office in order, so that the successor need not wait
+            else:  # cancelled: stop cleanly, so that the successor need not wait
                 await authority.close()
             resigned = True
             install(None)

@@ -1,6 +1,6 @@
-"""What crosses between a cache client and its authority, and what both sides name alike.
+"""The messages between cache clients and their authority.
 
-Only durations cross: a client counts its lease from when it *sent* the request that was answered.
+They contain durations, never points in time: a client counts a lease from when it *sent* the request for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MODES: tuple[Mode, ...] = ("callback", "wait", "fail")
 
 
 class Version(Struct, frozen=True, order=True, array_like=True, gc=False):
-    """One counter for all keys of an authority, never restarted: epochs only grow, and `n` within one."""
+    """A version of a value. One counter serves all keys: epochs only grow, and so does `n` within an epoch."""
 
     epoch: int
     n: int
@@ -28,7 +28,7 @@ ABSENT = Version(0, 0)
 
 
 class Code(StrEnum):
-    """How a request ended. What was answered with any but OK and UNKNOWN has changed nothing."""
+    """The result of a request. Any code but OK and UNKNOWN means that nothing was changed."""
 
     OK = "ok"
     CONFLICT = "conflict"
@@ -44,13 +44,13 @@ class Code(StrEnum):
 
 
 class Hello(Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """The first message of a connection: who speaks. An identity is never used by two processes."""
+    """The first message of a connection: the client's identity, which no other process uses."""
 
     client: str
 
 
 class Ask(Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """Read these keys. `hits` are the answers given from memory since the key was last asked for."""
+    """Read these keys. `hits` counts the answers from memory since the last request for each key."""
 
     seq: int
     keys: tuple[bytes, ...]
@@ -58,10 +58,10 @@ class Ask(Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Write(Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """Put a value, or delete (None). With `expect` only if the key's version is that (`ABSENT`: only if absent).
+    """Put a value, or delete (None). With `expect` only if the key has that version (`ABSENT`: only if absent).
 
-    `hits` are the answers given from the copy that the writer has dropped for this. Unless it is None, this is also
-    the request for a lease on what is written, which comes with the outcome.
+    `hits` counts the answers from the copy that the writer has dropped. Unless it is None, the write also requests a
+    lease on the written value, which comes with the outcome.
     """
 
     seq: int
@@ -76,8 +76,8 @@ class Write(Struct, frozen=True, array_like=True, gc=False, tag=3):
 class Ack(Struct, frozen=True, array_like=True, gc=False, tag=4):
     """These keys are dropped, and so is every request for them that was in flight.
 
-    `hits` are the answers given from memory, for each of the keys. Unless it is None, this is also the request
-    `seq` for the new value: a *refill*, answered when the write has taken effect.
+    `hits` counts the answers from memory for each key. Unless it is None, this is also the request `seq` for the new
+    value: a *refill*, answered when the write has taken effect.
     """
 
     dropped: tuple[tuple[bytes, Version], ...]
@@ -86,7 +86,7 @@ class Ack(Struct, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Release(Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """Everything is dropped, and nothing will be kept any more: the client ends."""
+    """Everything is dropped, and every answer in flight will be ignored: the client is closing."""
 
 
 class Subscribe(Struct, frozen=True, array_like=True, gc=False, tag=6):
@@ -103,7 +103,7 @@ class Unsubscribe(Struct, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Item(Struct, frozen=True, array_like=True, gc=False):
-    """One key's value (None: absent) with a lease of `term_ms` (0: none, use once), or why there is none."""
+    """One key's value (None: absent) with a lease of `term_ms` (0: none, use once); or an error code."""
 
     key: bytes
     value: bytes | None
@@ -118,9 +118,9 @@ class Answer(Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Outcome(Struct, frozen=True, array_like=True, gc=False, tag=17):
-    """The end of a write or subscription; `version` is the one written, or on CONFLICT the one that stands.
+    """The result of a write or subscription; `version` is the one written, or on CONFLICT the current one.
 
-    With `term_ms` the writer may keep what it wrote for so long, counted from when it sent the write.
+    The writer may keep its value for `term_ms`, counted from when it sent the write.
     """
 
     seq: int
@@ -131,20 +131,20 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False, tag=17):
 
 
 class Drop(Struct, frozen=True, array_like=True, gc=False, tag=18):
-    """Drop these keys and acknowledge, each with the version by which the write that wants it is known."""
+    """Drop these keys and acknowledge them, each with the version that identifies the pending write."""
 
     keys: tuple[tuple[bytes, Version], ...]
 
 
 class Changed(Struct, frozen=True, array_like=True, gc=False, tag=19):
-    """Keys under a subscribed prefix that have changed; `missed`: there may have been more, look again."""
+    """Keys under a subscribed prefix that have changed; `missed`: there may have been more changes."""
 
     changes: tuple[tuple[bytes, Version], ...]
     missed: bool = False
 
 
 class Refill(Struct, frozen=True, array_like=True, gc=False, tag=20):
-    """What acknowledgements asked for: the request of each, and the new value. Nobody waits for it."""
+    """Answers to acknowledgements: the request of each, and the new value. No call waits for them."""
 
     items: tuple[tuple[int, Item], ...]
 

@@ -1,8 +1,9 @@
-"""What waits to be sent to clients, and when it leaves: as few frames as possible, for it is the waking that costs.
+"""Messages that wait to be sent to clients, and when they are sent: in as few frames as possible, because waking a
+client is the expensive part.
 
-- answers and outcomes leave at the end of the turn of the loop, all of one client's together;
-- callbacks leave in rounds (see `rounds`);
-- refills, for which nobody waits, ride with the next thing that is said to their client, at the latest after a moment.
+- Answers and outcomes leave at the end of the turn of the loop, all for one client together.
+- Callbacks leave in rounds (see `callback_rounds`).
+- Refills, for which no client waits, leave with the next frame to their client, at most 5 ms later.
 """
 
 from __future__ import annotations
@@ -11,48 +12,48 @@ import asyncio
 from typing import Final
 
 from leasehold.base import limits
-from leasehold.cache.callback_rounds import Rounds
+from leasehold.cache.callback_rounds import CallbackRounds
 from leasehold.cache.model import Changed, Drop, FromAuthority, Item, Refill, Version
 from leasehold.cache.wire_functions import pushed
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.connection import Connection
 
-_REFILL_HOLD_S: Final = 0.005
-_ROUND_HOLD_MS: Final = 10
+_REFILL_DELAY_S: Final = 0.005
+_ROUND_DELAY_MS: Final = 10
 
 
-class Outbox:
-    """What waits to be sent to one client."""
+class PushQueue:
+    """The messages for one client."""
 
-    def __init__(self, pusher: Pusher, connection: Connection) -> None:
-        self._pusher = pusher
+    def __init__(self, scheduler: PushScheduler, connection: Connection) -> None:
+        self._scheduler = scheduler
         self._connection = connection
         self._messages: list[FromAuthority] = []
         self._drops: list[tuple[bytes, Version]] = []
         self._refills: list[tuple[int, Item]] = []
-        self._hold = pusher.rounds.hold  # for every holder of every write
+        self._add_callback = scheduler.rounds.add  # called for every holder of every write
 
     def take(self, message: FromAuthority) -> None:
         if type(message) is Drop and message.keys:
             self.call_back(message)
             return
         if not self._messages:
-            self._pusher.push_now(self)
+            self._scheduler.push_now(self)
         self._messages.append(message)
 
     def call_back(self, drop: Drop) -> None:
         self._drops += drop.keys
-        self._hold(self, drop)
-        if not self._pusher.looking:
-            self._pusher.look_soon()
+        self._add_callback(self, drop)
+        if not self._scheduler.round_check_scheduled:
+            self._scheduler.check_round_soon()
 
     def refill(self, seq: int, item: Item) -> None:
         if not self._refills:
-            self._pusher.push_soon(self)
+            self._scheduler.push_soon(self)
         self._refills.append((seq, item))
 
     def taken(self) -> list[FromAuthority]:
-        """All but the callbacks, which wait for their round."""
+        """Remove and return all messages except callbacks, which wait for their round."""
         messages, self._messages = self._messages, []
         if len(messages) > 1:
             messages = coalesced(messages)
@@ -66,14 +67,14 @@ class Outbox:
             self._connection.send(pushed(self.taken()))
 
     def push_callbacks(self) -> None:
-        """Its part in a round: in front, for a writer waits."""
+        """Send the callbacks of a round. They go first, because a writer waits for them."""
         drops, self._drops = self._drops, []
         if not self._connection.closed:
             self._connection.send(pushed([Drop(tuple(drops)), *self.taken()]))
 
 
 def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:
-    """The same with all notices in one."""
+    """The same messages with all change notifications merged into one."""
     notices = [message for message in messages if type(message) is Changed]
     if len(notices) < 2:
         return messages
@@ -82,63 +83,64 @@ def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:
     return [merged, *(message for message in messages if type(message) is not Changed)]
 
 
-class Pusher:
-    """When the outboxes are emptied. After something has changed in `rounds`, `look_soon`, unless it is `looking`."""
+class PushScheduler:
+    """When the queues are emptied. After a change to `rounds`, call `check_round_soon` unless it is scheduled."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = BootClock()
-        self._due: list[Outbox] = []
-        self._held: list[Outbox] = []
-        self.rounds: Rounds[Outbox] = Rounds(_ROUND_HOLD_MS)
-        self.looking = False
+        self._due: list[PushQueue] = []
+        self._due_later: list[PushQueue] = []
+        self.rounds: CallbackRounds[PushQueue] = CallbackRounds(_ROUND_DELAY_MS)
+        self.round_check_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
-    def push_now(self, outbox: Outbox) -> None:
-        """At the end of this turn of the loop."""
+    def push_now(self, queue: PushQueue) -> None:
+        """Send at the end of this turn of the loop."""
         if not self._due:
             self._loop.call_soon(self._push_due)
-        self._due.append(outbox)
+        self._due.append(queue)
 
-    def push_soon(self, outbox: Outbox) -> None:
-        """With the next thing that is pushed to this client, at the latest after a moment."""
-        if not self._held:
-            self._loop.call_later(_REFILL_HOLD_S, self._push_held)
-        self._held.append(outbox)
+    def push_soon(self, queue: PushQueue) -> None:
+        """Send with the next frame to this client, or after `_REFILL_DELAY_S`."""
+        if not self._due_later:
+            self._loop.call_later(_REFILL_DELAY_S, self._push_due_later)
+        self._due_later.append(queue)
 
-    def acknowledged(self, outbox: Outbox) -> None:
-        self.rounds.acknowledged(self._clock.now_ms(), outbox)
-        if self.rounds.waiting and not self.looking:
-            self.look_soon()
+    def acknowledged(self, queue: PushQueue) -> None:
+        self.rounds.acknowledged(self._clock.now_ms(), queue)
+        if self.rounds.queued and not self.round_check_scheduled:
+            self.check_round_soon()
 
-    def gone(self, outbox: Outbox) -> None:
-        self.rounds.gone(self._clock.now_ms(), outbox)
-        if self.rounds.waiting and not self.looking:
-            self.look_soon()
+    def remove(self, queue: PushQueue) -> None:
+        """The client has disconnected."""
+        self.rounds.remove(self._clock.now_ms(), queue)
+        if self.rounds.queued and not self.round_check_scheduled:
+            self.check_round_soon()
 
     def _push_due(self) -> None:
         due, self._due = self._due, []
-        for outbox in due:
-            outbox.push()
+        for queue in due:
+            queue.push()
 
-    def _push_held(self) -> None:
-        held, self._held = self._held, []
-        for outbox in held:
-            outbox.push()
+    def _push_due_later(self) -> None:
+        due, self._due_later = self._due_later, []
+        for queue in due:
+            queue.push()
 
-    def look_soon(self) -> None:
-        """Whether a round may begin is seen at the end of the turn, which may bring more."""
-        self.looking = True
-        self._loop.call_soon(self._look)
+    def check_round_soon(self) -> None:
+        """At the end of the turn, which may bring more callbacks, see whether a round may begin."""
+        self.round_check_scheduled = True
+        self._loop.call_soon(self._check_round)
 
-    def _look(self) -> None:
-        self.looking = False
+    def _check_round(self) -> None:
+        self.round_check_scheduled = False
         now_ms = self._clock.now_ms()
         due_ms = self.rounds.due_ms(now_ms)
         if due_ms is not None and due_ms <= now_ms:
-            for outbox in self.rounds.begin(now_ms):
-                outbox.push_callbacks()
+            for queue in self.rounds.begin(now_ms):
+                queue.push_callbacks()
         elif due_ms is not None and (self._timer is None or due_ms < self._timer_ms):
             if self._timer is not None:
                 self._timer.cancel()
@@ -147,4 +149,4 @@ class Pusher:
 
     def _ring(self) -> None:
         self._timer = None
-        self._look()
+        self._check_round()

@@ -1,4 +1,4 @@
-"""The client for synchronous code: hits are answered in the calling thread, the rest on a loop of its own thread."""
+"""The client for synchronous code: hits are answered in the calling thread, all else on a loop in another thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOOTTIME = time.CLOCK_BOOTTIME
 
 
 class SyncClient(Closing):
-    """`Client`, without `await`; any number of threads may share one."""
+    """`Client` without `await`. Any number of threads may share one."""
 
     def __init__(self, where: str | Sequence[str], settings: ClientSettings | None = None) -> None:
         self._client = Client(where, settings)
@@ -28,7 +28,7 @@ class SyncClient(Closing):
         entry = by_key.get(key)
         if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
             entry.hits += 1
-            with suppress(KeyError):  # dropped by the loop's thread just now; it was valid when we looked
+            with suppress(KeyError):  # the loop's thread dropped it meanwhile; it was valid when we read it
                 by_key.move_to_end(key)
             return entry.value
         return self._portal().call(self._client.get, key)
@@ -66,4 +66,4 @@ class SyncClient(Closing):
         self._portal().call(self._client.close)
 
     def _portal(self) -> Portal:
-        return Portal.shared()  # made anew in a forked child
+        return Portal.shared()  # a forked child gets its own

@@ -1,4 +1,4 @@
-"""The cache's two functions on the wire, and how messages are packed into them."""
+"""The cache's two functions in the wire protocol, and how messages are encoded in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leasehold.wire.rpc import method
 
 
 class Parcel(Struct, frozen=True):
-    """Messages, packed by msgspec."""
+    """A list of messages, encoded as msgpack."""
 
     messages: bytes
 
@@ -29,7 +29,7 @@ _decode_from_client = msgspec.msgpack.Decoder(list[FromClient]).decode
 
 
 def packed(messages: Sequence[FromClient] | Sequence[FromAuthority]) -> list[bytes]:
-    """One body for all of them; several where it would be too large for the peer to take."""
+    """Encode the messages into one body, or into several if one would exceed the peer's limit."""
     body = encode(messages)
     if len(body) <= limits.cache_parcel_bytes or len(messages) == 1:
         return [body]
@@ -38,12 +38,12 @@ def packed(messages: Sequence[FromClient] | Sequence[FromAuthority]) -> list[byt
 
 
 def pushed(messages: list[FromAuthority]) -> bytes:
-    """The frames in which a client is told these."""
+    """The frames that push these messages to a client."""
     return b"".join([response(SAY, body, kind=PUSH) for body in packed(messages)])
 
 
 def unpacked(packed: bytes) -> list[FromClient]:
-    """What a client said."""
+    """Decode the messages of a client."""
     try:
         return _decode_from_client(packed)
     except msgspec.MsgspecError as error:

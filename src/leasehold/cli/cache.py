@@ -1,4 +1,4 @@
-"""`leasehold cache`: serve a lease-coherent cache, and talk to one."""
+"""`leasehold cache`: serve a lease-coherent cache, read and write."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from leasehold.base.errors import SettingError
 from leasehold.base.settings import duration, text
 from leasehold.cache.authority import Authority, plan_for
 from leasehold.cache.client import Client
-from leasehold.cache.failover import run_for_term
+from leasehold.cache.failover import ELECTION_KEY, run_for_term
 from leasehold.cache.model import ABSENT, MODES, Version
+from leasehold.cache.server import CacheServer
 from leasehold.cache.settings import AuthoritySettings
 from leasehold.cache.stores.api import BackingStore
 from leasehold.cache.stores.coord import CoordStore
 from leasehold.cache.stores.memory import MemoryStore
 from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
-from leasehold.cache.transport import CacheServer
 from leasehold.cli.child import END_GRACE_S, run_once
 from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.settings import resolve_options, settings_options
@@ -39,20 +39,20 @@ REACH_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class CacheSettings(AuthoritySettings):
-    """What `leasehold cache serve` goes by."""
+    """Settings of `leasehold cache serve`."""
 
-    listen: str = text(_ADDRESS, help="host:port to serve on; port 0 takes a free one")
+    listen: str = text(_ADDRESS, help="host:port to listen on; port 0 takes a free one")
     store: str = text(
-        "memory://", help="where the truth is kept: memory://, sqlite://FILE, redis://..., etcd://..., embedded:///DIR"
+        "memory://", help="store for the values: memory://, sqlite://FILE, redis://..., etcd://..., embedded:///DIR"
     )
-    prefix: str = text("leasehold/cache/", help="what the keys in the store behind begin with")
-    elect: str = text("", help="a coordination store (etcd://...) over which one of several authorities is elected")
-    elect_ttl_ms: int = duration("5s", low="1s", high="1h", help="how long a dead authority stays in office")
+    prefix: str = text("leasehold/cache/", help="prefix of the keys in the store")
+    elect: str = text("", help="coordination store (etcd://...) for the election of one of several authorities")
+    elect_ttl_ms: int = duration("5s", low="1s", high="1h", help="time after which a dead authority is replaced")
 
 
 @click.group(cls=Chapters)
 def cache() -> None:
-    """A cache that is never stale: serve one, read and write."""
+    """Serve and use a cache without stale reads."""
 
 
 @cache.command(
@@ -71,9 +71,9 @@ def serve(**options: Any) -> None:
     settings = resolve_options(CacheSettings, "cache", options).values
     shared(settings.elect, "--elect")
     if settings.adaptive and settings.term_min_ms > settings.term_ms:
-        raise SettingError("term_min must not be longer than term: the shortest term that `adaptive` gives")
+        raise SettingError("term_min must not be longer than term: it is the minimum lease term with `adaptive`")
     if settings.elect and settings.store.startswith("memory:"):
-        click.echo("leasehold: --store memory://: when another authority is elected, every value is gone", err=True)
+        click.echo("leasehold: --store memory://: every value is lost when another authority is elected", err=True)
     found = plan_for(settings)
     for law in (*found.broken, *found.risky):
         click.echo(f"leasehold: {law.name}: {law.why}", err=True)
@@ -95,7 +95,7 @@ async def _serve(settings: CacheSettings) -> None:
     try:
         await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
-            serving.result()  # what went wrong
+            serving.result()  # raises the error
     finally:
         stopping.cancel()
         serving.cancel()
@@ -115,7 +115,7 @@ async def _serve_until_cancelled(settings: CacheSettings, server: CacheServer) -
                 settings,
                 server.install,
                 name=f"{socket.gethostname()}/{server.address}",
-                prefix=settings.prefix + "office",
+                prefix=settings.prefix + ELECTION_KEY,
                 ttl_s=max(1, settings.elect_ttl_ms // 1_000),
             )
         authority = await Authority.open(opener(), settings)
@@ -128,7 +128,7 @@ async def _serve_until_cancelled(settings: CacheSettings, server: CacheServer) -
 
 
 async def _opener(settings: CacheSettings, stack: contextlib.AsyncExitStack) -> Callable[[], BackingStore]:
-    """A function that gives the store behind, for one term of office each."""
+    """A function that opens the store, called once per term."""
     url, prefix = settings.store, settings.prefix.encode()
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
@@ -140,7 +140,7 @@ async def _opener(settings: CacheSettings, stack: contextlib.AsyncExitStack) -> 
     if scheme not in SCHEMES:
         raise SettingError(
             f"store = {without_secrets(url)!r}: memory://, sqlite://FILE, redis://HOST:PORT, etcd://HOST:PORT or "
-            "embedded:///DIR is wanted"
+            "embedded:///DIR expected"
         )
     coord = await stack.enter_async_context(reach(url, "--store URL"))
     return lambda: CoordStore(coord, prefix)
@@ -151,7 +151,7 @@ _mode = click.option(
     type=click.Choice(MODES),
     default="callback",
     show_default=True,
-    help="call the holders back, wait for their leases to end, or fail if there are any",
+    help="call lease holders back, wait for their leases to expire, or fail if there are any",
 )
 _addresses = click.option(
     "--server", "servers", multiple=True, default=(_ADDRESS,), show_default=True, help="host:port; may be repeated"
@@ -160,7 +160,7 @@ _addresses = click.option(
 
 @contextlib.asynccontextmanager
 async def _client(servers: tuple[str, ...]) -> AsyncIterator[Client]:
-    """A client that has reached an authority: a write may rightly wait for a lease to end, but not for nobody."""
+    """A client that has reached an authority. A write may wait long for a lease, but not for a missing server."""
     async with Client(servers) as client:
         await client.connected(REACH_TIMEOUT_S)
         yield client
@@ -170,7 +170,7 @@ async def _client(servers: tuple[str, ...]) -> AsyncIterator[Client]:
 @click.argument("keys", nargs=-1, required=True)
 @_addresses
 def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
-    """Print the values of keys, one a line; exit code 1 if one is absent."""
+    """Print the values of keys, one per line; exit code 1 if one is absent."""
 
     async def run() -> dict[bytes, bytes | None]:
         async with _client(servers) as client:
@@ -186,17 +186,17 @@ def get(keys: tuple[str, ...], servers: tuple[str, ...]) -> None:
 @cache.command(
     cls=Explained,
     examples=(
-        ("leasehold cache put limits 100", "prints its version once nobody can read the old value any more"),
+        ("leasehold cache put limits 100", "prints its version once no client can read the old value"),
         ("leasehold cache put limits 100 --expect 0.0", "only if the key is absent"),
     ),
 )
 @click.argument("key")
 @click.argument("value")
 @_mode
-@click.option("--expect", help="EPOCH.N: only if this version stands; 0.0: only if the key is absent")
+@click.option("--expect", help="write only if the key has this version (EPOCH.N); 0.0: only if it is absent")
 @_addresses
 def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str, ...]) -> None:
-    """Write a value; prints its version once no cache can give the old one any more."""
+    """Write a value, and print its version once no client can read the old value."""
     version = _version(expect)
 
     async def run() -> Version:
@@ -206,12 +206,12 @@ def put(key: str, value: str, mode: str, expect: str | None, servers: tuple[str,
     click.echo(str(run_once(run())))
 
 
-@cache.command(cls=Explained, examples=(("leasehold cache delete limits --mode fail", "only if nobody holds it"),))
+@cache.command(cls=Explained, examples=(("leasehold cache delete limits --mode fail", "only without leases"),))
 @click.argument("key")
 @_mode
 @_addresses
 def delete(key: str, mode: str, servers: tuple[str, ...]) -> None:
-    """Delete a key, under the same rules."""
+    """Delete a key, and print the version of the deletion."""
 
     async def run() -> Version:
         async with _client(servers) as client:

@@ -1,8 +1,8 @@
-"""How long a session may be believed: pure arithmetic on the end of what is certain.
+"""How long a session is certainly alive, as known on the client. Pure.
 
 The store counts a lease from when it *receives* a renewal, which is never before the client *sent* it. So the lease
-lives at least until send time + TTL on the client's clock, as long as both clocks tick alike; the margin pays for the
-difference in tick and for the time that the holder needs to stop.
+lives at least until send time + TTL on the client's clock, if both clocks run at the same rate. The margin covers the
+difference in rate, and the time that the holder needs to stop.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ MARGIN_MS_MAX = 3_000
 
 class SessionState(Enum):
     HEALTHY = "healthy"
-    SUSPENDED = "suspended"  # renewals are not answered; what is held is still held
-    LOST = "lost"  # final: nothing held under this session is certain any longer
+    SUSPENDED = "suspended"  # renewals are not answered; locks are still held
+    LOST = "lost"  # final: the session's locks may have expired
 
 
 def margin_for(ttl_ms: int) -> int:
-    """A twentieth of the TTL, within bounds: clock drift of 1 % and the rest to stop in."""
+    """A twentieth of the TTL, within bounds: 1 % for clock drift, the rest for stopping."""
     return min(max(ttl_ms // MARGIN_PART, MARGIN_MS_MIN), MARGIN_MS_MAX, ttl_ms // 2)
 
 
-class Tenure:
-    """What one session knows about its lease. `LOST` is final: a proof that comes too late does not revive it.
+class SessionDeadline:
+    """Until when one session's lease is certainly alive. `LOST` is final.
 
-    Renewals that arrive after the end of what was certain do not count, although the lease may have survived: in
-    between, somebody may have asked and been told "lost".
+    A renewal that is answered after the deadline does not count, although the lease may have survived: meanwhile a
+    caller may have seen `LOST`.
     """
 
     __slots__ = ("certain_until_ms", "lost_because", "margin_ms", "ttl_ms")
@@ -46,7 +46,7 @@ class Tenure:
             self.certain_until_ms = max(self.certain_until_ms, deadline_ms - self.margin_ms)
 
     def end(self, reason: str) -> None:
-        """The session is over; the first reason stays."""
+        """The session ends. The first reason is kept."""
         self.lost_because = self.lost_because or reason
 
     def state(self, now_ms: int) -> SessionState:
@@ -55,13 +55,13 @@ class Tenure:
             self.end(f"no renewal was acknowledged in time (certain until {late_ms} ms ago, TTL {self.ttl_ms} ms)")
         if self.lost_because:
             return SessionState.LOST
-        # A renewal is sent when a third of the TTL has passed: with less than half of it left, one has failed.
+        # Renewals are sent after a third of the TTL. With less than half of it left, one has failed.
         if now_ms >= self._suspected_ms():
             return SessionState.SUSPENDED
         return SessionState.HEALTHY
 
     def next_change_ms(self, now_ms: int) -> int:
-        """When the state changes by itself if nothing is heard."""
+        """When the state changes next if no renewal is answered."""
         suspected_ms = self._suspected_ms()
         return suspected_ms if now_ms < suspected_ms else self.certain_until_ms
 

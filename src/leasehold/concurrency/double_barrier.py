@@ -7,8 +7,7 @@ import asyncio
 from leasehold.base.errors import NotHeld
 from leasehold.concurrency.errors import TooManyClients
 from leasehold.concurrency.keys import as_bytes
-from leasehold.concurrency.session import Session
-from leasehold.concurrency.wait import (
+from leasehold.concurrency.place import (
     Place,
     create_compare,
     enter_unique,
@@ -16,10 +15,10 @@ from leasehold.concurrency.wait import (
     leave_shielded,
     leaving_on_failure,
     own_key_gone,
-    time_limit,
-    watching,
-    watching_deletes,
 )
+from leasehold.concurrency.session import Session
+from leasehold.concurrency.time_limit import time_limit
+from leasehold.concurrency.watches import watching, watching_deletes
 from leasehold.mvcc.model import DeleteRange, KeyValue, Put, Range, SortOrder, SortTarget, prefix_end
 
 
@@ -34,7 +33,7 @@ class DoubleBarrier:
         self._place: Place | None = None
 
     async def enter(self, *, timeout_s: float | None = None) -> None:
-        """Wait until `count` clients are inside; `TooManyClients` for those who are more than that."""
+        """Wait until `count` clients are inside; `TooManyClients` for any further client."""
         async with time_limit(timeout_s, f"double barrier {self._waiters.decode(errors='replace')}"):
             if len(await self._inside()) >= self._count:
                 raise self._full()
@@ -44,25 +43,25 @@ class DoubleBarrier:
         self._place = place
 
     async def leave(self, *, timeout_s: float | None = None) -> None:
-        """Wait until everybody has left. A member that dies counts as gone when its lease ends."""
+        """Wait until all clients have left. A client that dies leaves when its lease expires."""
         place = self._place
         if place is None:
-            raise NotHeld("nobody entered this double barrier through this object: enter first")
+            raise NotHeld("this double barrier was not entered through this object: enter first")
         async with time_limit(timeout_s, f"leave {self._waiters.decode(errors='replace')}"):
             while inside := await self._inside():
                 lowest = min(inside, key=lambda kv: kv.mod_revision)
                 highest = max(inside, key=lambda kv: kv.mod_revision)
                 if lowest.key != place.key:
                     await leave_shielded(self._session, place)
-                    await self._gone(lowest)
+                    await self._until_deleted(lowest)
                 elif len(inside) == 1:
                     await self._last_one_out(place)
                 else:
-                    await self._gone(highest)
+                    await self._until_deleted(highest)
         self._place = None
 
     async def _gather(self, place: Place) -> None:
-        """Until `ready` stands. Whoever completes the number says so; whoever is too late goes out again."""
+        """Wait for the key `ready`. The client that completes the count creates it; a late one leaves again."""
         while True:
             async with watching(self._session, self._ready, place.key) as changed:
                 inside = await self._inside()
@@ -71,35 +70,35 @@ class DoubleBarrier:
                     if place.revision > last.create_revision:
                         raise self._full()
                     if place.revision == last.create_revision:
-                        await self._say_ready(place)
+                        await self._put_ready(place)
                 if await self._open(place):
                     return
                 if changed:
                     await self._session.or_lost(*changed.fired)
 
-    async def _say_ready(self, place: Place) -> None:
+    async def _put_ready(self, place: Place) -> None:
         coord = self._session.coord
-        await self._session.settle(lambda: coord.txn([place.stands()], [Put(self._ready)]))
+        await self._session.settle(lambda: coord.txn([place.exists()], [Put(self._ready)]))
 
     async def _open(self, place: Place) -> bool:
         coord = self._session.coord
-        result = await self._session.settle(lambda: coord.txn([place.stands()], [Range(self._ready)]))
+        result = await self._session.settle(lambda: coord.txn([place.exists()], [Range(self._ready)]))
         if not result.succeeded:
             raise own_key_gone(self._session, place)
-        # One that was put before the own key was meant for others, who have not all left yet.
+        # A `ready` from before the own key belongs to an earlier group, which has not left completely.
         return any(ready.mod_revision > place.revision for ready in kvs_of(result, 0))
 
-    async def _gone(self, kv: KeyValue) -> None:
-        async with watching_deletes(self._session, kv.key) as gone:
-            there = await self._session.settle(lambda: self._session.coord.get(kv.key))
-            if gone and there.kvs and there.kvs[0].create_revision == kv.create_revision:
-                await self._session.or_lost(*gone.fired)
+    async def _until_deleted(self, kv: KeyValue) -> None:
+        async with watching_deletes(self._session, kv.key) as watches:
+            found = await self._session.settle(lambda: self._session.coord.get(kv.key))
+            if watches and found.kvs and found.kvs[0].create_revision == kv.create_revision:
+                await self._session.or_lost(*watches.fired)
 
     async def _last_one_out(self, place: Place) -> None:
-        """Take the sign down and leave, in one step: a newcomer never sees the one without the other."""
+        """Delete `ready` and the own key in one transaction: a new client never sees only one of them."""
         both = [DeleteRange(self._ready), DeleteRange(place.key)]
         coord = self._session.coord
-        self._session.doubts.left(place.key, place.revision)
+        self._session.own_keys.remove(place.key, place.revision)
         work = self._session.settle(lambda: coord.txn([create_compare(place.key, place.revision)], both))
         await asyncio.shield(self._session.spawn(work))
 

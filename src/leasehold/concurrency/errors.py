@@ -1,18 +1,18 @@
-"""What a recipe can answer besides success. They stand in the one tree of `leasehold.base.errors`:
+"""Errors of the recipes, within the tree of `leasehold.base.errors`:
 
 CallerError
 ├── NotHeld
-│   ├── LockReleased     unlock of a lock that is not (any longer) held
+│   ├── LockReleased     unlock of a lock that is not held (any more)
 │   ├── NotLeader        proclaim without leadership
 │   └── SessionLost
-│       └── PlaceLost        the own key was deleted by somebody while the session lives on
-├── KeyExists        hold of a barrier that is held already
+│       └── PlaceLost        another client deleted the own key while the session is alive
+├── KeyExists        hold of a barrier that is closed already
 └── TooManyClients   a double barrier that is full
 PeerError
-├── Locked           try_lock: somebody else has it
-├── NoLeader         nobody leads
-├── WaitTimeout      the time given ran out before the turn came; also a TimeoutError
-└── TooMuchConflict  a transaction that was overtaken on every attempt
+├── Locked           try_lock: another client holds it
+├── NoLeader         there is no leader
+├── WaitTimeout      the time ran out before the turn came; also a TimeoutError
+└── TooMuchConflict  a transaction that met a conflict in every attempt
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ class NotLeader(NotHeld):
 
 
 class PlaceLost(SessionLost):
-    """The own key was deleted by somebody else: the place in the queue, or the hold, is gone. Start again."""
+    """Another client deleted the own key: the place in the queue, or the lock, is lost. Start again."""
 
 
 class KeyExists(CallerError):
-    """The key is there already."""
+    """The key exists already."""
 
 
 class TooManyClients(CallerError):
-    """As many clients as the double barrier takes have entered already."""
+    """The double barrier is full."""
 
 
 class Locked(PeerError):
-    """Another session holds the lock; nothing of ours was left behind."""
+    """Another session holds the lock. Nothing was left behind in the store."""
 
 
 class NoLeader(PeerError):
-    """Nobody leads at the moment: ask again, or observe."""
+    """There is no leader now: try again, or observe."""
 
 
 class WaitTimeout(PeerError, TimeoutError):
-    """The time given ran out before the turn came; nothing of ours was left behind."""
+    """The time ran out before the turn came. Nothing was left behind in the store."""
 
 
 class TooMuchConflict(PeerError):
-    """Every attempt of a transaction was overtaken by another writer; nothing was written. Try again later."""
+    """Every attempt of a transaction met a conflict. Nothing was written; try again later."""

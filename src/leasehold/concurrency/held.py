@@ -1,4 +1,4 @@
-"""Holding something: the token, the local check, and a body that ends before the lease can."""
+"""A held lock: its token, the local check, and a scope whose body ends before the lease can expire."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from leasehold.base.errors import LeaseholdError, NotHeld, SessionLost
+from leasehold.concurrency.place import Place
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.wait import Place
 from leasehold.mvcc.model import Compare, Header
 
 
 class Held:
-    """Proof of a hold: what `async with mutex as held` gives.
+    """A held lock, permit or leadership, as given by `async with mutex as held`.
 
-    `token` is the create revision of the own key. It grows with every hold of the same name, so a resource that
+    `token` is the create revision of its key. It grows with every acquisition of the same name. So a resource that
     refuses a lower token than the highest it has seen is safe even from a holder that was frozen.
     """
 
@@ -30,41 +30,41 @@ class Held:
         self.reentrant = reentrant
 
     def __repr__(self) -> str:
-        over = ", released" if self._released else ""
-        return f"<Held {self.key.decode(errors='replace')} token={self.token}{over}>"
+        state = ", released" if self._released else ""
+        return f"<Held {self.key.decode(errors='replace')} token={self.token}{state}>"
 
     @property
     def place(self) -> Place:
-        """The own key and its create revision."""
+        """Its key and create revision."""
         return Place(self.key, self.token)
 
     @property
     def released(self) -> bool:
-        """Whether it was given back."""
+        """Whether it was released."""
         return self._released
 
     def check(self) -> None:
-        """Raise once holding is no longer certain. Local: no round trip, from any thread.
+        """Raise `NotHeld` if it may not be held any more. Local: no round trip, callable from any thread.
 
-        It answers for this moment. What is written elsewhere afterwards is protected by `token` or `is_owner()`.
+        The result is valid for this moment. Protect later writes elsewhere with `token` or `is_owner()`.
         """
         self._session.check()
-        if self._released or not self._session.doubts.owns(self.key, self.token):
+        if self._released or not self._session.own_keys.owns(self.key, self.token):
             raise NotHeld(f"{self.key.decode(errors='replace')} was released: acquire it again")
 
     def is_owner(self) -> Compare:
-        """A compare for one's own transactions: holds only while this very hold stands in the store."""
-        return self.place.stands()
+        """A compare for the user's transactions: true only while this key exists in the store."""
+        return self.place.exists()
 
     def release(self) -> None:
-        """Say that it is no longer held; for the recipes."""
+        """Note that it is no longer held; for the recipes."""
         self._released = True
 
 
-class Holding:
+class HoldScope:
     """`async with`: acquire, run the body, release. The body is cancelled when the session is lost.
 
-    A cancellation that comes from the loss turns into `SessionLost` on the way out; anybody else's passes through.
+    That cancellation becomes `SessionLost` at the end of the block; any other cancellation passes through.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Holding:
             held.release()
         else:
             await self._give_back(held, quietly=lost is not None or kind is not None)
-        # A body that failed by itself keeps its own error; one that ended normally must learn that it was not alone.
+        # A body that failed keeps its error; one that succeeded must learn that the lock may have been lost.
         if lost is not None and (ours or kind is None):
             raise lost from error
 
@@ -109,13 +109,13 @@ class Holding:
         self._task.cancel("the session is lost")
 
     async def _take_back_cancellation(self, kind: type[BaseException] | None) -> bool:
-        """Whether the body was ended by our own cancellation, which is over then."""
+        """Withdraw our own cancellation; returns whether it ended the body."""
         if not self._interrupted:
             return False
         others_too = self._task.uncancel() > self._cancelling_before
         if kind is not asyncio.CancelledError:
             try:
-                await asyncio.sleep(0)  # the body ended before it was delivered: take it here
+                await asyncio.sleep(0)  # the body ended before the cancellation was delivered: receive it here
             except asyncio.CancelledError:
                 if others_too:
                     raise

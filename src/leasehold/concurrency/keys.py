@@ -1,4 +1,4 @@
-"""How the keys are named: Go's layouts, so that programs in both languages share them."""
+"""The names of keys, as in Go's package, so that programs in both languages share them."""
 
 from __future__ import annotations
 

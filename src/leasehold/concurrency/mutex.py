@@ -9,27 +9,20 @@ import asyncio
 from types import TracebackType
 
 from leasehold.concurrency.errors import Locked, LockReleased
-from leasehold.concurrency.held import Held, Holding
+from leasehold.concurrency.held import Held, HoldScope
 from leasehold.concurrency.keys import as_bytes, lease_key
+from leasehold.concurrency.place import Entered, enter, leave, leaving_on_failure, read_predecessors
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.wait import (
-    Entered,
-    enter,
-    leave,
-    leaving_on_failure,
-    look,
-    mark_held,
-    time_limit,
-    turn,
-)
+from leasehold.concurrency.time_limit import time_limit
+from leasehold.concurrency.turn import announce_held, turn
 from leasehold.mvcc.model import Compare, Header
 
 
 class Mutex:
     """`async with Mutex(session, "name") as held:` or `lock` / `unlock`.
 
-    Tasks of one session exclude each other too, through however many Mutex objects. The task that holds a Mutex may
-    lock the same object again and returns at once, as in Go; one unlock releases.
+    Tasks of one session exclude each other, too, even with several Mutex objects. The task that holds a Mutex may lock
+    the same object again without waiting, as in Go; one unlock releases it.
     """
 
     def __init__(self, session: Session, prefix: str | bytes) -> None:
@@ -38,28 +31,28 @@ class Mutex:
         self._key = lease_key(self._prefix, session.lease_id)
         self._held: Held | None = None
         self._owner: object = None
-        self._line: asyncio.Future[None] | None = None
-        self._marking: asyncio.Task[None] | None = None
-        self._holdings: dict[object, list[Holding]] = {}  # by task: whose block it is that ends
+        self._local_place: asyncio.Future[None] | None = None
+        self._announcing: asyncio.Task[None] | None = None
+        self._scopes: dict[object, list[HoldScope]] = {}  # open `async with` blocks by task
 
     @property
     def key(self) -> bytes:
-        """The own key in the store while held; empty otherwise."""
+        """The key in the store while the lock is held; empty otherwise."""
         return self._held.key if self._held else b""
 
     @property
     def header(self) -> Header | None:
-        """The header of the answer that gave the lock."""
+        """The header of the answer that granted the lock."""
         return self._held.header if self._held else None
 
     def is_owner(self) -> Compare:
-        """A compare for one's own transactions: holds only while this very hold stands."""
+        """A compare for the user's transactions: true only while this lock is held."""
         return self._required().is_owner()
 
     async def lock(self, *, timeout_s: float | None = None, owner: object = None) -> Held:
         """Wait for the lock. Raises `WaitTimeout` or `SessionLost`; then nothing is left in the store.
 
-        `owner` is who may lock again without waiting: the current task unless told otherwise.
+        `owner` may lock again without waiting; the default is the current task.
         """
         owner = owner or asyncio.current_task()
         if (again := self.held_by(owner)) is not None:
@@ -70,36 +63,36 @@ class Mutex:
             return await self._lock(owner)
 
     async def _lock(self, owner: object) -> Held:
-        line = self._session.local.join(self._prefix)
+        local_place = self._session.local.join(self._prefix)
         try:
-            if not line.done():
-                await self._session.or_lost(line)
+            if not local_place.done():
+                await self._session.or_lost(local_place)
             held = await self._acquire()
         except BaseException:
-            self._session.local.leave(self._prefix, line)
+            self._session.local.leave(self._prefix, local_place)
             raise
-        self._line, self._held, self._owner = line, held, owner
+        self._local_place, self._held, self._owner = local_place, held, owner
         return held
 
     async def try_lock(self, *, owner: object = None) -> Held:
-        """The lock, or `Locked` at once."""
+        """Acquire the lock without waiting, or raise `Locked`."""
         owner = owner or asyncio.current_task()
         if (again := self.held_by(owner)) is not None:
             return again
         self._session.check()
         if self._session.local.occupied(self._prefix):
             raise Locked(f"{self._prefix.decode(errors='replace')} is locked by another task of this session")
-        local = self._session.local.join(self._prefix)
+        local_place = self._session.local.join(self._prefix)
         try:
             entered = await self._enter()
             async with leaving_on_failure(self._session, entered.place):
-                line = entered.line or await look(self._session, entered.place, self._prefix)
-                if line.ahead:
+                ahead = entered.ahead or await read_predecessors(self._session, entered.place, self._prefix)
+                if ahead.kvs:
                     raise Locked(f"{self._prefix.decode(errors='replace')} is locked by another session")
         except BaseException:
-            self._session.local.leave(self._prefix, local)
+            self._session.local.leave(self._prefix, local_place)
             raise
-        self._line, self._owner = local, owner
+        self._local_place, self._owner = local_place, owner
         self._held = Held(self._session, entered.place, entered.header)
         return self._held
 
@@ -111,12 +104,12 @@ class Mutex:
         try:
             await self._leave(held)
         except asyncio.CancelledError:
-            # Said again: the compare makes a second one harmless, whatever became of the first.
+            # Repeat it: the compare makes a second deletion harmless, whether the first succeeded or not.
             await self._session.finish(self._leave(held))
             raise
 
-    def hold(self, *, timeout_s: float | None = None) -> Holding:
-        """`async with mutex.hold(timeout_s=5) as held`: the body runs only with the lock, and only as long."""
+    def hold(self, *, timeout_s: float | None = None) -> HoldScope:
+        """`async with mutex.hold(timeout_s=5) as held`: the body runs only while the lock is held."""
 
         async def acquire() -> Held:
             again = self.held_by(asyncio.current_task()) is not None
@@ -126,26 +119,26 @@ class Mutex:
         async def release(_held: Held) -> None:
             await self.unlock()
 
-        return Holding(self._session, acquire, release)
+        return HoldScope(self._session, acquire, release)
 
     async def __aenter__(self) -> Held:
-        holding = self.hold()
-        held = await holding.__aenter__()
-        self._holdings.setdefault(asyncio.current_task(), []).append(holding)
+        scope = self.hold()
+        held = await scope.__aenter__()
+        self._scopes.setdefault(asyncio.current_task(), []).append(scope)
         return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task = asyncio.current_task()
-        mine = self._holdings[task]
-        holding = mine.pop()
+        mine = self._scopes[task]
+        scope = mine.pop()
         if not mine:
-            del self._holdings[task]
-        await holding.__aexit__(kind, error, trace)
+            del self._scopes[task]
+        await scope.__aexit__(kind, error, trace)
 
     def held_by(self, owner: object) -> Held | None:
-        """The hold that `owner` (a task, in the sync face a thread) has through this object, if it has one."""
+        """The lock if `owner` (a task; in the sync API a thread) holds it through this object."""
         if self._held is None or owner != self._owner:
             return None
         self._session.check()
@@ -157,35 +150,35 @@ class Mutex:
         return self._held
 
     async def _enter(self) -> Entered:
-        # Go reads the head of the queue here; a new key reads the end of it, which tells at once whom to wait for.
-        return await enter(self._session, self._key, queue=self._prefix, marked=True)
+        # Go reads the first key of the queue here. Reading the last keys instead shows which one to wait for.
+        return await enter(self._session, self._key, queue=self._prefix, values=True)
 
     async def _leave(self, held: Held) -> None:
-        """The next task of this session goes on only when the store has answered."""
-        if self._marking is not None:
-            # Overtaken by its own unlock the mark would say nothing, and the next holder had to read the whole line.
-            await asyncio.wait({self._marking})
-            self._marking = None
+        """Leave the store's queue, then the local one: the next task of this session must wait for the answer."""
+        if self._announcing is not None:
+            # If the unlock overtook the announcement, the next holder would have to read the whole queue.
+            await asyncio.wait({self._announcing})
+            self._announcing = None
         try:
             await leave(self._session, held.place)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            self._leave_line()
+            self._leave_locally()
             raise
-        self._leave_line()
+        self._leave_locally()
 
-    def _leave_line(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            self._session.local.leave(self._prefix, line)
+    def _leave_locally(self) -> None:
+        local_place, self._local_place = self._local_place, None
+        if local_place is not None:
+            self._session.local.leave(self._prefix, local_place)
 
     async def _acquire(self) -> Held:
         entered = await self._enter()
         header = entered.header
-        if entered.line is None or entered.line.ahead:
+        if entered.ahead is None or entered.ahead.kvs:
             async with leaving_on_failure(self._session, entered.place):
-                header = await turn(self._session, entered.place, self._prefix, entered.line, marked=True)
-            if entered.line is not None and entered.line.is_long:
-                self._marking = self._session.spawn(mark_held(self._session, entered.place))
+                header = await turn(self._session, entered.place, self._prefix, entered.ahead, announced=True)
+            if entered.ahead is not None and entered.ahead.fill_window:
+                self._announcing = self._session.spawn(announce_held(self._session, entered.place))
         return Held(self._session, entered.place, header)

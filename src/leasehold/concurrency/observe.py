@@ -1,4 +1,4 @@
-"""Following the head of a queue: who leads, from now on, over compactions and broken connections."""
+"""Follow the first key of a queue, the leader's, over compactions and broken connections."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from leasehold.base.errors import Unavailable
-from leasehold.concurrency.wait import WATCH_BROKEN, WATCH_RETRY_S
+from leasehold.concurrency.watches import WATCH_BROKEN, WATCH_RETRY_S
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Event, EventType, Header, KeyValue, prefix_end
 
 
 class Candidates:
-    """All keys of an election, and which of them leads: pure. Feed it a listing, then events."""
+    """All keys of an election, and which of them leads. Pure: feed it a listing, then events."""
 
     __slots__ = ("_kvs",)
 
@@ -34,22 +34,22 @@ async def observe_leader(coord: Coord, prefix: bytes) -> AsyncIterator[tuple[Hea
     """The leader's key whenever it changes, None when there is none.
 
     The whole prefix is watched, not only the leader's key as in Go: the next leader is then known from the same
-    stream, in order, and no change between two watches can be missed or told in the wrong order.
+    stream, in order, and no change between two watches can be missed or reordered.
     """
-    told: KeyValue | None = None
+    reported: KeyValue | None = None
     first = True
     while True:
         try:
             listing = await coord.get(prefix, prefix_end(prefix))
         except Unavailable:
             if first:
-                raise  # nobody has been told anything yet: whoever asks may have the wrong address
+                raise  # nothing was reported yet: the address may be wrong
             await asyncio.sleep(WATCH_RETRY_S)
             continue
         candidates = Candidates(listing.kvs)
         head = candidates.head()
-        if first or head != told:
-            first, told = False, head
+        if first or head != reported:
+            first, reported = False, head
             yield listing.header, head
         watch = coord.watch(prefix, prefix_end(prefix), start_revision=listing.header.revision + 1)
         try:
@@ -57,8 +57,8 @@ async def observe_leader(coord: Coord, prefix: bytes) -> AsyncIterator[tuple[Hea
                 for event in batch.events:
                     candidates.apply(event)
                     head = candidates.head()
-                    if head != told:
-                        told = head
+                    if head != reported:
+                        reported = head
                         yield batch.header, head
         except WATCH_BROKEN:
             await asyncio.sleep(WATCH_RETRY_S)

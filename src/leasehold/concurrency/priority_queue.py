@@ -1,15 +1,15 @@
 """A queue with priorities, with the keys of Go's recipe: `key/<priority, 5 digits>/<number, 16 digits>`.
 
-The lowest number of a priority goes first. Beside each priority stands a bookkeeping key `__key/<priority>`, so that
-two writers never give the same number.
+Within a priority the lowest number goes first. Each priority has a bookkeeping key `__key/<priority>`, so that two
+writers never use the same number.
 """
 
 from __future__ import annotations
 
 from leasehold.base.errors import InvalidArgument, UnknownOutcome
-from leasehold.concurrency.acquire import take_first
 from leasehold.concurrency.keys import as_bytes
-from leasehold.concurrency.wait import time_limit
+from leasehold.concurrency.take_first import take_first
+from leasehold.concurrency.time_limit import time_limit
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, SortOrder, SortTarget, prefix_end
 
@@ -17,19 +17,19 @@ PRIORITY_MAX = 65_535
 
 
 class PriorityQueue:
-    """`enqueue(value, priority)`; `dequeue` gives the lowest priority number first, and in order within it."""
+    """`enqueue(value, priority)`; `dequeue` takes the lowest priority number first, in order within it."""
 
     def __init__(self, coord: Coord, key: str | bytes) -> None:
         self._coord = coord
         self._prefix = as_bytes(key) + b"/"
 
     async def enqueue(self, value: str | bytes, priority: int) -> None:
-        """Put an item. `UnknownOutcome` if the answer was lost and the item cannot be found any more."""
+        """Put an item. `UnknownOutcome` if the answer was lost and the item is not found in the queue."""
         if not 0 <= priority <= PRIORITY_MAX:
             raise InvalidArgument(f"a priority is 0 to {PRIORITY_MAX}, not {priority}")
         prefix = self._prefix + f"{priority:05d}".encode()
         while not await self._try_put(prefix, as_bytes(value)):
-            pass  # somebody else took the number: of those who collide one always succeeds
+            pass  # another writer took the number; of colliding writers one always succeeds
 
     async def dequeue(self, *, timeout_s: float | None = None) -> bytes:
         """Take the first item; waits for one. See `Queue.dequeue` for lost answers."""
@@ -50,7 +50,7 @@ class PriorityQueue:
         number = int(last.kvs[0].key.rpartition(b"/")[2]) + 1 if last.kvs else 0
         key = prefix + f"/{number:016d}".encode()
         ledger = b"__" + prefix
-        # Nobody has numbered since the listing; without it a number could be given again after its item was taken.
+        # No number was used since the listing. Without this, a number could be reused after its item was taken.
         unchanged = Compare(ledger, CompareTarget.MOD, CompareResult.LESS, last.header.revision + 1)
         try:
             return (await self._coord.txn([unchanged], [Put(ledger), Put(key, value)])).succeeded

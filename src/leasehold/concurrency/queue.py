@@ -1,14 +1,14 @@
-"""A queue over the store, with the keys of Go's recipe: `prefix/<ns>`; the item that was put first goes first.
+"""A queue over the store, with the keys of Go's recipe: `prefix/<ns>`; first in, first out.
 
-Items belong to no session: they wait until somebody takes them.
+Items belong to no session: they stay until a client takes them.
 """
 
 from __future__ import annotations
 
 from leasehold.base.errors import UnknownOutcome
-from leasehold.concurrency.acquire import take_first
 from leasehold.concurrency.keys import as_bytes, unique_key
-from leasehold.concurrency.wait import time_limit
+from leasehold.concurrency.take_first import take_first
+from leasehold.concurrency.time_limit import time_limit
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Put, Range, SortOrder, SortTarget, prefix_end
 
@@ -21,7 +21,7 @@ class Queue:
         self._prefix = as_bytes(prefix)
 
     async def enqueue(self, value: str | bytes) -> None:
-        """Put an item at the end. `UnknownOutcome` if the answer was lost and the item cannot be found any more."""
+        """Put an item at the end. `UnknownOutcome` if the answer was lost and the item is not in the queue."""
         while True:
             key = unique_key(self._prefix)
             absent = Compare(key, CompareTarget.VERSION, CompareResult.EQUAL, 0)
@@ -36,7 +36,7 @@ class Queue:
     async def dequeue(self, *, timeout_s: float | None = None) -> bytes:
         """Take the oldest item; waits for one. Each item goes to one taker.
 
-        `UnknownOutcome` if the answer to taking an item was lost and the item is gone: this or another taker has it.
+        `UnknownOutcome` if the answer was lost and the item was deleted, by this or another taker.
         """
         async with time_limit(timeout_s, f"dequeue {self._prefix.decode(errors='replace')}"):
             prefix = self._prefix + b"/"

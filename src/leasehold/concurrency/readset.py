@@ -1,4 +1,4 @@
-"""What a transaction has read, and what has to be compared so that it still holds: pure."""
+"""The keys that a transaction has read, and the compares that prove them unchanged. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, KeyValue
 
 
 class ReadSet:
-    """Keys and ranges fetched, at the revision of the first fetch, and which keys were really looked at.
+    """Keys and ranges fetched, at the revision of the first fetch, and which keys were used.
 
-    What was only fetched ahead is not compared at the commit; but it fixes the revision, so that nobody sees two.
+    A key that was only prefetched is not compared at the commit. But it fixes the revision for all reads.
     """
 
     __slots__ = ("_fetched", "_ranges", "_seen", "revision")
@@ -23,7 +23,7 @@ class ReadSet:
         return key in self._fetched
 
     def look(self, key: bytes) -> KeyValue | None:
-        """What was fetched for `key`; from now on the transaction depends on it."""
+        """The fetched `key`; from now on the transaction depends on it."""
         kv = self._seen[key] = self._fetched[key]
         return kv
 
@@ -42,10 +42,10 @@ class ReadSet:
         self._ranges[start, end] = kvs
 
     def compares(self) -> list[Compare]:
-        """Hold as long as nothing that was read has changed.
+        """True while every key that was read is unchanged.
 
-        A range needs two kinds: "nothing in it is newer" sees what was added or changed, but not what was deleted;
-        for that every key found is compared too.
+        A range needs two kinds: "no key in it is newer" detects additions and changes, but not deletions. For those
+        every key found is compared, too.
         """
         seen = {key: kv.mod_revision if kv else 0 for key, kv in self._seen.items()}
         for kvs in self._ranges.values():

@@ -1,52 +1,47 @@
 """A fair lock for many readers or one writer, with the keys of Go's recipe: `prefix/read/<ns>`, `prefix/write/<ns>`.
 
-Fair: a reader waits for the writers that came before it, a writer for everybody who came before it. So neither
-starves the other.
+Fair: a reader waits for earlier writers, a writer for all earlier readers and writers. So neither starves the other.
 """
 
 from __future__ import annotations
 
 from leasehold.concurrency.errors import LockReleased
-from leasehold.concurrency.held import Held, Holding
+from leasehold.concurrency.held import Held, HoldScope
 from leasehold.concurrency.keys import as_bytes
+from leasehold.concurrency.place import enter_unique, leave_shielded, leaving_on_failure
 from leasehold.concurrency.session import Session
-from leasehold.concurrency.wait import (
-    enter_unique,
-    leave_shielded,
-    leaving_on_failure,
-    time_limit,
-    turn,
-)
+from leasehold.concurrency.time_limit import time_limit
+from leasehold.concurrency.turn import turn
 
 
 class RWLock:
     """`async with rwlock.read() as held:` and `async with rwlock.write() as held:`.
 
-    Every hold has a key of its own, so one object serves any number of tasks.
+    Every acquisition has its own key, so one object serves any number of tasks.
     """
 
     def __init__(self, session: Session, prefix: str | bytes) -> None:
         self._session = session
         self._prefix = as_bytes(prefix)
 
-    def read(self, *, timeout_s: float | None = None) -> Holding:
-        """Share the lock with other readers for the length of the body."""
-        return Holding(self._session, lambda: self.rlock(timeout_s=timeout_s), self.unlock)
+    def read(self, *, timeout_s: float | None = None) -> HoldScope:
+        """Hold the lock for reading, shared with other readers, during the body."""
+        return HoldScope(self._session, lambda: self.rlock(timeout_s=timeout_s), self.unlock)
 
-    def write(self, *, timeout_s: float | None = None) -> Holding:
-        """Have the lock alone for the length of the body."""
-        return Holding(self._session, lambda: self.lock(timeout_s=timeout_s), self.unlock)
+    def write(self, *, timeout_s: float | None = None) -> HoldScope:
+        """Hold the lock for writing, exclusively, during the body."""
+        return HoldScope(self._session, lambda: self.lock(timeout_s=timeout_s), self.unlock)
 
     async def rlock(self, *, timeout_s: float | None = None) -> Held:
-        """Wait until all writers that came before are gone."""
+        """Wait until all earlier writers have left."""
         return await self._acquire(b"/read", b"/write", timeout_s)
 
     async def lock(self, *, timeout_s: float | None = None) -> Held:
-        """Wait until everybody who came before is gone."""
+        """Wait until all earlier readers and writers have left."""
         return await self._acquire(b"/write", b"/", timeout_s)
 
     async def unlock(self, held: Held) -> None:
-        """Release what `rlock` or `lock` gave; a second time raises `LockReleased`."""
+        """Release a lock from `rlock` or `lock`; a second time raises `LockReleased`."""
         if held.released:
             raise LockReleased(f"{held.key.decode(errors='replace')} has already been released")
         held.release()

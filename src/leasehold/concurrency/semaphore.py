@@ -1,7 +1,7 @@
-"""A fair semaphore: at most `permits` holders at a time, in the order in which they came. Keys: `prefix/<ns>`.
+"""A fair semaphore: at most `permits` holders at a time, first come, first served. Keys: `prefix/<ns>`.
 
-The oldest `permits` keys hold. A waiter lists once who is ahead of it, then follows deletions in one watch and counts
-down; it reads again only when its turn seems to have come. So a release costs each waiter an event, not a request.
+The oldest `permits` keys hold a permit. A waiting client lists the keys ahead once, then counts deletions in one watch.
+It reads again only when its turn may have come. So a release costs each waiting client an event, not a request.
 """
 
 from __future__ import annotations
@@ -12,48 +12,47 @@ from contextlib import asynccontextmanager
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.concurrency.errors import Locked, LockReleased
-from leasehold.concurrency.held import Held, Holding
+from leasehold.concurrency.held import Held, HoldScope
 from leasehold.concurrency.keys import as_bytes
-from leasehold.concurrency.session import Session
-from leasehold.concurrency.wait import (
-    WATCH_BROKEN,
+from leasehold.concurrency.place import (
     Place,
     enter_unique,
     kvs_of,
     leave_shielded,
     leaving_on_failure,
     own_key_gone,
-    set_up,
-    time_limit,
 )
+from leasehold.concurrency.session import Session
+from leasehold.concurrency.time_limit import time_limit
+from leasehold.concurrency.watches import WATCH_BROKEN, set_up
 from leasehold.coord.api import WatchStream
 from leasehold.mvcc.model import EventType, Header, Range, WatchFilter, prefix_end
 
 
-class Ahead:
-    """Who is ahead of a place, counted down as they go: pure."""
+class Countdown:
+    """The keys ahead of a place, counted down as they are deleted. Pure."""
 
-    __slots__ = ("_keys", "_own_key", "_permits", "own_gone")
+    __slots__ = ("_keys", "_own_key", "_permits", "own_deleted")
 
     def __init__(self, own_key: bytes, keys: set[bytes], permits: int) -> None:
         self._own_key = own_key
         self._keys = keys
         self._permits = permits
-        self.own_gone = False
+        self.own_deleted = False
 
     @property
     def turn_has_come(self) -> bool:
         return len(self._keys) < self._permits
 
     def deleted(self, key: bytes) -> bool:
-        """Take note of a deletion; whether there is reason to look again."""
+        """Count a deletion; returns whether the queue must be read again."""
         self._keys.discard(key)
-        self.own_gone = self.own_gone or key == self._own_key
-        return self.own_gone or self.turn_has_come
+        self.own_deleted = self.own_deleted or key == self._own_key
+        return self.own_deleted or self.turn_has_come
 
 
 class Semaphore:
-    """`async with Semaphore(session, "name", permits=3).hold() as held:`. All users must give the same number."""
+    """`async with Semaphore(session, "name", permits=3).hold() as held:`. All users must pass the same number."""
 
     def __init__(self, session: Session, prefix: str | bytes, permits: int) -> None:
         if permits < 1:
@@ -62,9 +61,9 @@ class Semaphore:
         self._prefix = as_bytes(prefix)
         self._permits = permits
 
-    def hold(self, *, timeout_s: float | None = None) -> Holding:
-        """Hold one permit for the length of the body."""
-        return Holding(self._session, lambda: self.acquire(timeout_s=timeout_s), self.release)
+    def hold(self, *, timeout_s: float | None = None) -> HoldScope:
+        """Hold one permit during the body."""
+        return HoldScope(self._session, lambda: self.acquire(timeout_s=timeout_s), self.release)
 
     async def acquire(self, *, timeout_s: float | None = None) -> Held:
         """Wait for a permit; `WaitTimeout` or `SessionLost` leave nothing in the store."""
@@ -75,26 +74,26 @@ class Semaphore:
         return Held(self._session, entered.place, header)
 
     async def try_acquire(self) -> Held:
-        """A permit, or `Locked` at once."""
+        """Acquire a permit without waiting, or raise `Locked`."""
         entered = await enter_unique(self._session, self._prefix)
         async with leaving_on_failure(self._session, entered.place):
-            header, ahead = await self._look(entered.place)
+            header, ahead = await self._read_ahead(entered.place)
             if not ahead.turn_has_come:
                 raise Locked(f"all {self._permits} permits of {self._prefix.decode(errors='replace')} are taken")
         return Held(self._session, entered.place, header)
 
     async def release(self, held: Held) -> None:
-        """Give the permit back; a second time raises `LockReleased`."""
+        """Release the permit; a second time raises `LockReleased`."""
         if held.released:
             raise LockReleased(f"{held.key.decode(errors='replace')} has already been released")
         held.release()
         await leave_shielded(self._session, held.place)
 
     async def _turn(self, place: Place) -> Header:
-        header, ahead = await self._look(place)
+        header, ahead = await self._read_ahead(place)
         while not ahead.turn_has_come:
             async with self._deletions() as stream:
-                header, ahead = await self._look(place)
+                header, ahead = await self._read_ahead(place)
                 if stream is None or ahead.turn_has_come:
                     continue
                 following = asyncio.create_task(_count_down(stream, ahead))
@@ -102,16 +101,16 @@ class Semaphore:
                     await self._session.or_lost(following)
                 finally:
                     following.cancel()
-            header, ahead = await self._look(place)
+            header, ahead = await self._read_ahead(place)
         return header
 
-    async def _look(self, place: Place) -> tuple[Header, Ahead]:
+    async def _read_ahead(self, place: Place) -> tuple[Header, Countdown]:
         prefix = self._prefix + b"/"
         older = Range(prefix, prefix_end(prefix), keys_only=True, max_create_revision=place.revision - 1)
-        result = await self._session.settle(lambda: self._session.coord.txn([place.stands()], [older]))
+        result = await self._session.settle(lambda: self._session.coord.txn([place.exists()], [older]))
         if not result.succeeded:
             raise own_key_gone(self._session, place)
-        return result.header, Ahead(place.key, {kv.key for kv in kvs_of(result, 0)}, self._permits)
+        return result.header, Countdown(place.key, {kv.key for kv in kvs_of(result, 0)}, self._permits)
 
     @asynccontextmanager
     async def _deletions(self) -> AsyncIterator[WatchStream | None]:
@@ -123,8 +122,8 @@ class Semaphore:
             await stream.close()
 
 
-async def _count_down(stream: WatchStream, ahead: Ahead) -> None:
-    """Until there is reason to look again: the turn seems to have come, the own key is gone, or the watch is broken."""
+async def _count_down(stream: WatchStream, ahead: Countdown) -> None:
+    """Wait until the queue must be read again: the turn may have come, the own key was deleted, or the watch broke."""
     try:
         async for batch in stream:
             if any(ahead.deleted(event.kv.key) for event in batch.events if event.type is EventType.DELETE):

@@ -1,4 +1,4 @@
-"""A session: a lease that is kept alive, and the honest answer to "is it still certain?"."""
+"""A session: a lease that is kept alive, and a local answer to the question whether it certainly still is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import structlog
 
 from leasehold.base.errors import LeaseholdError, SessionLost, Unavailable, UnknownOutcome
-from leasehold.concurrency.deadline import SessionState, Tenure, margin_for
-from leasehold.concurrency.local import LocalQueues
-from leasehold.concurrency.unknown_outcome import Doubts
+from leasehold.concurrency.deadline import SessionDeadline, SessionState, margin_for
+from leasehold.concurrency.local_queues import LocalQueues
+from leasehold.concurrency.own_keys import OwnKeys
 from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.mvcc.model import LeaseGrantResult
@@ -26,13 +26,13 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_TTL_S = 60
 CLEANUP_S_MAX = 5.0
-# Timers of the loop stand still while the host sleeps, our clock does not: so never sleep longer than this.
+# The loop's timers stop while the host is suspended, our clock does not. So never sleep longer than this.
 ASSESS_INTERVAL_S_MAX = 1.0
-_revoking: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
+_revoking: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
 
 class Opening:
-    """`await Session.open(...)` gives the session; `async with Session.open(...) as session` also closes it."""
+    """`await Session.open(...)` returns the session; `async with Session.open(...) as session` also closes it."""
 
     def __init__(self, opening: Coroutine[Any, Any, Session]) -> None:
         self._opening = opening
@@ -53,11 +53,11 @@ class Opening:
 
 
 class Session(AsyncClosing):
-    """Everything taken under a session is held at most as long as its lease.
+    """Locks of a session are held at most as long as its lease.
 
-    `check()` and `state` are local and may be asked from any thread. The local deadline counts from the *send* time
-    of the last acknowledged renewal, minus a margin, on the client's clock; once it has passed, the session is lost
-    for good, whatever the store may say later.
+    `check()` and `state` are local and may be called from any thread. The local deadline counts from the *send* time
+    of the last acknowledged renewal, minus a margin, on the client's clock. Once it has passed, the session is lost
+    permanently, even if the store answers later.
     """
 
     def __init__(self, coord: Coord, lease_id: int, ttl_s: int, sent_ms: int, margin_ms: int | None) -> None:
@@ -66,8 +66,10 @@ class Session(AsyncClosing):
         self.lease_id = lease_id
         self.ttl_s = ttl_s
         self.local = LocalQueues()
-        self.doubts = Doubts(self)
-        self._tenure = Tenure(sent_ms + ttl_ms, ttl_ms, margin_for(ttl_ms) if margin_ms is None else margin_ms)
+        self.own_keys = OwnKeys(self)
+        self._deadline = SessionDeadline(
+            sent_ms + ttl_ms, ttl_ms, margin_for(ttl_ms) if margin_ms is None else margin_ms
+        )
         self._guard = threading.Lock()
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
@@ -79,13 +81,13 @@ class Session(AsyncClosing):
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._keep: KeepAlive = coord.keep_alive(lease_id, ttl_s, sent_ms)
-        self._keep.on_change(self._heard)
+        self._keep.on_change(self._renewal_changed)
         self._revoke_on_exit = True
         self._watcher = asyncio.create_task(self._watch_over(), name=f"session {lease_id:x}")
 
     @staticmethod
     def open(coord: Coord, *, ttl_s: int = DEFAULT_TTL_S, lease_id: int = 0, margin_ms: int | None = None) -> Opening:
-        """Grant a lease of `ttl_s` and keep it alive; or adopt `lease_id`, whose TTL the store tells.
+        """Grant a lease of `ttl_s` and keep it alive; or adopt `lease_id` with the TTL that it has in the store.
 
         A TTL of 0 or less means the default of 60 s, as in Go. `margin_ms` is how long before the certain end of the
         lease the session counts as lost (default: a twentieth of the TTL, 50 ms to 3 s).
@@ -98,34 +100,34 @@ class Session(AsyncClosing):
         if os.getpid() != self._pid:
             return SessionState.LOST
         with self._guard:
-            return self._tenure.state(self.coord.now_ms())
+            return self._deadline.state(self.coord.now_ms())
 
     def check(self) -> None:
-        """Raise `SessionLost` unless the lease is certain to live. Local, cheap, from any thread."""
+        """Raise `SessionLost` unless the lease is certainly alive. Local, cheap, callable from any thread."""
         if self.state is SessionState.LOST:
             raise self.loss()
 
     def loss(self) -> SessionLost:
-        """The error that says why this session is lost."""
+        """The error that explains why this session is lost."""
         if os.getpid() != self._pid:
             return SessionLost("the session belongs to the parent process: open a new one after fork")
-        reason = self._tenure.lost_because or "it was not renewed in time"
-        return SessionLost(f"session {self.lease_id:x} is over: {reason}; open a new one")
+        reason = self._deadline.lost_because or "it was not renewed in time"
+        return SessionLost(f"session {self.lease_id:x} is lost: {reason}; open a new one")
 
     @property
     def certain_for_ms(self) -> int:
-        """How long the lease is certain to live on from now, margin taken off; 0 when lost."""
+        """How long the lease is certainly alive from now, minus the margin; 0 if lost."""
         if self.state is SessionState.LOST:
             return 0
-        return max(0, self._tenure.certain_until_ms - self.coord.now_ms())
+        return max(0, self._deadline.certain_until_ms - self.coord.now_ms())
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is over, for whatever reason (also `close()`); tells why."""
+        """Wait until the session ends, for any reason including `close()`; returns the error that explains it."""
         await asyncio.shield(self._lost)
         return self.loss()
 
     def on_lost(self, callback: Callable[[SessionLost], None]) -> Callable[[], None]:
-        """Call `callback` in the loop once the session is lost; gives the function that takes this back."""
+        """Call `callback` in the loop once the session is lost; returns a function that cancels this."""
         if self._lost.done():
             self._loop.call_soon(callback, self.loss())
             return lambda: None
@@ -135,17 +137,17 @@ class Session(AsyncClosing):
         return lambda: self._on_lost.pop(number, None) and None
 
     async def orphan(self) -> None:
-        """Stop renewing and be lost to this process; the lease itself is left to expire, or to be adopted."""
+        """Stop renewing and end the session in this process. The lease expires, or another process adopts it."""
         self._revoke_on_exit = False
         self._end("it was orphaned")
         self._keep.close()
         await self._stop_watcher()
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Revoke the lease: all that was held under it is free at once. Waiters of this session end.
+        """Revoke the lease, which frees its locks immediately. Waiting calls of this session fail.
 
-        If the store cannot be reached the lease ends by its TTL; that is not an error. In a forked child it does
-        nothing: the lease is the parent's. Once begun it goes on to its end, also if whoever called is cancelled.
+        If the store is unreachable, the lease expires after its TTL; that is not an error. In a forked child this does
+        nothing: the lease belongs to the parent. It completes even if the caller is cancelled.
         """
         if os.getpid() != self._pid:
             return
@@ -159,32 +161,32 @@ class Session(AsyncClosing):
     # --- for the recipes -------------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run `work` so that the cancellation of whoever waits for it does not interrupt it."""
+        """Run `work` so that cancelling the task that waits for it does not interrupt it."""
         task = asyncio.create_task(work)
         self._unfinished.add(task)
         task.add_done_callback(self._finished)
         return task
 
     async def finish(self, work: Coroutine[Any, Any, object]) -> None:
-        """Wait for clean-up, but not for ever; it goes on in the background if time or patience runs out."""
+        """Wait for clean-up, at most `CLEANUP_S_MAX`; then it continues in the background."""
         await asyncio.wait({self.spawn(work)}, timeout=CLEANUP_S_MAX)
 
-    async def or_lost(self, *waiting: asyncio.Future[Any], timeout_s: float | None = None) -> bool:
-        """Wait for the first of `waiting`; False after `timeout_s`, `SessionLost` at once if the session ends."""
-        done = any(future.done() for future in waiting)
+    async def or_lost(self, *futures: asyncio.Future[Any], timeout_s: float | None = None) -> bool:
+        """Wait for the first of `futures`; False after `timeout_s`, `SessionLost` as soon as the session ends."""
+        done = any(future.done() for future in futures)
         if not done:
-            await asyncio.wait({*waiting, self._lost}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
-            done = any(future.done() for future in waiting)
+            await asyncio.wait({*futures, self._lost}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
+            done = any(future.done() for future in futures)
         self.check()
         return done
 
-    async def settle(self, attempt: Callable[[], Awaitable[T]], *, in_doubt: Callable[[], None] | None = None) -> T:
+    async def settle(self, attempt: Callable[[], Awaitable[T]], *, on_unknown: Callable[[], None] | None = None) -> T:
         """Repeat an *idempotent* request until the store has answered it; ends with the session.
 
-        `in_doubt` is called whenever one was sent and not answered: it may still arrive.
+        `on_unknown` is called whenever a request was sent and not answered: it may still arrive.
 
-        A lost answer is resolved by asking again: the transactions of the recipes compare the own key first, so the
-        repetition reads what the lost one did.
+        A lost answer is resolved by repeating the request: the transactions of the recipes compare the own key first,
+        so the repetition reads the result of the lost one.
         """
         pause_s = 0.02
         while True:
@@ -192,15 +194,15 @@ class Session(AsyncClosing):
             try:
                 return await attempt()
             except LeaseNotFound:
-                self._end("the store no longer knows its lease")
+                self._end("its lease does not exist in the store")
             except (Unavailable, UnknownOutcome) as error:
-                if in_doubt is not None and isinstance(error, UnknownOutcome):
-                    in_doubt()
+                if on_unknown is not None and isinstance(error, UnknownOutcome):
+                    on_unknown()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._lost), pause_s)
                 pause_s = min(pause_s * 2, 0.5)
 
-    # --- inside ----------------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------------------
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._unfinished.discard(task)
@@ -214,24 +216,24 @@ class Session(AsyncClosing):
         for task in tuple(self._unfinished):
             task.cancel()
 
-    def _heard(self) -> None:
-        """From the thread that renews: `deadline_ms` or `lost` has changed."""
+    def _renewal_changed(self) -> None:
+        """Called from the renewing thread: `deadline_ms` or `lost` has changed."""
         with self._guard:
             if self._keep.lost:
-                self._tenure.end("the store said that its lease is gone")
+                self._deadline.end("its lease expired in the store, or was revoked")
             else:
-                self._tenure.renewed(self.coord.now_ms(), self._keep.deadline_ms)
+                self._deadline.renewed(self.coord.now_ms(), self._keep.deadline_ms)
         try:
             self._loop.call_soon_threadsafe(self._assess)
         except RuntimeError:
-            # The loop was closed over our head: nobody is left who could release anything, so let the lease end.
+            # The loop was closed without closing the session: nothing can be released, so let the lease expire.
             with self._guard:
-                self._tenure.end("its event loop was closed")
+                self._deadline.end("its event loop was closed")
             self._keep.close()
 
     def _end(self, reason: str) -> None:
         with self._guard:
-            self._tenure.end(reason)
+            self._deadline.end(reason)
         self._announce()
 
     def _announce(self) -> None:
@@ -241,11 +243,11 @@ class Session(AsyncClosing):
         for callback in callbacks.values():
             try:
                 callback(self.loss())
-            except Exception:  # of one of them: the next may be what ends a body that holds no longer
+            except Exception:  # continue: the next callback may cancel a body whose lock is lost
                 log.exception("A callback for a lost session failed.", lease=f"{self.lease_id:x}")
 
     def _assess(self) -> None:
-        """Look at the state now, and again when it could change by itself."""
+        """Evaluate the state now, and again when it can change next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -257,7 +259,7 @@ class Session(AsyncClosing):
             log.warning("Renewals of the session are not answered.", lease=f"{self.lease_id:x}")
         self._suspected = state is SessionState.SUSPENDED
         now_ms = self.coord.now_ms()
-        sleep_s = (self._tenure.next_change_ms(now_ms) - now_ms) / 1000
+        sleep_s = (self._deadline.next_change_ms(now_ms) - now_ms) / 1000
         self._timer = self._loop.call_later(min(max(sleep_s, 0.001), ASSESS_INTERVAL_S_MAX), self._assess)
 
     async def _watch_over(self) -> None:
@@ -266,7 +268,7 @@ class Session(AsyncClosing):
             await asyncio.shield(self._lost)
             self._keep.close()
         except asyncio.CancelledError:
-            # The loop is being shut down and nobody closed the session: free what it holds, if that is quick.
+            # The loop is shutting down and the session was not closed: free its locks, if that is quick.
             if self._revoke_on_exit and not self._lost.done():
                 self._end("its event loop ended")
                 self._keep.close()
@@ -285,12 +287,14 @@ class Session(AsyncClosing):
             pass
         except LeaseholdError as error:
             log.warning(
-                "The lease could not be revoked and ends by its TTL.", lease=f"{self.lease_id:x}", error=str(error)
+                "The lease could not be revoked and expires after its TTL.",
+                lease=f"{self.lease_id:x}",
+                error=str(error),
             )
 
 
 async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) -> Session:
-    if lease_id:  # negative ones too: etcd grants them to whoever chooses one
+    if lease_id:  # negative ones, too: etcd grants any id that a client chooses
         sent_ms = coord.now_ms()
         renewed = await coord.lease_keep_alive_once(lease_id)
         if renewed.ttl_s <= 0:
@@ -305,7 +309,7 @@ async def _open(coord: Coord, ttl_s: int, lease_id: int, margin_ms: int | None) 
 
 
 async def _grant(coord: Coord, ttl_s: int) -> LeaseGrantResult:
-    """A lease for a caller that waits for it: one that is granted after the caller was cancelled is revoked."""
+    """Grant a lease. If the caller is cancelled meanwhile, the lease is revoked."""
     granting = asyncio.ensure_future(coord.lease_grant(ttl_s))
     try:
         return await asyncio.shield(granting)
@@ -318,5 +322,5 @@ async def _grant(coord: Coord, ttl_s: int) -> LeaseGrantResult:
 
 
 async def _take_back(coord: Coord, granting: asyncio.Future[LeaseGrantResult]) -> None:
-    with suppress(LeaseholdError):  # not granted, or nobody to ask: then it ends by its TTL
+    with suppress(LeaseholdError):  # not granted, or the store is unreachable: then the lease expires
         await coord.lease_revoke((await granting).id)

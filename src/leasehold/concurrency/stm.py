@@ -1,4 +1,4 @@
-"""Software transactional memory: read and write as if alone; what was overtaken is run again.
+"""Software transactional memory: read and write as if alone; a transaction that met a conflict runs again.
 
     async def transfer(tx: Stm) -> None:
         tx.put("a", str(int(await tx.get("a")) - 10))
@@ -51,19 +51,19 @@ BACKOFF_S_MAX = 0.25
 class Isolation(Enum):
     """From strict to lax. The first two read everything at one revision."""
 
-    SERIALIZABLE_SNAPSHOT = "serializable snapshot"  # also conflicts with others' writes to what is only written
+    SERIALIZABLE_SNAPSHOT = "serializable snapshot"  # writes to keys that were not read conflict, too
     SERIALIZABLE = "serializable"
     REPEATABLE_READS = "repeatable reads"  # reads may be stale, and of different revisions
     READ_COMMITTED = "read committed"  # nothing is compared: the last writer wins
 
     @property
     def one_revision(self) -> bool:
-        """Whether all reads are of one revision."""
+        """Whether all reads are at one revision."""
         return self in (Isolation.SERIALIZABLE_SNAPSHOT, Isolation.SERIALIZABLE)
 
 
 class StmResult(Struct, Generic[T], frozen=True):
-    """What `apply` returned on the attempt that was committed, and the header of that commit."""
+    """The return value of `apply` in the committed attempt, and the header of the commit."""
 
     value: T
     header: Header
@@ -71,7 +71,7 @@ class StmResult(Struct, Generic[T], frozen=True):
 
 
 class Stm:
-    """One attempt: reads are remembered, writes are kept back until the commit."""
+    """One attempt: reads are recorded, writes are buffered until the commit."""
 
     def __init__(self, coord: Coord, isolation: Isolation, timeout_s: float | None, known: ReadSet) -> None:
         self._coord = coord
@@ -83,7 +83,7 @@ class Stm:
     async def get(self, *keys: str | bytes) -> bytes:
         """The value of the first key, b"" if it is absent; several keys are fetched in one round trip.
 
-        As in Go, a key that this transaction has written answers with what was written.
+        As in Go, a key that this transaction has written returns the written value.
         """
         wanted = [as_bytes(key) for key in keys]
         for key in wanted:
@@ -95,7 +95,7 @@ class Stm:
         return found[0].value if found[0] else b""
 
     async def rev(self, key: str | bytes) -> int:
-        """The revision at which the key was last changed, 0 if it is absent; the own writes do not count."""
+        """The revision at which the key was last changed, 0 if it is absent; own writes do not count."""
         [kv] = await self._look([as_bytes(key)])
         return kv.mod_revision if kv else 0
 
@@ -114,11 +114,11 @@ class Stm:
         return dict(sorted(found.items()))
 
     def put(self, key: str | bytes, value: str | bytes, *, lease: int = 0) -> None:
-        """Write it when the transaction commits; `get` in here sees it at once."""
+        """Write `key` when the transaction commits; `get` in the same transaction sees it immediately."""
         self._write(Put(as_bytes(key), as_bytes(value), lease=lease))
 
     def delete(self, key: str | bytes) -> None:
-        """Delete it when the transaction commits; `get` in here sees that at once."""
+        """Delete `key` when the transaction commits; `get` in the same transaction sees that immediately."""
         self._write(DeleteRange(as_bytes(key)))
 
     def _write(self, op: Put | DeleteRange) -> None:
@@ -132,33 +132,33 @@ class Stm:
         return [self._reads.look(key) for key in keys]
 
     async def load(self, keys: Iterable[bytes]) -> None:
-        """Read `keys` in one round trip and remember them."""
+        """Read `keys` in one round trip and record them."""
         ranges = [self._read(key) for key in dict.fromkeys(keys)]
         if len(ranges) > store_txn_ops_max:
             raise InvalidArgument(f"one read takes at most {store_txn_ops_max} keys: split it")
         result = await self._coord.txn(success=ranges, timeout_s=self._timeout_s)
-        for asked, answer in zip(ranges, result.results, strict=True):
+        for request, answer in zip(ranges, result.results, strict=True):
             if isinstance(answer, RangeResult):
-                self._reads.add(asked.key, answer.kvs[0] if answer.kvs else None, result.header.revision)
+                self._reads.add(request.key, answer.kvs[0] if answer.kvs else None, result.header.revision)
 
     async def _range(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
         if (known := self._reads.range(start, end)) is None:
-            asked = self._read(start, end)
-            result = await self._coord.txn(success=[asked], timeout_s=self._timeout_s)
+            request = self._read(start, end)
+            result = await self._coord.txn(success=[request], timeout_s=self._timeout_s)
             answer = result.results[0]
             known = answer.kvs if isinstance(answer, RangeResult) else ()
             self._reads.add_range(start, end, known, result.header.revision)
         return {kv.key: kv.value for kv in known}
 
     def _read(self, key: bytes, range_end: bytes = b"") -> Range:
-        """Go's options: the first read fixes the revision; what follows is read there, from any member."""
+        """Go's options: the first read fixes the revision; later reads use it, from any member."""
         if self._isolation.one_revision:
             pinned = self._reads.revision
             return Range(key, range_end, revision=pinned, serializable=pinned != 0)
         return Range(key, range_end, serializable=True)
 
     async def commit(self) -> TxnResult:
-        """Write everything if nothing that was read has changed; else read it anew for the next attempt."""
+        """Write everything if no key that was read has changed; else read them again for the next attempt."""
         compares = self._compares()
         if len(compares) > store_txn_ops_max:
             raise InvalidArgument(
@@ -191,7 +191,7 @@ async def stm(
     """Run `apply` until its commit meets no conflict; an exception in it, or cancellation, writes nothing.
 
     `prefetch` is read in one round trip before the first attempt. After `attempts_max` conflicts
-    `TooMuchConflict`. An `UnknownOutcome` of the commit itself is passed on: it may have happened.
+    `TooMuchConflict`. An `UnknownOutcome` of the commit is raised: it may have happened.
     """
     wanted = [as_bytes(key) for key in prefetch]
     known = ReadSet()
@@ -203,7 +203,7 @@ async def stm(
             value = await apply(tx)
             result = await tx.commit()
         except (Compacted, FutureRevision):
-            # The revision that the first read fixed is gone, or a lagging member does not have it yet.
+            # The revision of the first read was compacted, or a lagging member does not have it yet.
             known = ReadSet()
             await _back_off(attempt)
             continue
@@ -211,11 +211,13 @@ async def stm(
             return StmResult(value, result.header, attempt)
         known = _known_after_conflict(known, result)
         await _back_off(attempt)
-    raise TooMuchConflict(f"overtaken by other writers {attempts_max} times; nothing was written: try again later")
+    raise TooMuchConflict(
+        f"conflicts with other writers in {attempts_max} attempts; nothing was written: try again later"
+    )
 
 
 def _known_after_conflict(known: ReadSet, result: TxnResult) -> ReadSet:
-    """The failed commit has read the read set anew: that is the prefetch of the next attempt."""
+    """The failed commit has read the read set again: that is the prefetch of the next attempt."""
     fresh = ReadSet()
     for key, answer in zip(known.seen(), result.results, strict=False):
         if isinstance(answer, RangeResult):
@@ -225,7 +227,7 @@ def _known_after_conflict(known: ReadSet, result: TxnResult) -> ReadSet:
 
 
 async def _back_off(attempt: int) -> None:
-    """Nothing after the first conflict, then longer and longer, by chance: writers that collide must part."""
+    """Exponential backoff with jitter, from the second conflict on."""
     if attempt > 1:
         ceiling_s = min(BACKOFF_S_MIN * 2 ** min(attempt, 10), BACKOFF_S_MAX)
         await asyncio.sleep(random.uniform(0, ceiling_s))

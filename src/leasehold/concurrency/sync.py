@@ -4,9 +4,10 @@
         with Mutex(session, "name") as held:
             held.check()
 
-One core, written once, async: here each call runs on the loop of the store's portal and waits for its answer. A thread
-cannot be interrupted from outside, so the body of a `with` learns of a lost session when it calls `held.check()`, and
-at its end; give `on_lost` to be told at once. Sessions that are still open when the interpreter exits are closed.
+The core is written once, async: here each call runs on the loop of the store's portal and waits for its answer. A
+thread cannot be interrupted from outside, so the body of a `with` learns of a lost session when it calls
+`held.check()`, and at its end. Use `on_lost` to learn it immediately. Sessions that are still open when the
+interpreter exits are closed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from leasehold.concurrency.deadline import SessionState
 from leasehold.concurrency.election import Leader
 from leasehold.concurrency.held import Held
 from leasehold.concurrency.session import DEFAULT_TTL_S
-from leasehold.concurrency.sync_stm import Stm as Stm  # told here, too: users import all of them from one place
+from leasehold.concurrency.sync_stm import Stm as Stm  # exported: users import all of them from one module
 from leasehold.concurrency.sync_stm import SyncStore as SyncStore
 from leasehold.concurrency.sync_stm import stm as stm
 from leasehold.mvcc.model import Compare
@@ -69,11 +70,11 @@ class Session(Closing):
         return self.core.state
 
     def check(self) -> None:
-        """Raise `SessionLost` unless the lease is certain to live."""
+        """Raise `SessionLost` unless the lease is certainly alive."""
         self.core.check()
 
     def wait_lost(self, timeout_s: float | None = None) -> SessionLost | None:
-        """Wait until the session is over; tells why, or None after `timeout_s`."""
+        """Wait until the session ends; returns the error that explains it, or None after `timeout_s`."""
 
         async def waiting() -> SessionLost | None:
             with suppress(TimeoutError):
@@ -91,30 +92,30 @@ class Session(Closing):
         self.portal.call(subscribe)
 
     def orphan(self) -> None:
-        """Stop renewing; the lease is left to expire, or to be adopted."""
+        """Stop renewing. The lease expires, or another process adopts it."""
         _open_sessions.discard(self)
         self.portal.call(self.core.orphan)
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Revoke the lease: all that was held under it is free at once."""
+        """Revoke the lease, which frees its locks immediately."""
         _open_sessions.discard(self)
         self.portal.call(self.core.close, timeout_s=timeout_s)
 
 
 @atexit.register
 def _close_open_sessions() -> None:
-    """What the program forgot to close is freed now, not when its lease ends."""
+    """Free the locks of sessions that the program did not close, instead of waiting for their leases to expire."""
     for session in list(_open_sessions):
         with suppress(LeaseholdError, RuntimeError):
             session.close(timeout_s=AT_EXIT_S_MAX)
 
 
 @contextmanager
-def _holding(session: Session, acquire: Callable[[], Held], release: Callable[[Held], None]) -> Iterator[Held]:
+def _hold_scope(session: Session, acquire: Callable[[], Held], release: Callable[[Held], None]) -> Iterator[Held]:
     held = acquire()
     try:
         yield held
-        session.check()  # the body must learn that it was not alone
+        session.check()  # the body must learn that the lock may have been lost
     finally:
         if not held.released:
             with suppress(SessionLost):
@@ -127,7 +128,7 @@ class Mutex:
     def __init__(self, session: Session, prefix: str | bytes) -> None:
         self._session = session
         self._core = aio.Mutex(session.core, prefix)
-        self._entered: dict[int, list[AbstractContextManager[Held]]] = {}  # by thread: whose block it is that ends
+        self._entered: dict[int, list[AbstractContextManager[Held]]] = {}  # open `with` blocks by thread
 
     @property
     def key(self) -> bytes:
@@ -157,18 +158,18 @@ class Mutex:
 
     @contextmanager
     def hold(self, *, timeout_s: float | None = None) -> Iterator[Held]:
-        """`with mutex.hold(timeout_s=5) as held`: the body runs only with the lock."""
+        """`with mutex.hold(timeout_s=5) as held`: the body runs only while the lock is held."""
         again = self._core.held_by(threading.get_ident())
         if again is not None:
             yield again
             return
-        with _holding(self._session, lambda: self.lock(timeout_s=timeout_s), lambda _: self.unlock()) as held:
+        with _hold_scope(self._session, lambda: self.lock(timeout_s=timeout_s), lambda _: self.unlock()) as held:
             yield held
 
     def __enter__(self) -> Held:
-        holding = self.hold()
-        held = holding.__enter__()
-        self._entered.setdefault(threading.get_ident(), []).append(holding)
+        scope = self.hold()
+        held = scope.__enter__()
+        self._entered.setdefault(threading.get_ident(), []).append(scope)
         return held
 
     def __exit__(
@@ -176,10 +177,10 @@ class Mutex:
     ) -> None:
         thread = threading.get_ident()
         mine = self._entered[thread]
-        holding = mine.pop()
+        scope = mine.pop()
         if not mine:
             del self._entered[thread]
-        holding.__exit__(kind, error, trace)
+        scope.__exit__(kind, error, trace)
 
 
 class Election:
@@ -213,7 +214,7 @@ class Election:
     @contextmanager
     def lead(self, value: str | bytes, *, timeout_s: float | None = None) -> Iterator[Held]:
         """Run the body while elected, then resign."""
-        with _holding(
+        with _hold_scope(
             self._session, lambda: self.campaign(value, timeout_s=timeout_s), lambda _: self.resign()
         ) as held:
             yield held
@@ -250,12 +251,12 @@ class RWLock:
 
     @contextmanager
     def read(self, *, timeout_s: float | None = None) -> Iterator[Held]:
-        with _holding(self._session, lambda: self.rlock(timeout_s=timeout_s), self.unlock) as held:
+        with _hold_scope(self._session, lambda: self.rlock(timeout_s=timeout_s), self.unlock) as held:
             yield held
 
     @contextmanager
     def write(self, *, timeout_s: float | None = None) -> Iterator[Held]:
-        with _holding(self._session, lambda: self.lock(timeout_s=timeout_s), self.unlock) as held:
+        with _hold_scope(self._session, lambda: self.lock(timeout_s=timeout_s), self.unlock) as held:
             yield held
 
 
@@ -277,7 +278,7 @@ class Semaphore:
 
     @contextmanager
     def hold(self, *, timeout_s: float | None = None) -> Iterator[Held]:
-        with _holding(self._session, lambda: self.acquire(timeout_s=timeout_s), self.release) as held:
+        with _hold_scope(self._session, lambda: self.acquire(timeout_s=timeout_s), self.release) as held:
             yield held
 
 
@@ -327,7 +328,7 @@ class Queue:
 
 
 class PriorityQueue:
-    """`enqueue(value, priority)`; `dequeue` gives the lowest priority number first."""
+    """`enqueue(value, priority)`; `dequeue` takes the lowest priority number first."""
 
     def __init__(self, store: SyncStore, key: str | bytes) -> None:
         self._portal = store.portal

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SyncStore(Protocol):
-    """What `leasehold.sync.connect` gives: a client, and the portal to the loop that it lives on."""
+    """The result of `leasehold.sync.connect`: a client, and the portal to its loop."""
 
     @property
     def coord(self) -> Coord: ...
@@ -55,11 +55,11 @@ def stm(
     timeout_s: float | None = None,
 ) -> StmResult[T]:
     """Run `apply`, in this thread, until its commit meets no conflict."""
-    turns: SimpleQueue[tuple[aio.Stm, asyncio.Future[T]] | None] = SimpleQueue()
+    attempts: SimpleQueue[tuple[aio.Stm, asyncio.Future[T]] | None] = SimpleQueue()
 
     async def applying(tx: aio.Stm) -> T:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        turns.put((tx, outcome))
+        attempts.put((tx, outcome))
         return await outcome
 
     async def running() -> StmResult[T]:
@@ -73,26 +73,26 @@ def stm(
         )
 
     result = store.portal.submit(running)
-    result.add_done_callback(lambda _: turns.put(None))
+    result.add_done_callback(lambda _: attempts.put(None))
     try:
-        while (turn := turns.get()) is not None:
-            tx, outcome = turn
+        while (attempt := attempts.get()) is not None:
+            tx, outcome = attempt
             store.portal.call_soon(*_applied(outcome, apply, Stm(tx, store.portal)))
         return result.result()
     except BaseException:
-        result.cancel()  # of `apply` itself, or ^C: nothing is written
+        result.cancel()  # an error of `apply`, or Ctrl-C: nothing is written
         raise
 
 
 def _applied(
     outcome: asyncio.Future[T], apply: Callable[[Stm], T], tx: Stm
 ) -> tuple[Callable[[Any], None], T | LeaseholdError]:
-    """What to tell the loop of one attempt. What the store said is not for the caller yet: some of it means "again"."""
+    """Run one attempt; returns what to pass to the loop. Errors of the store go there, too: some mean "retry"."""
     try:
         return _unless_done(outcome, outcome.set_result), apply(tx)
     except LeaseholdError as error:
         return _unless_done(outcome, outcome.set_exception), error
 
 
-def _unless_done(outcome: asyncio.Future[T], tell: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda told: None if outcome.done() else tell(told)
+def _unless_done(outcome: asyncio.Future[T], set_outcome: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda result: None if outcome.done() else set_outcome(result)

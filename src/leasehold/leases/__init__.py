@@ -1,4 +1,4 @@
-"""Lease arithmetic, the table of holders, and the planner: pure, shared by whatever keeps things by lease."""
+"""Lease arithmetic, the table of leases, and the planner. Pure, and shared by everything that uses leases."""
 
 from leasehold.leases.arithmetic import (
     DRIFT_PPM_DEFAULT,

@@ -1,8 +1,8 @@
-"""How long a lease pays: Gray and Cheriton's lease benefit factor, 2R / (S * W).
+"""How long a lease should be: Gray and Cheriton's lease benefit factor, 2R / (S * W).
 
 R and W are the rates of reads and writes, S is how many caches share the key. At a factor of one or less a lease
-costs more messages (callbacks) than it saves, so none is given. Above it, it pays once it is longer than
-1 / (R * (factor - 1)); we give ten times that, within bounds.
+costs more messages (callbacks) than it saves, so none is granted. Above one, a lease saves messages if it is longer
+than 1 / (R * (factor - 1)); we grant ten times that, within bounds.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Rates:
 
 
 def benefit_factor(rates: Rates, sharers: int) -> float:
-    """2R / (S * W); without writes a lease always pays."""
+    """2R / (S * W); infinite without writes."""
     if rates.writes < 0.01:
         return float("inf")
     return 2 * rates.reads / (max(1, sharers) * rates.writes)
 
 
 def adaptive_term_ms(rates: Rates, sharers: int, term_ms_min: int, term_ms_max: int) -> int:
-    """The term for the next lease on this key; 0 when a lease does not pay."""
+    """The term for the next lease on this key; 0 if a lease would cost more than it saves."""
     factor = benefit_factor(rates, sharers)
     if factor <= 1:
         return 0

@@ -1,16 +1,16 @@
-"""The planner: what a choice of lease times means on a bad day, and whether it can work at all.
+"""The planner: the outages that a choice of lease times causes, and whether the choice can work at all.
 
-L is the lease term, T the interval of renewal, D how long the granting service is away when it restarts. The
-holder counts its lease from when it sent the last renewal that was answered, so the oldest a running lease can be
-at the moment the service goes away is T. It survives the restart if what is then left outlasts it:
+L is the lease term, T the renewal interval, D how long the granting service is down when it restarts. The holder
+counts its lease from when it sent the last renewal that was answered, so a lease is at most T old when the service
+goes down. It survives the restart if the remaining time is longer:
 
     D + retry < L - T - margin
 
-After the holder's death nobody can take its place for L. If the granting service restarts meanwhile, a store that
-keeps expiry over restarts (the embedded one) makes that L + D; etcd gives every lease its full term again when its
-leader changes, which makes it 2L + D + election timeout (seen on 3.5.1: L 6 s, D 2 s, gone after 15.6 s).
+No process can replace a dead holder for L. If the granting service restarts meanwhile, a store that keeps expiry
+times over restarts (the embedded one) makes that L + D. etcd gives every lease its full term again when its leader
+changes, which makes it 2L + D + election timeout (measured on 3.5.1: L 6 s, D 2 s, expired after 15.6 s).
 
-A lease whose grantor is itself kept by a lease (`above`) must outlast the worst gap above it. With renewal at a
+A lease whose grantor itself depends on a lease (`above`) must outlast the worst gap above it. With renewal at a
 third of the term and a gap of A + D, D at most two thirds of A, that is 2.5 times A: the rule of thumb.
 """
 
@@ -41,7 +41,7 @@ class Law(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What follows from the numbers; the fields ending in `_s` are seconds."""
+    """The consequences of the numbers; fields ending in `_s` are seconds."""
 
     outage_holder_death_s: float
     outage_with_restart_s: float
@@ -59,17 +59,17 @@ class Plan(Struct, frozen=True):
 
     @property
     def broken(self) -> tuple[Law, ...]:
-        """Laws without which it cannot work: refuse to start."""
+        """Laws that must hold: if one is broken, refuse to start."""
         return tuple(law for law in self.laws if not law.holds and law.level == "must")
 
     @property
     def risky(self) -> tuple[Law, ...]:
-        """Laws whose breach should be told to an operator."""
+        """Laws that should hold: if one is broken, warn the operator."""
         return tuple(law for law in self.laws if not law.holds and law.level == "should")
 
 
 class _Numbers(Struct, frozen=True):
-    """The given numbers, all in milliseconds, with what both outages and laws need."""
+    """The given numbers, in milliseconds, and the values derived from them."""
 
     lease: int
     renew: int
@@ -88,7 +88,7 @@ class _Numbers(Struct, frozen=True):
 
     @property
     def left_after_renewal(self) -> int:
-        """What a holder surely still has when its grantor goes away at the worst moment."""
+        """The remaining lease of a holder whose grantor goes down at the worst moment."""
         return self.lease - self.renew - self.margin
 
     def worst_gap(self, lease: int, restart: int) -> int:
@@ -116,10 +116,10 @@ def plan(
     retry_ms: int = 100,
     election_timeout_ms: int = 1_000,
 ) -> Plan:
-    """Work out what these lease times promise, and which laws they keep.
+    """Calculate the outages that these lease times allow, and check the laws.
 
-    `renew_ms` is a third of the lease where not given; `restart_above_ms`, the restart of the service that grants
-    the lease above, two thirds of that lease, which is what the rule of thumb assumes.
+    `renew_ms` defaults to a third of the lease. `restart_above_ms`, the restart time of the service that grants the
+    lease above, defaults to two thirds of that lease, as the rule of thumb assumes.
     """
     numbers = _Numbers(
         lease=_bounded("lease", lease_ms, low_ms=1),
@@ -213,7 +213,7 @@ def _stacking_laws(numbers: _Numbers, gap_above: int) -> list[Law]:
             "outlasts the gap above",
             gap_above + numbers.retry < numbers.left_after_renewal,
             "must",
-            f"the service above can be gone for {_t(gap_above)}; L - T - margin = {_t(numbers.left_after_renewal)} "
+            f"the service above can be down for {_t(gap_above)}; L - T - margin = {_t(numbers.left_after_renewal)} "
             f"must be more: at least {_t(needed)} of lease",
         ),
         _law(
@@ -227,14 +227,14 @@ def _stacking_laws(numbers: _Numbers, gap_above: int) -> list[Law]:
 
 
 def _law(name: str, holds: bool, level: Level, why: str, advice: str = "") -> Law:
-    """`advice` is for those who break it: where it holds there is nothing to do."""
+    """`advice` is appended only if the law is broken."""
     return Law(name, holds, level, f"{why}; {advice}" if advice and not holds else why)
 
 
 def _restart_above(above_ms: int | None, restart_above_ms: int | None) -> int:
     if restart_above_ms is not None:
         if above_ms is None:
-            raise InvalidArgument("restart_above is given without above: say how long the lease above is")
+            raise InvalidArgument("restart_above needs above: give the term of the lease above, too")
         return restart_above_ms
     return 0 if above_ms is None else 2 * above_ms // 3
 

@@ -1,4 +1,4 @@
-"""The story of a lease's bad day, drawn in text: who may act when."""
+"""The worst case of a lease drawn as text: which process may act when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(plan: Plan) -> list[Row]:
         Row(
             "grantor restarts",
             (Span(0, down, "─"), Span(down, down + restart, "░"), Span(down + restart, worst, "─")),
-            f"away for {restart:g} s, as late as it can hurt",
+            f"down for {restart:g} s, at the worst moment",
         ),
         Row("lease, restart", (Span(0, worst, "▒"),), f"ends after {worst:g} s at worst ({plan.store})"),
         Row("successor", (Span(worst, worst * 1.08, "█"),), f"acts from {worst:g} s on"),
@@ -54,6 +54,6 @@ def draw(plan: Plan, columns: int = 60) -> list[str]:
             last = max(first + 1, round(span.end_s / whole_s * columns)) if span.end_s > span.start_s else first
             cells[first:last] = span.fill * (min(last, columns) - first)
         lines.append(f"{row.label:>16} │{''.join(cells)[:columns]}│ {row.note}")
-    marks = [f"{whole_s * part / 4:.3g}s" for part in range(5)]
-    ruler = " " * 17 + "└" + "".join(mark.ljust(columns // 4, "─") for mark in marks[:4])[:columns] + "┘ " + marks[4]
+    times = [f"{whole_s * part / 4:.3g}s" for part in range(5)]
+    ruler = " " * 17 + "└" + "".join(time.ljust(columns // 4, "─") for time in times[:4])[:columns] + "┘ " + times[4]
     return [*lines, ruler]

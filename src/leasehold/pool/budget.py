@@ -1,4 +1,4 @@
-"""A bound on the bytes that are under way: who comes later waits."""
+"""A bound on the bytes in flight: further requests wait."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 
 class Budget:
-    """So many bytes at a time, first come first served. One request may be larger: it then has all of it alone."""
+    """At most `size` bytes at a time, first come, first served. A larger request gets the whole budget alone."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.used = 0
 
     @asynccontextmanager
@@ -23,31 +23,31 @@ class Budget:
         try:
             yield
         finally:
-            self._give(count)
+            self._release(count)
 
     async def _acquire(self, count: int) -> None:
-        if not self._waiting and self.used + count <= self._size:
+        if not self._queue and self.used + count <= self._size:
             self.used += count
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (count, turn)
-        self._waiting.append(entry)
+        self._queue.append(entry)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._give(count)  # it was our turn in the very moment in which we gave up
+                self._release(count)  # the turn came at the same moment as the cancellation
             else:
-                self._waiting.remove(entry)
-                self._let_go()
+                self._queue.remove(entry)
+                self._admit()
             raise
 
-    def _give(self, count: int) -> None:
+    def _release(self, count: int) -> None:
         self.used -= count
-        self._let_go()
+        self._admit()
 
-    def _let_go(self) -> None:
-        while self._waiting and self.used + self._waiting[0][0] <= self._size:
-            count, turn = self._waiting.popleft()
+    def _admit(self) -> None:
+        while self._queue and self.used + self._queue[0][0] <= self._size:
+            count, turn = self._queue.popleft()
             self.used += count
             turn.set_result(None)

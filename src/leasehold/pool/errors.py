@@ -1,4 +1,4 @@
-"""What can go wrong between a pool's client and its storage hosts, hung into the one error tree."""
+"""Errors between a pool's client and its storage hosts, subclasses of `LeaseholdError`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from leasehold.base.errors import NotHeld, PeerError
 
 
 class TransferFailed(PeerError):
-    """A storage host could not be reached, or refused: the bytes were not moved."""
+    """A storage host could not be reached, or refused: no bytes were transferred."""
 
 
 class BytesDamaged(PeerError):
-    """What was read is not what was written: every replica failed its checksum."""
+    """Every replica failed its checksum."""
 
 
 class LeaseExpired(NotHeld):
     """The read took longer than its lease.
 
-    The bytes may be somebody else's by now, so they are not returned. Try again.
+    The space may belong to another object by now, so the bytes are not returned. Try again.
     """

@@ -1,9 +1,8 @@
-"""Which space was last written by whom: a write that comes too late must not touch what has changed hands (P3).
+"""The last writer of each extent: a late write must not touch space that was reallocated (P3).
 
-The master gives an extent to somebody else only when its writer must have given up. But a writer may be stopped between
-the answer of its put and its first byte, for longer than any limit. The numbers of replicas grow from one allocation to
-the next, whoever leads, so they are fencing tokens: over bytes that were written under a higher number nothing is
-written under a lower one.
+The master reallocates an extent only when its writer must have given up. But a writer may be paused between the answer
+to its put and its first byte, for longer than any limit. The numbers of replicas grow with every allocation, across
+leaders, so they are fencing tokens: bytes written under a higher number are never overwritten under a lower one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from sortedcontainers import SortedDict
 
 
 class WriteFence:
-    """The extents that were written, by their offset. Pure. At most one entry for each extent that the master knows."""
+    """The written extents by offset, at most one entry for each extent of the master. Pure."""
 
     def __init__(self) -> None:
         self._by_offset: SortedDict[int, tuple[int, int]] = SortedDict()  # offset -> (end, number)
@@ -21,7 +20,7 @@ class WriteFence:
         return len(self._by_offset)
 
     def admits(self, offset: int, length: int, number: int) -> bool:
-        """Whether `number` may write there: nothing of that was written under a higher one."""
+        """Whether `number` may write there: no byte was written under a higher number."""
         return all(self._by_offset[start][1] <= number for start in self._overlapping(offset, offset + length))
 
     def note(self, offset: int, length: int, number: int) -> None:
@@ -31,7 +30,7 @@ class WriteFence:
         self._by_offset[offset] = (offset + length, number)
 
     def clear(self) -> None:
-        """After a mount: the master has begun a new life of this memory, and numbers may begin again."""
+        """After a mount the master treats the memory as new, and numbers may start again."""
         self._by_offset.clear()
 
     def _overlapping(self, offset: int, end: int) -> list[int]:

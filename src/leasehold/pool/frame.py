@@ -1,4 +1,4 @@
-"""How a pool's client and a storage host speak: two fixed headers, bytes behind them, a checksum in between.
+"""The protocol between a pool's client and a storage host: a fixed header with a checksum, then the bytes.
 
     request:   magic u32 | operation u8 | 3 bytes | length u32 | address u64 | checksum u32 | number u64
                then the bytes of a write
@@ -6,7 +6,7 @@
                then the bytes of a read
 
 One connection carries one request at a time. Checksums are CRC-32 of the bytes that follow (of a read request: 0). The
-number of a write is that of the replica which the master gave the space to (of a read: 0).
+number of a write is that of the replica for which the master allocated the space (of a read: 0).
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ class Status(IntEnum):
     BAD_REQUEST = 1
     OUT_OF_BOUNDS = 2
     BAD_CHECKSUM = 3
-    TOO_LATE = 4  # the space has been written by a later owner
+    TOO_LATE = 4  # a later owner has written to the space

@@ -1,10 +1,10 @@
 """A storage host: memory that may be read and written by address over TCP.
 
-Addresses begin at the same base in every life of a host. So when it comes back on its port, its mount overlaps that
-of its earlier life and supersedes it at once: nobody is sent to memory that is no more, and what a late writer may
-still hit rests in limbo. (A reader of the earlier life is caught by the object's checksum.)
+Addresses start at the same base after every start of a host. So when a host restarts on its port, its mount overlaps
+the earlier one and replaces it immediately: no client is sent to memory that no longer exists, and space that a late
+writer may still write to is quarantined. (The object's checksum catches a late reader.)
 
-What is under way has bounds: so many connections, so many bytes over all of them, so much time for each transfer.
+Connections, bytes in flight and the time of each transfer are bounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BASE = 1 << 32
 
 
 class Host:
-    """The memory and its door. `start` binds; `endpoint` is then where others find it."""
+    """The memory and its server. `start` binds; then `endpoint` is the address for clients."""
 
     def __init__(self, size: int, limits: HostSettings | None = None) -> None:
         self.size = size
@@ -57,15 +57,17 @@ class Host:
         self.read_bytes = 0
 
     async def start(self, listen: str, advertise: str = "") -> None:
-        """Bind. `advertise` is what others are told, where that is another address."""
+        """Bind. `advertise` is the address for clients, if it differs from `listen`."""
         host, port = parse_address(listen)
         if host in _EVERYWHERE and not advertise:
-            raise InvalidArgument(f"listen = {listen}: others cannot be sent to {host}: name an address by --advertise")
+            raise InvalidArgument(
+                f"listen = {listen}: clients cannot connect to {host}: give an address with --advertise"
+            )
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            raise ResourceUnavailable(f"listen = {listen}: cannot listen there: {why}; name another address") from None
+            raise ResourceUnavailable(f"listen = {listen}: cannot listen there: {why}; give another address") from None
         bound = self._server.sockets[0].getsockname()
         self.endpoint = advertise or f"{host}:{bound[1]}"
 
@@ -85,20 +87,20 @@ class Host:
             self.turned_away += 1
             return
         self._tasks.add(task)
-        writer.transport.set_write_buffer_limits(high=0)  # so that `drain` means: it has been taken
+        writer.transport.set_write_buffer_limits(high=0)  # so that `drain` waits until the kernel has all bytes
         try:
             while await self._one(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # the client has gone, is silent or takes nothing: it connects again when it needs us
+            pass  # the client disconnected, is silent or does not read: it reconnects when it needs to
         except asyncio.CancelledError:
-            pass  # the host ends
+            pass  # the host is closing
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serve one request; False: the stream cannot go on."""
+        """Serve one request; False if the stream cannot continue."""
         async with asyncio.timeout(_IDLE_S):
             head = await reader.readexactly(REQUEST.size)
         magic, operation, length, address, checksum, number = REQUEST.unpack(head)
@@ -121,7 +123,7 @@ class Host:
     async def _write(
         self, reader: asyncio.StreamReader, offset: int, length: int, checksum: int, number: int, *, inside: bool
     ) -> Status:
-        """Take all of the bytes, then write all of them, or none: a transfer that breaks off leaves no trace."""
+        """Receive all bytes, then write all of them or none: an interrupted transfer changes nothing."""
         if not inside or not self.fence.admits(offset, length, number):
             await _discard(reader, length)
             return Status.TOO_LATE if inside else Status.OUT_OF_BOUNDS
@@ -133,20 +135,20 @@ class Host:
                 data += piece
             if found != checksum:
                 return Status.BAD_CHECKSUM
-            if not self.fence.admits(offset, length, number):  # somebody else was faster
+            if not self.fence.admits(offset, length, number):  # a later owner was faster
                 return Status.TOO_LATE
             self.fence.note(offset, length, number)
             self._view[offset : offset + length] = data
         return Status.OK
 
     async def _read(self, writer: asyncio.StreamWriter, offset: int, length: int) -> None:
-        """Send a copy of one moment, with its checksum."""
+        """Send a consistent copy, with its checksum."""
         async with self._budget.take(length):
             data, checksum = bytes(self._view[offset : offset + length]), 0
             for at in range(0, length, _CHECKED_BYTES):
                 checksum = crc32(memoryview(data)[at : at + _CHECKED_BYTES], checksum)
                 if length > _CHECKED_BYTES:
-                    await asyncio.sleep(0)  # others want to be served too
+                    await asyncio.sleep(0)  # let other connections run
             self.read_bytes += length
             writer.write(ANSWER.pack(MAGIC, Status.OK, length, checksum))
             writer.write(data)

@@ -1,7 +1,4 @@
-"""Lending a host's memory to the pool.
-
-Mount, stay alive, mount again when the master asks for it, take it back at the end.
-"""
+"""Lend a host's memory to the pool: mount it, ping the master, mount again on request, and unmount at the end."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ from leasehold.wire.messages import Segment
 
 log = structlog.get_logger()
 
-_TAKE_BACK_S = 1.0  # a person waits for the end; a master that is away finds out by itself
+_TAKE_BACK_S = 1.0  # an operator waits; a master that is down detects the missing host anyway
 _TROUBLE = {
-    False: "the master cannot be reached; the memory is kept, and it is asked again",
-    True: "the master refuses the segment; it is asked again",
+    False: "the master is unreachable; the memory is kept, and the request is repeated",
+    True: "the master refuses the segment; the request is repeated",
 }
 
 
 class Lending:
-    """One segment, kept mounted for as long as this runs."""
+    """One segment, kept mounted while this runs."""
 
     def __init__(self, host: Host, client: Client, *, name: str = "", ping_interval_ms: int = 1_000) -> None:
         self._client = client
@@ -43,7 +40,7 @@ class Lending:
         self.mounted = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. A master that is away is waited for: the memory and what is in it stay."""
+        """Run until cancelled. While the master is down, the memory and its contents are kept."""
         failing = ""
         while True:
             try:
@@ -65,12 +62,12 @@ class Lending:
             return
         answer = await self._client.ping()
         if answer.client_status == ClientStatus.NEED_REMOUNT:
-            self._fence.clear()  # what late writers may still hit rests in limbo there
+            self._fence.clear()  # space that late writers may write to is quarantined by the master
             await self._client.remount_segment([self.segment])
-            log.info("the segment is mounted again, as the master asked", segment=self.segment.name)
+            log.info("the segment is mounted again, as the master requested", segment=self.segment.name)
 
     async def take_back(self) -> None:
-        """Unmount, if the master can be told."""
+        """Unmount, if the master is reachable."""
         if self.mounted.is_set():
             with contextlib.suppress(LeaseholdError, TimeoutError):
                 async with asyncio.timeout(_TAKE_BACK_S):

@@ -4,8 +4,8 @@
         await pool.put("key", b"value", replicas=2)
         assert await pool.get("key") == b"value"
 
-A read is under a lease, counted from when the master was asked. Bytes that arrive after it has ended are never
-returned: the space may have been given to somebody else meanwhile.
+A read is under a lease, counted from when the request was sent to the master. Bytes that arrive after it has expired
+are never returned: the space may have been reallocated meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from leasehold.wire.schema import Failed
 
 
 class Pool(AsyncClosing):
-    """A client of the pool. What the master refuses raises `MasterError` with its code."""
+    """A client of the pool. A refusal of the master raises `MasterError` with its code."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Pool(AsyncClosing):
         self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms)
         self._transfer = Transfer(timeout_ms=timeout_ms)
         self._clock = clock or BootClock()
-        self._giving_back = TaskSet()
+        self._revoking = TaskSet()
 
     def close(self) -> None:
         self._transfer.close()
@@ -71,7 +71,7 @@ class Pool(AsyncClosing):
         soft_pin: bool = False,
         hard_pin: bool = False,
     ) -> None:
-        """Store bytes under a key, in as many replicas as there is room for (at least one); all are written at return.
+        """Store bytes under a key, in as many replicas as there is space for (at least one); all are written at return.
 
         A key that exists is refused (-705) unless `replace`; then readers get the old bytes or the new, never a mix.
         """
@@ -82,7 +82,7 @@ class Pool(AsyncClosing):
     async def put_many(
         self, objects: Mapping[Key, bytes], *, replicas: int = 1, replace: bool = False
     ) -> dict[Key, LeaseholdError]:
-        """Store many at once; returns what failed, by key (so an empty dict is good news)."""
+        """Store many objects; returns the errors by key (empty if all succeeded)."""
         keys = list(objects)
         failures = await self._put_all(keys, list(objects.values()), _config(replicas), replace=replace)
         return {key: failed for key, failed in zip(keys, failures, strict=True) if failed is not None}
@@ -91,7 +91,7 @@ class Pool(AsyncClosing):
         self, keys: Sequence[Key], data: Sequence[bytes], config: ReplicateConfig, *, replace: bool
     ) -> list[LeaseholdError | None]:
         for each in data:
-            check_size(len(each))  # before any space is asked for
+            check_size(len(each))  # before any space is requested
         start = self.client.batch_upsert_start if replace else self.client.batch_put_start
         places = await start(keys, [len(each) for each in data], config)
         return list(await asyncio.gather(*(
@@ -101,7 +101,7 @@ class Pool(AsyncClosing):
     async def _fill(
         self, key: Key, data: bytes, places: list[ReplicaDescriptor] | Failed, replace: bool
     ) -> LeaseholdError | None:
-        """Write one object's replicas and end its put; give it back if that cannot be done."""
+        """Write one object's replicas and end its put; revoke it if that fails."""
         if isinstance(places, Failed):
             return MasterError(places.code, "UpsertStart" if replace else "PutStart")
         try:
@@ -109,27 +109,27 @@ class Pool(AsyncClosing):
             end = self.client.upsert_end if replace else self.client.put_end
             await end(key, checksum=crc32(data))
         except PeerError as error:
-            await self._give_back(key, replace)
+            await self._revoke(key, replace)
             return error
         except asyncio.CancelledError:
-            # The caller does not wait; the key would be blocked for half a minute, and the space for ten.
-            self._giving_back.start(self._give_back(key, replace))
+            # The caller does not wait. Without this the key would be blocked for 30 s, and the space for ten minutes.
+            self._revoking.start(self._revoke(key, replace))
             raise
         except LeaseholdError as error:
-            return error  # outcome unknown: it may be there, so nothing is given back
+            return error  # unknown outcome: the object may exist, so it is not revoked
         return None
 
     async def _write_all(self, key: Key, places: list[ReplicaDescriptor], data: bytes) -> None:
-        """All replicas; none is still being written when this raises."""
+        """Write all replicas; none is still being written when this raises."""
         reachable = _reachable(places)
         if len(reachable) < len(places):
-            raise TransferFailed(f"{key!r} was given space that this client cannot write to")
+            raise TransferFailed(f"{key!r} got space that this client cannot write to")
         writes = (self._transfer.write(buffer, data, number) for number, buffer in reachable)
         for written in await asyncio.gather(*writes, return_exceptions=True):
             if written is not None:
                 raise written
 
-    async def _give_back(self, key: Key, replace: bool) -> None:
+    async def _revoke(self, key: Key, replace: bool) -> None:
         revoke = self.client.upsert_revoke if replace else self.client.put_revoke
         with contextlib.suppress(LeaseholdError):
             await revoke(key)
@@ -137,7 +137,7 @@ class Pool(AsyncClosing):
     # --- reading
 
     async def get(self, key: Key) -> bytes | None:
-        """The bytes, or None if there are none. `LeaseExpired` if reading took too long: try again."""
+        """The bytes, or None if the key does not exist. `LeaseExpired` if reading took too long: try again."""
         (found,) = await self._get_all([key])
         if isinstance(found, LeaseholdError):
             raise found
@@ -148,26 +148,26 @@ class Pool(AsyncClosing):
         return dict(zip(keys, await self._get_all(keys), strict=True))
 
     async def exists(self, key: Key) -> bool:
-        """Whether it can be read; a lease comes with the answer, unless the master is set otherwise."""
+        """Whether the key can be read. By default the master grants a lease with the answer."""
         return await self.client.exist_key(key)
 
     async def remove(self, key: Key, *, force: bool = False) -> None:
-        """Remove it; refused (-706) while somebody may read it under a lease, unless `force`."""
+        """Remove the key; refused (-706) while a client may read it under a lease, unless `force`."""
         await self.client.remove(key, force=force)
 
     async def _get_all(self, keys: Sequence[Key]) -> list[bytes | LeaseholdError | None]:
-        asked_ms = self._clock.now_ms()  # before it is sent: the master counts from later
+        sent_ms = self._clock.now_ms()  # before sending: the master counts from later
         located = await self.client.batch_get_replica_list(keys)
         return list(
-            await asyncio.gather(*(self._read(key, each, asked_ms) for key, each in zip(keys, located, strict=True)))
+            await asyncio.gather(*(self._read(key, each, sent_ms) for key, each in zip(keys, located, strict=True)))
         )
 
     async def _read(
-        self, key: Key, located: GetReplicaListResponse | Failed, asked_ms: int
+        self, key: Key, located: GetReplicaListResponse | Failed, sent_ms: int
     ) -> bytes | LeaseholdError | None:
         if isinstance(located, Failed):
             return None if located.code in (Code.NOT_FOUND, Code.NOT_READY) else MasterError(located.code, "Get")
-        until_ms = asked_ms + located.lease_ttl_ms
+        until_ms = sent_ms + located.lease_ttl_ms
         failed: LeaseholdError = TransferFailed(f"{key!r} has no replica that this client can read")
         for _, buffer in _reachable(located.replicas):
             if self._clock.now_ms() >= until_ms:
@@ -175,13 +175,13 @@ class Pool(AsyncClosing):
             try:
                 data = await self._transfer.read(buffer)
             except TransferFailed as error:
-                failed = error  # the next replica may do
+                failed = error  # try the next replica
                 continue
             if self._clock.now_ms() >= until_ms:
                 break
             if located.checksum is None or crc32(data) == located.checksum:
                 return data
-            failed = BytesDamaged(f"{key!r}: what {buffer.transport_endpoint} holds fails its checksum")
+            failed = BytesDamaged(f"{key!r}: the copy at {buffer.transport_endpoint} fails its checksum")
         else:
             return failed
         return LeaseExpired(f"reading {key!r} outlived its lease of {located.lease_ttl_ms} ms: try again")
@@ -193,7 +193,7 @@ def _config(replicas: int, soft_pin: bool = False, hard_pin: bool = False) -> Re
 
 
 def _reachable(replicas: Sequence[ReplicaDescriptor]) -> list[tuple[int, BufferDescriptor]]:
-    """Those that we can reach, memory of our own hosts, with their numbers."""
+    """The replicas that this client can access, in memory of our own hosts, with their numbers."""
     return [
         (replica.id, replica.place.buffer)
         for replica in replicas

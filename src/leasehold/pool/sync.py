@@ -23,7 +23,7 @@ class SyncPool(Closing):
     ) -> None:
         self.portal = portal or Portal.shared()
 
-        async def make() -> Pool:  # on the loop that it will live on
+        async def make() -> Pool:  # on its own loop
             return Pool(master, tenant=tenant, timeout_ms=timeout_ms)
 
         self.pool = self.portal.call(make)

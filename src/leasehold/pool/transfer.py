@@ -1,4 +1,4 @@
-"""Moving bytes to and from storage hosts: a few connections to each, one request at a time on each."""
+"""Transfer bytes to and from storage hosts: a few connections to each, one request at a time per connection."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Transfer:
         self._closed = False
 
     async def write(self, place: BufferDescriptor, data: bytes, number: int) -> None:
-        """Put bytes where the master said, as the owner that it gave `number`. `TransferFailed`: all there, or nothing.
+        """Write bytes to the space that the master allocated under `number`. `TransferFailed`: all written, or none.
 
-        Nothing of it is under way any more when this ends, also by a time-out or a cancellation: who gives the space
-        back afterwards does so with a good conscience.
+        When this returns or raises, even by a timeout or a cancellation, no byte is in flight any more: the space can
+        safely be released.
         """
         head = REQUEST.pack(MAGIC, Operation.WRITE, len(data), place.address, crc32(data), number)
-        await self._ask(place, head, data)
+        await self._request(place, head, data)
 
     async def read(self, place: BufferDescriptor) -> bytes:
-        """Get all bytes of a replica, checked against what the host sent."""
-        data = await self._ask(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0, 0), b"")
+        """Read all bytes of a replica, checked against the host's checksum."""
+        data = await self._request(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0, 0), b"")
         if len(data) != place.size:
-            raise TransferFailed(f"{place.transport_endpoint} sent {len(data)} bytes where {place.size} were asked for")
+            raise TransferFailed(f"{place.transport_endpoint} sent {len(data)} bytes instead of {place.size}")
         return data
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Transfer:
                 writer.close()
         self._idle.clear()
 
-    async def _ask(self, place: BufferDescriptor, head: bytes, data: bytes) -> bytes:
+    async def _request(self, place: BufferDescriptor, head: bytes, data: bytes) -> bytes:
         check_size(place.size)
         endpoint = place.transport_endpoint
         slot = self._slots.setdefault(endpoint, asyncio.Semaphore(self._connections_max))
@@ -70,12 +70,12 @@ class Transfer:
             writer.transport.abort()
             if fresh:
                 raise
-            # A kept connection may have ended long ago. Both operations may be repeated: same bytes, same place.
+            # An idle connection may be closed already. Both operations may be repeated: same bytes, same place.
             self._drop_idle(endpoint)
             return await self._on_a_connection(endpoint, head, data)
         except BaseException:
-            # In the middle of an exchange nobody can use it any more. And not `close`, which goes on sending: bytes
-            # that nobody waits for would arrive when their space is somebody else's.
+            # In the middle of an exchange the connection is unusable. Not `close`, which keeps sending: the bytes could
+            # arrive after their space was reallocated.
             writer.transport.abort()
             raise
         if self._closed:
@@ -98,14 +98,14 @@ class Transfer:
         await writer.drain()
         magic, status, length, checksum = ANSWER.unpack(await reader.readexactly(ANSWER.size))
         if magic != MAGIC or length > pool_transfer_bytes_max:
-            raise ConnectionError("what answers there is no storage host")
+            raise ConnectionError("the server there is not a storage host")
         return status, checksum, await reader.readexactly(length)
 
 
 def check_size(size: int) -> None:
     """Raise if an object is too large to be moved."""
     if size > pool_transfer_bytes_max:
-        raise InvalidArgument(f"{size} bytes are more than one transfer carries ({pool_transfer_bytes_max})")
+        raise InvalidArgument(f"{size} bytes exceed the limit of one transfer ({pool_transfer_bytes_max})")
 
 
 def _checked(endpoint: str, status: int, checksum: int, data: bytes) -> bytes:
@@ -113,5 +113,5 @@ def _checked(endpoint: str, status: int, checksum: int, data: bytes) -> bytes:
         reason = Status(status).name.lower().replace("_", " ") if status in tuple(Status) else f"status {status}"
         raise TransferFailed(f"{endpoint} refused: {reason}")
     if crc32(data) != checksum:
-        raise TransferFailed(f"{endpoint}: the bytes were damaged on the way")
+        raise TransferFailed(f"{endpoint}: the bytes were damaged in transit")
     return data

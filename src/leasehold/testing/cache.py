@@ -1,4 +1,4 @@
-"""`leasehold cache serve` as a process of its own, and client processes that write down what they saw."""
+"""`leasehold cache serve` as a separate process, and client processes that record what they read and write."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class CacheProcess(ServerProcess):
         command = [sys.executable, "-m", "leasehold", "cache", "serve", "--listen", self.address, *arguments]
         super().__init__(name, command, log_path=folder / f"{name}.log", probe=lambda: listens(self.port))
 
-    def offices(self) -> int:
-        """How often it has taken office, as far as its log says."""
-        return self.log_path.read_text(errors="replace").count("cache authority is in office")
+    def terms(self) -> int:
+        """How many terms it has begun, according to its log."""
+        return self.log_path.read_text(errors="replace").count("cache authority began a term")
 
 
 class ClientProcess(ServerProcess):
-    """A client that reads and writes until it is stopped, and writes what it saw and when to a file.
+    """A client that reads and writes until it is stopped, and records each operation with its time in a file.
 
-    Times are the host's: all processes of a test share that clock, so their histories make one.
+    Times are from the host's clock, which all processes share, so their histories can be merged.
     """
 
     def __init__(self, folder: Path, addresses: list[str], seed: int, keys: int) -> None:
@@ -52,7 +52,7 @@ class ClientProcess(ServerProcess):
         )
 
     def history(self) -> list[tuple[bytes, Operation]]:
-        """What it saw; a line cut off by a kill is left out, a write that was begun and not ended is in doubt."""
+        """Its operations. A line cut off by a kill is left out; a write without an answer has an unknown outcome."""
         found: dict[str, tuple[bytes, Operation]] = {}
         for number, line in enumerate(self.history_path.read_bytes().splitlines()):
             try:
@@ -66,12 +66,12 @@ class ClientProcess(ServerProcess):
         return list(found.values())
 
     def count(self, what: str = "") -> int:
-        """How many operations of this kind (all, if not given) have been answered so far."""
+        """How many operations of this kind (default: any) have been answered so far."""
         done = [operation for _, operation in self.history() if operation.returned is not None]
         return sum(operation.what == what or not what for operation in done)
 
 
-REFUSED: Final = "refused"  # a write that has not happened, for certain
+REFUSED: Final = "refused"  # a write that certainly did not happen
 
 
 async def _workload(addresses: list[str], seed: int, keys: int, path: Path) -> None:
@@ -107,7 +107,7 @@ async def _read(client: Client, key: str, seed: int, note: Note) -> None:
 
 async def _write(client: Client, key: str, unique: str, mode: str, note: Note) -> None:
     begun = Operation(_now_ns(), None, "write", unique)
-    note(key, begun)  # before it is sent: a client that is killed may have written
+    note(key, begun)  # before it is sent: a killed client may have written
     try:
         version = await client.put(key.encode(), unique.encode(), mode=mode)
     except UnknownOutcome:

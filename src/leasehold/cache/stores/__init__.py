@@ -1,1 +1,1 @@
-"""Stores behind the authority: where the truth is kept. Each takes tokens and refuses older ones."""
+"""Stores behind the authority, which keep the values. Each refuses writes with an older token."""

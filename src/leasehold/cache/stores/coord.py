@@ -3,9 +3,10 @@
     {prefix}state       epoch, maximum term, clean-stop marker
     {prefix}v/{key}     token (16 bytes, so that values compare as tokens do), 1 or 0 (deleted), the value
 
-Every store is a transaction that compares the state's revision (the fence: a newer office has written it) and that
-what stands is older. This office writes the state, too (a lower maximum term), and may not have heard of it: so who is
-refused looks whose state it is. Deleted keys stay as tombstones while their epoch lasts.
+Every write is a transaction that compares the state's revision (the fence: a newer term has written the state) and
+checks that the existing token is older. The authority writes the state in its own term, too (a lower maximum lease
+term), and that write may succeed without an answer. So after a refusal it reads the state again. Deleted keys stay as
+tombstones until the next epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _State(Struct, frozen=True):
 
 
 class CoordStore:
-    """Values under `prefix` of a coordination store; the client is the caller's, and is not closed."""
+    """Values under `prefix` of a coordination store; the caller closes the client."""
 
     is_memory = False
 
@@ -54,7 +55,7 @@ class CoordStore:
             if await self._write_state(after, 0 if kv is None else kv.mod_revision):
                 await self._purge(after.epoch)
                 return Opened(after.epoch, 0 if before.clean else before.term_ms)
-        raise Unavailable("other authorities keep taking office: start fewer of them")
+        raise Unavailable("other authorities keep beginning terms: start fewer of them")
 
     async def load(self, key: bytes) -> Kept | None:
         kv = await self._coord.get_one(self._values + key)
@@ -68,11 +69,11 @@ class CoordStore:
             fenced_at = await self._fence_after(fenced_at, token)
 
     async def _fence_after(self, refused: int, token: Version) -> int:
-        """The fence that stands, where it is still ours and another than the one under which `token` was refused."""
+        """The revision of our own newer state. `TokenRefused` if the state is not ours, or did not change."""
         kv = await self._coord.get_one(self._state_key)
         ours = kv is not None and msgspec.msgpack.decode(kv.value, type=_State).epoch == self._state.epoch
         if kv is None or not ours or kv.mod_revision == refused:
-            raise TokenRefused(f"a newer token than {token} stands, or another authority is in office")
+            raise TokenRefused(f"the store has a newer token than {token}, or another authority has begun a term")
         self._fence_revision = max(self._fence_revision, kv.mod_revision)
         return kv.mod_revision
 
@@ -97,10 +98,10 @@ class CoordStore:
 
     async def _rewrite(self, state: _State) -> None:
         if state != self._state and not await self._write_state(state, self._fence_revision):
-            raise TokenRefused("another authority is in office")
+            raise TokenRefused("another authority has begun a term")
 
     async def _write_state(self, state: _State, at_revision: int) -> bool:
-        """Write the state if it is still the one of `at_revision`; its new revision is the fence."""
+        """Write the state unless it changed since `at_revision`; its new revision is the fence."""
         unchanged = Compare(self._state_key, CompareTarget.MOD, CompareResult.EQUAL, at_revision)
         done = await self._coord.txn((unchanged,), (Put(self._state_key, msgspec.msgpack.encode(state)),))
         if done.succeeded:
@@ -108,7 +109,7 @@ class CoordStore:
         return done.succeeded
 
     async def _purge(self, epoch: int) -> None:
-        """Tombstones of older epochs: nobody can store under those any more."""
+        """Delete tombstones of older epochs: no write of those can succeed any more."""
         start, end = self._values, prefix_end(self._values)
         while True:
             page = await self._coord.get(start, end, limit=_PURGE_PAGE)

@@ -1,4 +1,4 @@
-"""Two functions of one's own as the store behind."""
+"""Two functions of the user as the store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ StoreHook: TypeAlias = Callable[[bytes, bytes | None, Version], Awaitable[None]]
 
 
 class HookStore:
-    """`load(key)` gives the value (as `Kept` with its token, or bare bytes); `store(key, value, token)` keeps it.
+    """`load(key)` returns the value (as `Kept` with its token, or as bytes); `store(key, value, token)` writes it.
 
-    `store` must refuse tokens older than what stands, by raising `TokenRefused`; without that a late write can
-    undo a newer one, and failover is unsafe. The authority's own state (epoch, maximum term, clean stop) goes to the
-    file `state`; without one every start waits for a whole maximum term before the first write.
+    `store` must raise `TokenRefused` for a token older than the existing one. Otherwise a late write can undo a newer
+    one, and failover is unsafe. The authority's own state (epoch, maximum lease term, clean stop) goes to the file
+    `state`; without it every start waits for one maximum lease term before the first write.
     """
 
     is_memory = False

@@ -1,4 +1,4 @@
-"""No store at all: values live in the authority's memory, and nothing is promised over a restart."""
+"""No store: values are only in the authority's memory, and a restart loses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leasehold.runtime.clock import wall_us
 
 
 class MemoryStore:
-    """Every start is a new world. Its epoch is the time of the start, so that versions are not used twice."""
+    """Every start begins empty. Its epoch is the time of the start, so that no version is used twice."""
 
     is_memory = True
 

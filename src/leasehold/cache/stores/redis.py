@@ -1,6 +1,6 @@
-"""Redis (or Valkey, DragonflyDB) behind the authority. As durable as that server is configured to be.
+"""Redis (or Valkey, DragonflyDB) behind the authority. Durability depends on the configuration of that server.
 
-Each step is one script, so tokens are compared where the value is written.
+Each operation is one script, so tokens are compared atomically with the write.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ return 1
 
 
 class RedisStore:
-    """Values under `prefix` of a Redis; the client is made here from `url` and closed with the store."""
+    """Values under `prefix` of a Redis; its connection is opened from `url` and closed with the store."""
 
     is_memory = False
 
     def __init__(self, url: str, prefix: bytes = b"leasehold:cache:", *, timeout_s: float = 2.0) -> None:
-        from redis.asyncio import Redis  # a slow import, for those who use it
+        from redis.asyncio import Redis  # a slow import, needed by few
 
         self._url = url
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
@@ -60,22 +60,21 @@ class RedisStore:
 
         try:
             epoch, before_ms = await self._eval(_OPEN, [self._state, self._tombs], [term_ms])
-        except RedisError as error:  # else a failover's campaign would end with it, instead of trying again
+        except RedisError as error:  # the campaign of `run_for_term` retries on Unavailable
             where = self._url.rpartition("@")[2].rpartition("://")[2]  # without a password
             raise Unavailable(f"the Redis behind the cache, {where}, cannot be opened: {error}") from None
         self._epoch = int(epoch)
         return Opened(int(epoch), int(before_ms))
 
     async def load(self, key: bytes) -> Kept | None:
-        asked: Any = self._redis.hmget(self._values + key, ["v", "e", "n"])
-        found = await asked
-        value, epoch, n = found
+        request: Any = self._redis.hmget(self._values + key, ["v", "e", "n"])
+        value, epoch, n = await request
         return None if value is None else Kept(value, Version(int(epoch), int(n)))
 
     async def store(self, key: bytes, value: bytes | None, token: Version) -> None:
         arguments = [token.epoch, token.n, 0 if value is None else 1, value or b""]
         if await self._eval(_STORE, [self._state, self._values + key, self._tombs], arguments) != 1:
-            raise TokenRefused(f"Redis has a newer token than {token}, or another authority is in office")
+            raise TokenRefused(f"Redis has a newer token than {token}, or another authority has begun a term")
 
     async def settle_term(self, term_ms: int) -> None:
         await self._set("term_ms", term_ms)
@@ -88,7 +87,7 @@ class RedisStore:
 
     async def _set(self, field: str, value: int) -> None:
         if await self._eval(_SET, [self._state], [self._epoch, field, value]) != 1:
-            raise TokenRefused("another authority is in office")
+            raise TokenRefused("another authority has begun a term")
 
     async def _eval(self, script: str, keys: list[bytes], arguments: list[Any]) -> Any:
         answer: Any = self._redis.eval(script, len(keys), *keys, *arguments)

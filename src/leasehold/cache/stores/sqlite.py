@@ -16,7 +16,7 @@ from leasehold.cache.stores.api import Kept, Opened
 
 T = TypeVar("T")
 
-# Deleted keys stay as rows without a value while their epoch lasts: a late store must find the newer token.
+# Deleted keys stay as rows without a value until the next epoch: a late write must find the newer token.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cache_state (
   one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, term_ms INTEGER NOT NULL, clean INTEGER NOT NULL);
@@ -33,8 +33,8 @@ ON CONFLICT (key) DO UPDATE SET epoch = :epoch, n = :n, value = :value WHERE (ep
 class SqliteStore:
     """Values in a table of `path`. The file belongs to one authority at a time.
 
-    A newer one fences the older one's *writes* off; until it writes, the older one does not know, and goes on giving
-    leases: so stop it first, or elect one of them (`run_in_office`).
+    A newer authority fences the *writes* of the older one off. Until the older one writes, it does not notice, and
+    keeps granting leases: stop it first, or use an election (`run_for_term`).
     """
 
     is_memory = False
@@ -68,7 +68,7 @@ class SqliteStore:
                 return db.execute(_STORE, values).rowcount
 
         if await self._run(write) != 1:
-            raise TokenRefused(f"{self._path} has a newer token than {token}: another authority is in office")
+            raise TokenRefused(f"{self._path} has a newer token than {token}: another authority has begun a term")
 
     async def settle_term(self, term_ms: int) -> None:
         await self._update("UPDATE cache_state SET term_ms = ? WHERE epoch = ?", term_ms)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from leasehold.cache.model import Code
+from leasehold.testing.cachesim.faults import Faults, faults_for
 from leasehold.testing.cachesim.rules import Rules
 from leasehold.testing.cachesim.simulation import Simulation
-from leasehold.testing.cachesim.weather import Weather, weather_for
 from leasehold.testing.cachesim.world import World
 from leasehold.testing.checkers import Operation, by_key, check_register
 
@@ -15,7 +15,7 @@ RUN_MS = 2_000
 
 
 class Finding(Struct, frozen=True):
-    """What a seed showed: `bad` names the keys without an order, and where the search got stuck."""
+    """The result of a seed: `bad` names the keys without a linear order, and where the search failed."""
 
     seed: int
     operations: int
@@ -28,9 +28,9 @@ class Finding(Struct, frozen=True):
         return not self.bad
 
 
-def run_seed(seed: int, rules: Rules | None = None, *, run_ms: int = RUN_MS, weather: Weather | None = None) -> Finding:
-    """Simulate, then look for an order for every key."""
-    world = World(seed, weather or weather_for(seed))
+def run_seed(seed: int, rules: Rules | None = None, *, run_ms: int = RUN_MS, faults: Faults | None = None) -> Finding:
+    """Simulate, then search a linear order for every key."""
+    world = World(seed, faults or faults_for(seed))
     simulation = Simulation(world, rules or Rules())
     world.run(run_ms)
     history = simulation.finish()

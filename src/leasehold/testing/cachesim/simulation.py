@@ -1,4 +1,4 @@
-"""Clients, authorities, a store and the network between them, with the troubles of one seed."""
+"""Clients, authorities, a store and the network between them, with the faults of one seed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from msgspec import structs
 
 from leasehold.cache.model import Code, FromAuthority, FromClient
-from leasehold.testing.cachesim.authorities import AuthorityProcess, Office
-from leasehold.testing.cachesim.clients import ClientProcess, hint_of
+from leasehold.testing.cachesim.authority_process import AuthorityProcess, LeaderKey
+from leasehold.testing.cachesim.client_process import ClientProcess, hint_of
 from leasehold.testing.cachesim.rules import Rules
 from leasehold.testing.cachesim.world import Process, SimStore, World
 from leasehold.testing.checkers import Operation
@@ -17,7 +17,7 @@ CLIENTS = 16
 
 
 class Simulation:
-    """Sixteen clients, one or two authorities, one store, and the history of what everybody was told."""
+    """Sixteen clients, one or two authorities, one store, and the history of all answers."""
 
     think_ms = 25.0
 
@@ -29,29 +29,27 @@ class Simulation:
         self.history: list[tuple[bytes, Operation]] = []
         self.clients: dict[str, ClientProcess] = {}
         self._values = 0
-        self.store, office = SimStore(world, checks_tokens=rules.tokens), Office()
-        self.authorities_count = 2 if world.weather.failover else 1
+        self.store, leader_key = SimStore(world, checks_tokens=rules.tokens), LeaderKey()
+        self.authorities_count = 2 if world.faults.failover else 1
         self._authorities = [
-            AuthorityProcess(world, i, self.store, office, self) for i in range(self.authorities_count)
+            AuthorityProcess(world, i, self.store, leader_key, self) for i in range(self.authorities_count)
         ]
         self._processes = [ClientProcess(world, f"c{i}", self) for i in range(CLIENTS)]
-        self._trouble(world.weather.pause_every_ms / CLIENTS, self._pause_one)
-        self._trouble(
-            world.weather.client_crash_every_ms / CLIENTS, lambda: world.chance.choice(self._processes).crash()
-        )
-        self._trouble(world.weather.authority_crash_every_ms, lambda: world.chance.choice(self._authorities).crash())
+        self._inject(world.faults.pause_every_ms / CLIENTS, self._pause_one)
+        self._inject(world.faults.client_crash_every_ms / CLIENTS, lambda: world.chance.choice(self._processes).crash())
+        self._inject(world.faults.authority_crash_every_ms, lambda: world.chance.choice(self._authorities).crash())
 
-    def _trouble(self, mean_ms: float, strike: Callable[[], None]) -> None:
+    def _inject(self, mean_ms: float, fault: Callable[[], None]) -> None:
         def again() -> None:
-            strike()
-            self._trouble(mean_ms, strike)
+            fault()
+            self._inject(mean_ms, fault)
 
         if mean_ms < 10**6:
             self.world.after_ms(self.world.every_about_ms(mean_ms), again)
 
     def _pause_one(self) -> None:
-        everybody: list[Process] = [*self._processes, *self._authorities]
-        self.world.chance.choice(everybody).pause(self.world.between_ms(self.world.weather.pause_ms))
+        processes: list[Process] = [*self._processes, *self._authorities]
+        self.world.chance.choice(processes).pause(self.world.between_ms(self.world.faults.pause_ms))
 
     def to_authority(self, index: int, client: str, message: FromClient) -> None:
         delay_ms = self.world.network_delay_ms()
@@ -79,9 +77,9 @@ class Simulation:
         self.history.append((key, operation))
 
     def finish(self) -> list[tuple[bytes, Operation]]:
-        """The history, with what the versions say about the order as a hint for the checker.
+        """The history, with the versions as hints about the order for the checker.
 
-        The place of a write whose writer never heard of it is known to the store.
+        The store knows the version of a write that was never answered.
         """
         for process in self._processes:
             process.finish()

@@ -1,7 +1,7 @@
-"""A world for the cache's machines: real time, clocks that tick apart, a lossy network, processes that stop.
+"""A world for the cache's machines: real time, clocks that tick apart, a lossy network, processes that pause or crash.
 
 Real time is in microseconds and belongs to the simulation alone; a process sees only its own clock. Everything
-comes from one seed.
+is derived from one seed.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from leasehold.cache.model import ABSENT, Version
-from leasehold.testing.cachesim.weather import Weather
+from leasehold.testing.cachesim.faults import Faults
 
 US_PER_MS = 1_000
 
 
 class World:
-    """The queue of what will happen, in order of real time."""
+    """The queue of future actions, in order of real time."""
 
-    def __init__(self, seed: int, weather: Weather) -> None:
+    def __init__(self, seed: int, faults: Faults) -> None:
         self.chance = random.Random(seed)
-        self.weather = weather
+        self.faults = faults
         self.now_us = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
@@ -46,23 +46,23 @@ class World:
 
     def network_delay_ms(self) -> float | None:
         """How long a message takes; None if it is lost."""
-        if self.chance.random() < self.weather.loss:
+        if self.chance.random() < self.faults.loss:
             return None
-        if self.chance.random() < self.weather.long_delay:
-            return self.between_ms(self.weather.long_delay_ms)
-        return self.between_ms(self.weather.delay_ms)
+        if self.chance.random() < self.faults.long_delay:
+            return self.between_ms(self.faults.long_delay_ms)
+        return self.between_ms(self.faults.delay_ms)
 
 
 class Process:
-    """Something with a clock of its own that can be stopped, continued and killed."""
+    """A process with its own clock that can be paused, continued and killed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        half = world.weather.drift_ppm / 2_000_000
+        half = world.faults.drift_ppm / 2_000_000
         self._rate = world.chance.choice([1 - half, 1 + half, 1 + world.chance.uniform(-half, half)])
         self._offset_ms = world.chance.randrange(10**6)
         self._paused_until_us = 0
-        self._wake_us = 0  # of this incarnation: `_wake_born`
+        self._wake_us = 0  # valid for the incarnation `_wake_born`
         self._wake_born = -1
         self.incarnation = 0
 
@@ -77,7 +77,7 @@ class Process:
         self._paused_until_us = self.world.now_us + round(duration_ms * US_PER_MS)
 
     def run_at(self, when_us: int, action: Callable[[], None]) -> None:
-        """Do it then, or when the process goes on; not at all if it was killed meanwhile."""
+        """Run `action` then, or when the process continues; never if the process was killed meanwhile."""
         born = self.incarnation
 
         def go() -> None:
@@ -91,18 +91,18 @@ class Process:
         self.world.at(when_us, go)
 
     def reach(self, action: Callable[[], None]) -> None:
-        """Something has arrived: now, or when the process goes on."""
+        """Run `action` now, or when the process continues."""
         if self.world.now_us < self._paused_until_us:
             self.run_at(self.world.now_us, action)
         else:
             action()
 
     def tick(self) -> None:
-        """The time that was asked for by `wake_at` has come, or an earlier one."""
+        """The time given to `wake_at` has come, or an earlier one."""
         raise NotImplementedError
 
     def wake_at(self, when_us: int) -> None:
-        """Tick then; one alarm is set at a time, so an earlier one stands and looks again."""
+        """Tick then. One alarm is set at a time: an earlier one stays, and sets the next when it rings."""
         when_us = max(self.world.now_us + 1, when_us)
         if self._wake_born == self.incarnation and self._wake_us <= when_us:
             return
@@ -120,7 +120,7 @@ class Process:
 
 
 class SimStore:
-    """The store behind: durable, atomic, and not always heard of again."""
+    """The store behind the authorities: durable and atomic, but its answers may be lost."""
 
     def __init__(self, world: World, *, checks_tokens: bool = True) -> None:
         self._world = world
@@ -131,7 +131,7 @@ class SimStore:
         self.term_ms = 0
 
     def open(self, term_ms: int) -> tuple[int, int]:
-        """A new epoch, and the longest term that any before it may have given."""
+        """Begin an epoch; returns it and the longest lease term of any epoch before."""
         before_ms, self.term_ms = self.term_ms, max(self.term_ms, term_ms)
         self.epoch += 1
         return self.epoch, before_ms
@@ -141,10 +141,14 @@ class SimStore:
         return value, ABSENT if value is None else token
 
     def store(self, key: bytes, value: bytes | None, token: Version) -> bool:
-        """Whether it was taken: older epochs and older tokens are refused."""
-        standing = self._values.get(key, (None, ABSENT))[1]
-        if self._checks_tokens and (token.epoch < self.epoch or token < standing):
+        """Store unless the epoch or the token is outdated; returns whether it was stored."""
+        current = self._values.get(key, (None, ABSENT))[1]
+        if self._checks_tokens and (token.epoch < self.epoch or token < current):
             return False
         self._values[key] = (value, token)
         self.written[token] = value
         return True
+
+    def store_unanswered(self, key: bytes, value: bytes | None, token: Version) -> None:
+        """As `store`, for a caller that has given up waiting for the answer."""
+        self.store(key, value, token)

@@ -1,4 +1,4 @@
-"""The caching clients of a simulation: a workload over the real machine, and a record of what each was told."""
+"""The caching clients of a simulation: a workload over the real machine, and a record of every answer."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from leasehold.testing.cachesim.simulation import Simulation
 
 KEYS = 50
-HOT_TAIL = b"k%d" % (KEYS - 1)  # where the tail of the distribution gathers
+HOT_TAIL = b"k%d" % (KEYS - 1)  # the last key gets the whole tail of the distribution
 READ_TIMEOUT_MS = 3_000
 
 
 class ClientProcess(Process):
-    """One caching client with a workload: it records what it was told, and when."""
+    """One caching client with a workload: it records every answer, and when it arrived."""
 
     def __init__(self, world: World, name: str, sim: Simulation) -> None:
         super().__init__(world)
         self._name = name
         self._sim = sim
         self._settings = ClientSettings(
-            drift_ppm=world.weather.drift_ppm if sim.rules.client_margin else 0,
-            attempt_timeout_ms=max(100, world.weather.term_ms // 2),
+            drift_ppm=world.faults.drift_ppm if sim.rules.client_margin else 0,
+            attempt_timeout_ms=max(100, world.faults.term_ms // 2),
             entries_max=KEYS // 2,
         )
         self._target = 0
-        self._waiter = 0
+        self._call_number = 0
         self._calls: dict[int, tuple[bytes, str, Any, int]] = {}
         self._will_write: set[int] = set()  # reads after which the same key is read again and written
         self._version_of: dict[bytes, tuple[Version, bytes | None]] = {}
@@ -63,46 +63,49 @@ class ClientProcess(Process):
             return
         chance = self.world.chance
         key = b"k%d" % min(KEYS - 1, int(chance.paretovariate(0.5)) - 1)
-        if chance.random() >= self.world.weather.write_share:
+        if chance.random() >= self.world.faults.write_share:
             others = [b"k%d" % chance.randrange(KEYS) for _ in range(3)] if chance.random() < 0.05 else []
-            for each in sorted({key, *others}):  # sets of bytes have another order in every process
+            for each in sorted({key, *others}):  # the order of a set of bytes differs from process to process
                 self._read(each)
             return
-        if chance.random() < 0.5:  # look before you write, as most do: so the copy that is dropped was in use
+        if chance.random() < 0.5:  # most callers read first, so that the dropped copy was in use
             self._read(key, then_write=True)
         else:
             self._write(key)
 
     def _read(self, key: bytes, *, then_write: bool = False) -> None:
-        waiter = self._call(key, "read", None)
+        call = self._call(key, "read", None)
         if then_write:
-            self._will_write.add(waiter)
-        self._feed(c.Get((key,), waiter, self.now_ms() + READ_TIMEOUT_MS))
+            self._will_write.add(call)
+        self._feed(c.Get((key,), call, self.now_ms() + READ_TIMEOUT_MS))
 
     def _write(self, key: bytes) -> None:
         chance = self.world.chance
-        mode, timeout_ms = chance.choice(self.world.weather.modes), self.world.weather.write_timeout_ms
-        # Deletions only of cold keys: all write the same value, and the checker must try their orders.
+        mode, timeout_ms = chance.choice(self.world.faults.modes), self.world.faults.write_timeout_ms
+        # Delete cold keys only: deletions write equal values, and the checker must try every order of them.
         deletes = len(key) > 2 and key != HOT_TAIL and chance.random() < 0.2
         value = None if deletes else self._sim.unique_value()
         if key in self._version_of and chance.random() < 0.3:
             version, seen = self._version_of[key]
-            waiter = self._call(key, "cas", (seen, value))
-            self._feed(c.Put(key, value, waiter, mode, timeout_ms, version))
+            call = self._call(key, "cas", (seen, value))
+            self._feed(c.Put(key, value, call, mode, timeout_ms, version))
         else:
-            waiter = self._call(key, "write", value)
-            self._feed(c.Put(key, value, waiter, mode, timeout_ms))
+            call = self._call(key, "write", value)
+            self._feed(c.Put(key, value, call, mode, timeout_ms))
 
     def _call(self, key: bytes, what: str, argument: object) -> int:
-        self._waiter += 1
-        self._calls[self._waiter] = (key, what, argument, self.world.now_us)
-        return self._waiter
+        self._call_number += 1
+        self._calls[self._call_number] = (key, what, argument, self.world.now_us)
+        return self._call_number
 
     def receive(self, sender: int, message: FromAuthority) -> None:
         self._feed(c.FromServer([message]))
 
     def _feed(self, event: c.ClientEvent) -> None:
-        for effect in self.machine.handle(self.now_ms(), event):
+        effects = self.machine.handle(self.now_ms(), event)
+        if self._sim.rules.checks_invariants:
+            self.machine.check()
+        for effect in effects:
             self._do(effect)
         wake_ms = self.machine.next_wake_ms()
         if wake_ms is not None:
@@ -120,32 +123,32 @@ class ClientProcess(Process):
         match effect:
             case c.Transmit(message):
                 self._sim.to_authority(self._target, self.identity, message)
-            case c.Deliver(waiter, key, value, version):
+            case c.Deliver(call, key, value, version):
                 self._version_of[key] = (version, value)
-                self._end(waiter, value)
-                if waiter in self._will_write:
-                    self._will_write.discard(waiter)
+                self._end(call, value)
+                if call in self._will_write:
+                    self._will_write.discard(call)
                     self._read(key)
                     self._write(key)
-            case c.Done(waiter, version):
-                self._end(waiter, True, version)
-            case c.Fail(waiter, code, _, version):
-                self._failed(waiter, code, version)
+            case c.Done(call, version):
+                self._end(call, True, version)
+            case c.Fail(call, code, _, version):
+                self._failed(call, code, version)
 
-    def _failed(self, waiter: int, code: Code, version: Version) -> None:
+    def _failed(self, call: int, code: Code, version: Version) -> None:
         if code is Code.NOT_SERVING:
             self._target = (self._target + 1) % self._sim.authorities_count
-        key, what, argument, called_us = self._calls.pop(waiter)
-        if code is Code.CONFLICT:  # the version that stood was named: as good as a read of its value
-            stood = None if version == ABSENT else self._sim.store.written[version]
-            self._sim.record(key, Operation(called_us, self.world.now_us, "read", None, stood, self.identity))
+        key, what, argument, called_us = self._calls.pop(call)
+        if code is Code.CONFLICT:  # the answer names the current version, which is the same as a read of its value
+            current = None if version == ABSENT else self._sim.store.written[version]
+            self._sim.record(key, Operation(called_us, self.world.now_us, "read", None, current, self.identity))
             return
         if code is Code.UNKNOWN and what != "read":
             self._sim.record(key, Operation(called_us, None, what, argument, None, self.identity))
         self._sim.failed[code] = self._sim.failed.get(code, 0) + 1
 
-    def _end(self, waiter: int, result: object, version: Version = ABSENT) -> None:
-        key, what, argument, called_us = self._calls.pop(waiter)
+    def _end(self, call: int, result: object, version: Version = ABSENT) -> None:
+        key, what, argument, called_us = self._calls.pop(call)
         now_us, hint = self.world.now_us, hint_of(version)
         self._sim.record(key, Operation(called_us, now_us, what, argument, result, self.identity, hint))
 

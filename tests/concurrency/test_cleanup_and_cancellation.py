@@ -1,4 +1,4 @@
-"""What a hostile reader of the recipes asks: shared objects, loops that end, callbacks that fail, clean-up cut off."""
+"""Clean-up and cancellation: shared objects, closed loops, failing callbacks, interrupted clean-up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leasehold.testing.faulty import CancelledAt, FaultyCoord
 from leasehold.testing.waiting import until
 
 
-async def test_a_callback_that_fails_does_not_keep_others_from_being_told(coord: Coord, name: str) -> None:
+async def test_a_callback_that_fails_does_not_prevent_the_others(coord: Coord, name: str) -> None:
     """The next one may be what ends a body that no longer holds its lock."""
     session = await Session.open(coord)
 
@@ -64,7 +64,7 @@ async def test_a_block_that_gave_its_lock_away_does_not_release_anothers(coord: 
         assert await keys_under(coord, name) == []
 
 
-async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memory_coord: Coord, name: str) -> None:
+async def test_a_leader_whose_second_campaign_is_cancelled_still_leads(memory_coord: Coord, name: str) -> None:
     """Either it still leads, or its `check()` says that it does not: at every point where it can be cancelled."""
     for point in range(1, 50):
         async with Session.open(memory_coord) as session:
@@ -72,8 +72,8 @@ async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memo
             held = await election.campaign("one")
             interrupted = CancelledAt(point, election.campaign("two"))
             outcome = (await asyncio.gather(_await(interrupted), return_exceptions=True))[0]
-            stands = (await memory_coord.txn([held.is_owner()])).succeeded
-            assert stands, f"cancelled at point {point}: a leader has lost what it had"
+            owner = (await memory_coord.txn([held.is_owner()])).succeeded
+            assert owner, f"cancelled at point {point}: the leader has lost its key"
             held.check()
             if not interrupted.reached:
                 assert not isinstance(outcome, BaseException)
@@ -81,8 +81,8 @@ async def test_a_leader_whose_second_campaign_is_cancelled_knows_what_it_is(memo
     raise AssertionError("it never ends")
 
 
-async def test_a_place_that_was_given_up_is_held_by_nobody(memory_coord: Coord, name: str) -> None:
-    """Two Election objects of one session share a key: who resigns through one does not lead through the other."""
+async def test_a_place_that_was_given_up_has_no_holder(memory_coord: Coord, name: str) -> None:
+    """Two Election objects of one session share a key: after resigning through one, neither leads."""
     async with Session.open(memory_coord) as session:
         held = await Election(session, name).campaign("one")
         other = Election(session, name)
@@ -93,7 +93,7 @@ async def test_a_place_that_was_given_up_is_held_by_nobody(memory_coord: Coord, 
 
 
 async def test_a_closed_loop_does_not_keep_its_leases_alive(url: str, coord: Coord, name: str) -> None:
-    """`run_until_complete` and `close` cancel nothing: the renewing thread must notice that nobody is left."""
+    """`run_until_complete` and `close` cancel nothing: the renewing thread must notice that the loop is closed."""
 
     def forgetful() -> None:
         loop = asyncio.new_event_loop()
@@ -112,7 +112,7 @@ async def test_a_closed_loop_does_not_keep_its_leases_alive(url: str, coord: Coo
         await Mutex(session, name).lock(timeout_s=PATIENCE_S)
 
 
-async def test_close_that_is_cancelled_revokes_all_the_same(coord: Coord, name: str) -> None:
+async def test_a_cancelled_close_still_revokes(coord: Coord, name: str) -> None:
     for step in range(4):
         session = await Session.open(coord)
         await Mutex(session, name).lock()
@@ -127,7 +127,7 @@ async def test_close_that_is_cancelled_revokes_all_the_same(coord: Coord, name: 
             await session.close()
 
 
-async def test_opening_that_is_cancelled_leaves_no_lease(coord: Coord) -> None:
+async def test_a_cancelled_open_leaves_no_lease(coord: Coord) -> None:
     ttl_s = 12_345  # by which they are known: others use this store, too
 
     async def opening() -> None:
@@ -149,7 +149,7 @@ async def test_opening_that_is_cancelled_leaves_no_lease(coord: Coord) -> None:
 async def test_a_double_barrier_does_not_open_for_a_newcomer_because_it_was_open_before(
     coord: Coord, name: str
 ) -> None:
-    """Of four, two have left and two are still inside, and `ready` stands: the newcomer waits for one more."""
+    """Of four, two have left and two are still inside, and `ready` exists: the new client waits for one more."""
     async with Session.open(coord) as session:
         first = [DoubleBarrier(session, name, 4) for _ in range(4)]
         async with asyncio.timeout(PATIENCE_S):
@@ -197,7 +197,7 @@ class Restless(FaultyCoord):
     async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
         if self.breaks < 1 and self.unreadable:
             self.unreadable -= 1
-            raise Unavailable("injected: nobody answers")
+            raise Unavailable("injected: no answer")
         return await super().do_range(request, timeout_s)
 
 
@@ -223,16 +223,16 @@ class Broken:
 async def test_an_observer_outlives_a_store_that_is_away_when_its_watch_breaks(memory_coord: Coord, name: str) -> None:
     restless = Restless(memory_coord, lambda _call: None)
     async with Session.open(memory_coord) as session, Session.open(restless) as watching:
-        told = Election(watching, name).observe()
-        assert (await anext(told)).kv is None
+        seen = Election(watching, name).observe()
+        assert (await anext(seen)).kv is None
         await Election(session, name).campaign("me")
         async with asyncio.timeout(PATIENCE_S):
-            assert (await anext(told)).value == b"me"
+            assert (await anext(seen)).value == b"me"
         assert restless.unreadable == 0
 
 
 async def test_a_lease_with_a_negative_id_can_be_adopted(coord: Coord, name: str) -> None:
-    """etcd grants them to whoever asks; Go writes them into keys with their sign."""
+    """etcd grants them on request; Go writes them into keys with their sign."""
     lease = await coord.lease_grant(30, -0x2A)
     async with Session.open(coord, lease_id=lease.id) as session, Mutex(session, name) as held:
         assert held.key.endswith(b"/-2a")

@@ -1,4 +1,4 @@
-"""What the original does where ours is better: `test_better.py` would fail on it."""
+"""Go's behaviour where ours is stricter: `test_differences_from_go.py` would fail on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Act = Callable[[], Awaitable[object]]
 
 
 async def hand_overs(coord: Coord, name: str, pair: list[tuple[Act, Act]]) -> list[float]:
-    """Seconds from letting go to having it, between two who take turns. Sorted.
+    """Seconds from unlock to lock, between two clients that take turns. Sorted.
 
     Something else is written while the one waits: so it always is on a busy store.
     """
@@ -57,7 +57,8 @@ async def hand_overs(coord: Coord, name: str, pair: list[tuple[Act, Act]]) -> li
         waiting = asyncio.ensure_future(next_lock())
         await waiters(coord, name, 2)
         await coord.put(b"something else", b"")
-        await asyncio.sleep(0.01)  # it waits by now; whoever is looked at every 100 ms has rarely been looked at
+        # It waits by now. A watch from the past, which etcd serves every 100 ms, was rarely served yet.
+        await asyncio.sleep(0.01)
         start_s = time.perf_counter()
         await unlock()
         await waiting

@@ -1,8 +1,9 @@
-"""Requests that were never answered may still arrive: after the lock was had by a repetition, and released again.
+"""The keys that a session has created, and late creations of unanswered requests.
 
-Then a key stands in the queue that nobody owns, under a lease that is kept alive: everybody behind it would wait as
-long as the session lives. So a key about which there was a doubt is watched for a while, and an incarnation of it that
-belongs to nobody here is deleted.
+A request that was never answered may still arrive: after a repetition of it has acquired the lock and released it
+again. Then the queue contains a key without an owner, under a lease that is kept alive, and every client behind it
+would wait until the session ends. So after an unknown outcome the key is watched for a while, and deleted if it appears
+without an owner.
 """
 
 from __future__ import annotations
@@ -19,40 +20,40 @@ from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, DeleteRa
 if TYPE_CHECKING:
     from leasehold.concurrency.session import Session
 
-# etcd gives up on a request of its own after 7 s with default timeouts; a frozen member may sleep before that.
-DOUBT_S = 60.0
+# With default timeouts etcd gives up on a request after 7 s; a frozen member may have delayed it before that.
+LATE_CREATION_S = 60.0
 PAUSE_S = 0.1
 
 
-class Doubts:
-    """The places of one session, and the keys of which one more may come into being."""
+class OwnKeys:
+    """The keys of one session, and those that an unanswered request may still create."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._alone: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._owned: set[tuple[bytes, int]] = set()
         self._watched: set[bytes] = set()
 
-    def alone(self, key: bytes) -> asyncio.Lock:
-        """Held by whoever creates `key`, and by whoever removes one that is nobody's: else that could be adopted."""
-        lock = self._alone.get(key)
+    def exclusive(self, key: bytes) -> asyncio.Lock:
+        """A lock for creating `key`, and for deleting one without an owner, which a creation could adopt."""
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._alone[key] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         return lock
 
-    def owned(self, key: bytes, revision: int) -> None:
-        """The key created at `revision` is somebody's place."""
+    def add(self, key: bytes, revision: int) -> None:
+        """The key created at `revision` has an owner in this process."""
         self._owned.add((key, revision))
 
     def owns(self, key: bytes, revision: int) -> bool:
-        """Whether that place is still somebody's: nobody here has given it up. From any thread."""
+        """Whether that key has an owner that has not released it. Callable from any thread."""
         return (key, revision) in self._owned
 
-    def left(self, key: bytes, revision: int) -> None:
-        """The place is being given up."""
+    def remove(self, key: bytes, revision: int) -> None:
+        """The owner releases the key."""
         self._owned.discard((key, revision))
 
-    def arose(self, key: bytes) -> None:
+    def creation_unknown(self, key: bytes) -> None:
         """A request to create `key` was not answered."""
         if key not in self._watched:
             self._watched.add(key)
@@ -60,21 +61,21 @@ class Doubts:
 
     async def _sweep(self, key: bytes) -> None:
         try:
-            async with asyncio.timeout(DOUBT_S):
+            async with asyncio.timeout(LATE_CREATION_S):
                 while True:
                     await self._until_put(key)
-                    await self._remove_if_nobodys(key)
+                    await self._delete_unowned(key)
         except (TimeoutError, LeaseholdError):
-            return  # the doubt is over, or the session is, and with it every key
+            return  # no late creation is possible any more, or the session has expired with all its keys
         finally:
             self._watched.discard(key)
 
     async def _until_put(self, key: bytes) -> None:
-        """Until the key is put, or has to be looked at for another reason."""
+        """Wait until the key is put, or must be read again for another reason."""
         try:
             async with self._session.coord.watch(key, filters=[WatchFilter.NO_DELETE]) as stream:
                 await stream.ready()
-                if await self._nobodys(key):
+                if await self._unowned(key):
                     return
                 async for batch in stream:
                     if batch.events:
@@ -82,16 +83,16 @@ class Doubts:
         except (Compacted, SlowConsumer, Unavailable):
             await asyncio.sleep(PAUSE_S)
 
-    async def _nobodys(self, key: bytes) -> int:
-        """The create revision of the key if it stands and belongs to nobody here; else 0."""
+    async def _unowned(self, key: bytes) -> int:
+        """The create revision of the key if it exists without an owner in this process; else 0."""
         found = await self._session.settle(lambda: self._session.coord.get(key))
         for kv in found.kvs:
             if kv.lease == self._session.lease_id and (key, kv.create_revision) not in self._owned:
                 return kv.create_revision
         return 0
 
-    async def _remove_if_nobodys(self, key: bytes) -> None:
-        async with self.alone(key):
-            if revision := await self._nobodys(key):
+    async def _delete_unowned(self, key: bytes) -> None:
+        async with self.exclusive(key):
+            if revision := await self._unowned(key):
                 same = Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, revision)
                 await self._session.settle(lambda: self._session.coord.txn([same], [DeleteRange(key)]))

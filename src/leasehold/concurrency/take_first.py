@@ -1,4 +1,4 @@
-"""Taking the first item of a queue: one taker each, waiting without polling."""
+"""Take the first item of a queue. Each item goes to one taker; waiting needs no polling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.concurrency.session import CLEANUP_S_MAX
-from leasehold.concurrency.wait import WATCH_BROKEN, WATCH_RETRY_S
+from leasehold.concurrency.watches import WATCH_BROKEN, WATCH_RETRY_S
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import (
     Compare,
@@ -24,18 +24,18 @@ from leasehold.mvcc.model import (
 )
 
 log = structlog.get_logger(__name__)
-_unfinished: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
+_unfinished: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
 
 async def take_first(coord: Coord, first: Range) -> bytes:
-    """The value of the first key that `first` finds, deleted by us; waits for one."""
+    """Wait for a key that `first` finds, delete it and return its value."""
     while True:
         found = await _find(coord, first)
         if found.kvs:
             if await _claim(coord, found.kvs[0]):
                 return found.kvs[0].value
         else:
-            await _something_put(coord, first, found.header.revision + 1)
+            await _until_put(coord, first, found.header.revision + 1)
 
 
 async def _find(coord: Coord, first: Range) -> RangeResult:
@@ -45,7 +45,7 @@ async def _find(coord: Coord, first: Range) -> RangeResult:
 
 
 async def _claim(coord: Coord, kv: KeyValue) -> bool:
-    """Delete the very item that was read. A taker that is cancelled meanwhile puts it back, however often it is."""
+    """Delete the item that was read; False if another taker was faster. A cancelled taker puts the item back."""
     claiming = asyncio.create_task(_delete(coord, kv))
     try:
         return await asyncio.shield(claiming)
@@ -58,7 +58,7 @@ async def _claim(coord: Coord, kv: KeyValue) -> bool:
 
 
 async def _put_back(coord: Coord, claiming: asyncio.Task[bool], kv: KeyValue) -> None:
-    """Until the store has answered: nobody else has the item any more."""
+    """Repeat until the store has answered: no other copy of the item exists."""
     absent = Compare(kv.key, CompareTarget.VERSION, CompareResult.EQUAL, 0)
     try:
         while await claiming:
@@ -76,11 +76,11 @@ async def _delete(coord: Coord, kv: KeyValue) -> bool:
         return (await coord.txn([unchanged], [DeleteRange(kv.key)])).succeeded
     except UnknownOutcome:
         if await coord.get_one(kv.key) is not None:
-            return False  # still there: nothing was taken, look again
+            return False  # not deleted: read the queue again
         raise
 
 
-async def _something_put(coord: Coord, first: Range, start_revision: int) -> None:
+async def _until_put(coord: Coord, first: Range, start_revision: int) -> None:
     stream = coord.watch(first.key, first.range_end, start_revision=start_revision, filters=[WatchFilter.NO_DELETE])
     try:
         async for batch in stream:

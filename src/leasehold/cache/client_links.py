@@ -1,4 +1,4 @@
-"""How a client reaches its authority: over the wire, or directly in the same process."""
+"""A client's links to its authority: over the network, or within one process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from leasehold.wire.errors import NoListener
 from leasehold.wire.finder import parse_address
 
 OnMessages = Callable[[list[FromAuthority]], None]
-_CALL_TIMEOUT_MS = 60_000  # the machine has deadlines of its own; this only frees what nobody waits for
+_CALL_TIMEOUT_MS = 60_000  # the machine has its own deadlines; this only frees abandoned calls
 _CALLED: Final = (Hello, Release)
 
 _DRAIN_S = 0.2
 
 
 class Link(Protocol):
-    """An open way to the authority. What is sent on one that is gone is lost, and `on_lost` is called once."""
+    """An open connection to the authority. Messages on a lost link are lost; `on_lost` is called once."""
 
     def send(self, messages: list[FromClient]) -> None: ...
 
     async def drain(self) -> None:
-        """Wait, not long, until what was sent has been taken."""
+        """Wait, at most `_DRAIN_S`, until the messages have arrived."""
         ...
 
     async def answered(self) -> bool:
-        """Wait until the other side has said anything; False if it went away before."""
+        """Wait for the first answer; False if the link was lost before."""
         ...
 
     def close(self) -> None: ...
@@ -42,14 +42,14 @@ class Dialer(Protocol):
 
     @property
     def refused_everywhere(self) -> bool:
-        """Whether nothing listened at any of the addresses when they were last tried."""
+        """Whether every address refused the connection when it was last tried."""
         ...
 
     async def dial(self, identity: str, on_messages: OnMessages, on_lost: Callable[[], None]) -> Link: ...
 
 
 class WireLink:
-    """Over one connection; several parcels may be in flight."""
+    """A link over one connection. Several parcels may be in flight."""
 
     def __init__(self, channel: Channel, on_messages: OnMessages, on_lost: Callable[[], None]) -> None:
         self._channel = channel
@@ -61,16 +61,16 @@ class WireLink:
         channel.on_close.append(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
-        called = type(messages[-1]) in _CALLED
+        answered = type(messages[-1]) in _CALLED
         for body in packed(messages):
-            if called or not self._channel.writable:
+            if answered or not self._channel.writable:
                 self._call(body)
             else:
                 self._channel.say(SAY, body)
 
     def _call(self, body: bytes) -> None:
-        """What must be known to have arrived, or has to wait until the peer takes more."""
-        task = asyncio.get_running_loop().create_task(self._tell(Parcel(body)))
+        """Send in a call, which is answered: the arrival must be known, or the peer must accept more first."""
+        task = asyncio.get_running_loop().create_task(self._send_call(Parcel(body)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -90,11 +90,11 @@ class WireLink:
         self._channel.on_close.clear()
         self._channel.close()
 
-    async def _tell(self, parcel: Parcel) -> None:
+    async def _send_call(self, parcel: Parcel) -> None:
         try:
             answer = await self._channel.call(TELL, parcel, timeout_ms=_CALL_TIMEOUT_MS)
         except LeaseholdError:
-            self._channel.close()  # the machine asks again on the next link
+            self._channel.close()  # the machine repeats its requests on the next link
             return
         self._settle(answered=True)
         self._on_messages(decode_from_authority(answer.messages))
@@ -104,7 +104,7 @@ class WireLink:
 
 
 class WireDialer:
-    """Tries the addresses in turn, beginning with the one that worked last."""
+    """Tries the addresses in turn, starting with the one that worked last."""
 
     def __init__(self, addresses: Sequence[str], timeout_ms: int = 1_000) -> None:
         self._addresses = [parse_address(address) for address in addresses]
@@ -132,16 +132,16 @@ class WireDialer:
         return link
 
     def skip(self) -> None:
-        """The one that was reached is not in office: take the next."""
+        """The authority at the last address does not serve: take the next address."""
         self._next += 1
 
     def prefer_last(self) -> None:
-        """The address dialled last answers: come back to it first."""
+        """The last address answered: try it first next time."""
         self._next -= 1
 
 
 class LocalLink:
-    """To an authority in this process, on this loop."""
+    """A link to an authority in this process, on this loop."""
 
     def __init__(self, authority: Authority, identity: str, on_messages: OnMessages) -> None:
         self._authority = authority

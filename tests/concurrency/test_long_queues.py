@@ -1,4 +1,4 @@
-"""Standing in line: nobody passes, nobody reads the whole line between two holders, and a lost place is noticed."""
+"""Long queues: no client overtakes, none reads the whole queue at a hand-over, and a lost place is noticed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tests.concurrency.helpers import PATIENCE_S, still_waiting, waiters
 from tests.measured import until_met
 
 from leasehold.concurrency import Election, Mutex, Session, SessionLost
-from leasehold.concurrency.wait import HELD, WINDOW
+from leasehold.concurrency.place import WINDOW
+from leasehold.concurrency.turn import HELD_VALUE
 from leasehold.coord.api import Coord
 from leasehold.mvcc.model import Op, Put, Range, SortTarget, Txn, TxnResult
 from leasehold.testing.waiting import until
 
 
-class Line:
-    """A holder, and tasks that wait in line for the same lock in the order of their numbers."""
+class LongQueue:
+    """A holder, and tasks that wait for the same lock in the order of their numbers."""
 
     def __init__(self, coord: Coord, name: str, count: int, stack: AsyncExitStack) -> None:
         self.coord, self.name, self.count = coord, name, count
@@ -46,57 +47,59 @@ class Line:
             self._inside -= 1
 
 
-async def test_a_long_line_is_not_read_between_two_holders(
+async def test_a_long_queue_is_not_read_at_a_hand_over(
     coord: Coord, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hand-over costs the same however many wait: each waiter reads the line when it comes, and never again."""
-    asked: list[Txn] = []
-    ask: Callable[..., Awaitable[TxnResult]] = coord.txn
+    """The cost of a hand-over does not depend on the queue: each waiter reads the queue once, when it enters."""
+    sent: list[Txn] = []
+    send: Callable[..., Awaitable[TxnResult]] = coord.txn
 
-    async def noting(*args: object, **options: object) -> TxnResult:
-        asked.append(Txn(*(tuple(part) for part in args)))  # type: ignore[arg-type]  # compares and operations
-        return await ask(*args, **options)
+    async def recording(*args: object, **options: object) -> TxnResult:
+        sent.append(Txn(*(tuple(part) for part in args)))  # type: ignore[arg-type]  # compares and operations
+        return await send(*args, **options)
 
-    monkeypatch.setattr(coord, "txn", noting)
+    monkeypatch.setattr(coord, "txn", recording)
 
     def sorted_reads() -> list[Op]:
-        ops = [op for txn in asked for op in txn.success]
+        ops = [op for txn in sent for op in txn.success]
         return [op for op in ops if isinstance(op, Range) and op.sort_target is SortTarget.CREATE]
 
     async def all_quiet() -> bool:
-        before = len(asked)
+        before = len(sent)
         await asyncio.sleep(0.1)
-        return len(sorted_reads()) >= line.count and len(asked) == before
+        return len(sorted_reads()) >= queue.count and len(sent) == before
 
     async with AsyncExitStack() as stack:
-        line = Line(coord, name, 2 * WINDOW + 3, stack)
-        holder = await line.form()
-        await until(all_quiet, "all of them have read the line, stand and watch")
-        asked.clear()
+        queue = LongQueue(coord, name, 2 * WINDOW + 3, stack)
+        holder = await queue.form()
+        await until(all_quiet, "all of them have read the queue and watch")
+        sent.clear()
         await holder.unlock()
-        await asyncio.wait_for(asyncio.gather(*line.waiting), PATIENCE_S)
-    assert line.order == list(range(line.count))
+        await asyncio.wait_for(asyncio.gather(*queue.waiting), PATIENCE_S)
+    assert queue.order == list(range(queue.count))
     assert sorted_reads() == []
-    marks = [op for txn in asked for op in txn.success if isinstance(op, Put) and op.value == HELD]
-    assert len(marks) == line.count - WINDOW + 1, "only those say so whose successor may not know it"
+    announcements = [op for txn in sent for op in txn.success if isinstance(op, Put) and op.value == HELD_VALUE]
+    assert len(announcements) == queue.count - WINDOW + 1, (
+        "only keys whose successor may not know all predecessors are announced"
+    )
 
 
-async def test_whoever_gives_up_in_a_long_line_lets_nobody_pass(coord: Coord, name: str) -> None:
-    """The predecessor of the last one leaves without ever having held: the last one must not take that for its turn."""
+async def test_a_waiter_that_gives_up_in_a_long_queue_lets_no_other_overtake(coord: Coord, name: str) -> None:
+    """The predecessor of the last waiter leaves without having held the lock: it is not the last one's turn."""
     async with AsyncExitStack() as stack:
-        line = Line(coord, name, WINDOW + 4, stack)
-        holder = await line.form()
-        line.waiting[-2].cancel()
-        await asyncio.wait({line.waiting[-2]})
-        assert await still_waiting(line.waiting[-1])
+        queue = LongQueue(coord, name, WINDOW + 4, stack)
+        holder = await queue.form()
+        queue.waiting[-2].cancel()
+        await asyncio.wait({queue.waiting[-2]})
+        assert await still_waiting(queue.waiting[-1])
         await holder.unlock()
-        await asyncio.wait_for(asyncio.wait(line.waiting), PATIENCE_S)
-    assert line.order == [number for number in range(line.count) if number != line.count - 2]
+        await asyncio.wait_for(asyncio.wait(queue.waiting), PATIENCE_S)
+    assert queue.order == [number for number in range(queue.count) if number != queue.count - 2]
 
 
-async def test_a_candidate_whose_name_is_held_is_not_taken_for_the_leader(memory_coord: Coord, name: str) -> None:
+async def test_a_candidate_with_the_value_held_is_not_taken_for_the_leader(memory_coord: Coord, name: str) -> None:
     """In an election the values are the candidates' own."""
-    value = HELD.decode()
+    value = HELD_VALUE.decode()
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(Session.open(memory_coord)) for _ in range(WINDOW + 4)]
         campaigns = []
@@ -112,10 +115,10 @@ async def test_a_candidate_whose_name_is_held_is_not_taken_for_the_leader(memory
 
 
 @pytest.mark.parametrize("kind", [Mutex, Election])
-async def test_the_loss_of_the_own_key_is_noticed_at_once(
+async def test_the_loss_of_the_own_key_is_noticed_immediately(
     coord: Coord, name: str, kind: type[Mutex] | type[Election]
 ) -> None:
-    """Also in the first moments of a wait. The best of five: a busy machine must not decide."""
+    """Even right after a wait has begun. The best of five, because the machine may be busy."""
     async with Session.open(coord) as holder, Session.open(coord) as session:
         await Mutex(holder, name).lock()
         for took_s in until_met(0.5, "s until the loss of the key is noticed", attempts=5):

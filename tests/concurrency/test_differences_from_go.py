@@ -1,4 +1,4 @@
-"""Better than the original: each of these fails on the original's behaviour."""
+"""Where the recipes are stricter than Go's package: each of these tests fails with Go's behaviour."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ waits = pytest.mark.parametrize(("take", "hold"), WAITS, ids=[take.__name__ for 
 
 
 async def test_no_phantom_leader(coord: Coord, name: str) -> None:
-    """1: the lease of a campaigner ends while it waits; it is told so, and does not win when the leader resigns."""
+    """1: the lease of a campaigner ends while it waits; it gets an error, and does not win when the leader resigns."""
     async with Session.open(coord) as s1:
         s2 = await Session.open(coord)
         leader = Election(s1, name)
@@ -59,7 +59,7 @@ async def test_no_phantom_leader(coord: Coord, name: str) -> None:
 
 
 @waits
-async def test_a_waiter_ends_at_once_when_its_session_closes(
+async def test_a_waiter_ends_immediately_when_its_session_closes(
     coord: Coord, name: str, take: Take, hold: Take | None
 ) -> None:
     """2, and 10: `close()` during a wait."""
@@ -76,10 +76,10 @@ async def test_a_waiter_ends_at_once_when_its_session_closes(
 
 
 @waits
-async def test_a_waiter_ends_at_once_when_its_own_key_is_deleted(
+async def test_a_waiter_ends_immediately_when_its_own_key_is_deleted(
     coord: Coord, name: str, take: Take, hold: Take | None
 ) -> None:
-    """2: somebody deletes the key of a waiter; the session itself lives on."""
+    """2: another client deletes the key of a waiter; the session itself stays alive."""
     async with Session.open(coord) as holder, Session.open(coord) as session:
         if hold is not None:
             await hold(holder, name)
@@ -126,7 +126,7 @@ async def test_compaction_during_a_wait(coord: Coord, name: str, take: Take, hol
 
 
 async def test_compaction_during_observe(coord: Coord, name: str) -> None:
-    """6: an observer that cannot keep up with a compaction reads anew and goes on."""
+    """6: an observer that cannot keep up with a compaction reads again and continues."""
     async with Session.open(coord) as session:
         election = Election(session, name)
         await election.campaign("0")
@@ -208,11 +208,11 @@ async def test_the_body_is_cancelled_with_session_lost(coord: Coord, name: str) 
     assert not reached
     with pytest.raises(SessionLost):
         holds[0].check()
-    await asyncio.sleep(0)  # the cancellation was ours and is over
+    await asyncio.sleep(0)  # the cancellation was ours and is consumed
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]  # a test runs in a task
 
 
-async def test_somebody_elses_cancellation_passes_through(coord: Coord, name: str) -> None:
+async def test_a_cancellation_by_another_task_passes_through(coord: Coord, name: str) -> None:
     async with Session.open(coord) as session:
 
         async def body() -> None:

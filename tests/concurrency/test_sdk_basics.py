@@ -1,4 +1,4 @@
-"""The tests that the first proposal of this SDK asked for, under their own names."""
+"""Basic behaviour of sessions, locks and elections: the tests of the first proposal, under their names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_session_close(coord: Coord, name: str) -> None:
 
 
 async def test_session_expiry(coord: Coord) -> None:
-    """TestSessionExpiry: a lease that nobody renews ends, and the session that adopted it is told."""
+    """TestSessionExpiry: a lease without renewals expires, and the session that adopted it is lost."""
     session = await Session.open(coord, ttl_s=2)
     await session.orphan()
     with pytest.raises(SessionLost):
