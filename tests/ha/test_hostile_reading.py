@@ -68,13 +68,13 @@ def test_h9_a_store_that_was_away_proves_no_owner() -> None:
     script.world.network.cut.add((host.name, "n1"))
     script.world.network.cut.add(("clients", "n1"))
     index = run.machine.index
-    index.distrust_owners()
-    heard = index.clients[host.client].heard
+    index.owners.distrust()
+    heard = index.owners.clients[host.client].seen
     for line in ("store away", "wait 4000", "store back", "until n1 serves"):
         script.run(line)
-    if index.clients:
-        assert index.clients[host.client].heard > heard
-    assert index.unproven
+    if index.owners.clients:
+        assert index.owners.clients[host.client].seen > heard
+    assert index.owners.unproven
 
 
 def test_a_snapshot_that_could_not_be_written_is_not_the_last() -> None:
@@ -185,7 +185,7 @@ def test_h3_leases_that_were_handed_over_unheard_get_the_drift_too() -> None:
     record = Begin(0, 9, 10_000, 0, 5_000, 300)
     begin = encode_explicit(9, 3, (7, 2), 3_000, 0, [encode_records([record])])
     assert immediately(state.take_explicit(2, 3, begin, leads=9)) is Took.APPLIED
-    assert state.index.floor - state.index.offset == 10_300
+    assert state.index.clock.grace_end - state.index.clock.offset == 10_300
 
 
 @pytest.mark.parametrize("expires", [True, False])
@@ -202,7 +202,7 @@ def test_5_a_standby_expires_by_its_leaders_policy_not_by_its_own(expires: bool)
     assert immediately(state.take_explicit(0, 1, raw, leads=7)) is Took.APPLIED
     batch = UnloggedBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
     immediately(state.take_unlogged(1, encode_unlogged(batch), leads=7))
-    assert (state.index.lookup(b"t", b"k") is None) is expires
+    assert (state.index.catalog.lookup(b"t", b"k") is None) is expires
 
 
 def test_8d_a_begin_that_takes_long_costs_no_owner() -> None:
@@ -211,15 +211,15 @@ def test_8d_a_begin_that_takes_long_costs_no_owner() -> None:
     world = script.world
     run = world.nodes_by_name["n2"].run
     assert run is not None
-    begun = run.machine.index.last_n + 1
-    assert script._step_until(lambda: run.machine.index.last_n >= begun)  # `begin` is decided, and sent
+    begun = run.machine.index.log.last_n + 1
+    assert script._step_until(lambda: run.machine.index.log.last_n >= begun)  # `begin` is decided, and sent
     world.network.cut.add((world.hosts[0].name, "n2"))
     for line in ("store away", "wait 13000", "store back", "until n2 serves", "wait 2000"):
         script.run(line)
     assert run.may_serve()
     index = run.machine.index
-    assert index.segments, "its owner was ended for a silence that was the store's"
-    assert index.unproven, "but it may have come and gone: its first ping is waited for (H9)"
+    assert index.space.segments, "its owner was ended for a silence that was the store's"
+    assert index.owners.unproven, "but it may have come and gone: its first ping is waited for (H9)"
     assert script.run("get R A")[-1] == "no answer: outcome unknown"
     for line in ("heal", "wait 3000"):
         script.run(line)
@@ -235,4 +235,4 @@ def test_p6_a_leader_that_begins_from_a_snapshot_knows_at_once_how_long_the_jour
     run = script.world.nodes[0].run
     assert run is not None
     assert run.machine.ctx.state.ledger.batches > 50
-    assert run.machine.index.journal_full
+    assert run.machine.index.log.journal_full

@@ -16,9 +16,10 @@ from tests.index.ledger import Claim, Ledger
 from leasehold.index import Code, Index, IndexSettings, PutConfig
 from leasehold.index.model import CopyJob, Object
 from leasehold.index.records import Record
-from leasehold.index.snapshot import QuarantineSlice, Slice
-from leasehold.index.state import TABLES
-from leasehold.index.walk import QuarantineWalk
+from leasehold.index.replies import SpaceHandedOut
+from leasehold.index.snapshot_format import QuarantineSlice, Slice
+from leasehold.index.space.walk import QuarantineWalk
+from leasehold.index.tables import TABLES
 
 KEYS = [b"key-%d" % number for number in range(30)]
 WRITERS = [b"writer-client--%d" % number for number in range(3)]
@@ -50,13 +51,15 @@ class Cluster:
         self.leader = self.empty()
         self.leader.begin(0, self.epoch)
         for number in (1, 2):
-            assert self.leader.mount(0, STORAGE, spec(number, size=24 * KIB + 64 * 2 * crowd))[0] == Code.OK
+            assert self.leader.mounts.mount(0, STORAGE, spec(number, size=24 * KIB + 64 * 2 * crowd)).code == Code.OK
         self.standby = self.empty()
         self.commit()
 
     def empty(self) -> Index:
         index = Index(self.settings, Random(self.random.random()).randrange)
-        index.end_step_objects = 1  # so that many objects of a segment that has ended are met before they are told
+        index.catalog.settle_step_objects = (
+            1  # so that many objects of a segment that has ended are met before they are told
+        )
         return index
 
     @property
@@ -78,16 +81,16 @@ class Cluster:
     # --- the journal ---
 
     def commit(self) -> None:
-        self.log += self.leader.take_outbox()
-        n = self.leader.last_n
-        self.leader.durable(n)
+        self.log += self.leader.log.take_outbox()
+        n = self.leader.log.last_n
+        self.leader.log.durable(n)
         ready = [answer for after, answer in self.waiting if after <= n]
         self.waiting = [(after, answer) for after, answer in self.waiting if after > n]
         for answer in ready:
             answer()
 
     def answer(self, after: int, effect: Callable[[], None]) -> None:
-        if after <= self.leader.durable_n:
+        if after <= self.leader.log.durable_n:
             effect()
         else:
             self.waiting.append((after, effect))
@@ -95,16 +98,16 @@ class Cluster:
     def deliver(self, everything: bool = False) -> None:
         """Records and then the bulk that they cover, to the standby."""
         tail = len(self.log) if everything else self.random.randrange(len(self.log) + 1)
-        for n, record in self.log[self.standby.last_n : tail]:
+        for n, record in self.log[self.standby.log.last_n : tail]:
             self.standby.apply(n, record)
-        while self.unlogged and self.unlogged[0][0] <= self.standby.last_n and self.standby.epoch == self.epoch:
+        while self.unlogged and self.unlogged[0][0] <= self.standby.log.last_n and self.standby.log.epoch == self.epoch:
             as_of, leader_ms, renewals, hints = self.unlogged.pop(0)
             if self.bulk_lost:
                 self.standby.gap_closed(leader_ms)
                 self.bulk_lost = False
             for renewal in renewals:
                 known = self.standby.apply_renewal(*renewal)
-                assert known or self.standby.last_n != as_of, f"diverged: {renewal}"
+                assert known or self.standby.log.last_n != as_of, f"diverged: {renewal}"
             for hint in hints:
                 self.standby.apply_hint(*hint)
             self.standby.observe(leader_ms)
@@ -114,7 +117,7 @@ class Cluster:
         renewals, complete = self.leader.take_renewals(1_000_000)
         assert complete
         hints = self.leader.take_hints(self.random.choice((0, 3, 1_000)))
-        self.unlogged.append((self.leader.last_n, self.now, renewals, hints))
+        self.unlogged.append((self.leader.log.last_n, self.now, renewals, hints))
 
     def lose_bulk(self) -> None:
         if self.unlogged:
@@ -128,16 +131,17 @@ class Cluster:
         size = self.random.choice((64, 1000, 3000, 4000))
         config = PutConfig(replicas=self.random.choice((1, 1, 2)), soft_pin=self.random.choice((0, 0, 0, 1)),
                            hard_pin=self.random.random() < 0.03)  # fmt: skip
-        self._started(key, client, *self.leader.put_start(self.now, client, T, key, size, config))
+        self._started(key, client, self.leader.puts.start(self.now, client, T, key, size, config))
 
     def upsert(self) -> None:
         key, client = self.random.choice(KEYS), self.random.choice(WRITERS)
-        old = self.leader.lookup(T, key)
+        old = self.leader.catalog.lookup(T, key)
         size = old.size if old is not None and self.random.random() < 0.6 else 2_000
-        self._started(key, client, *self.leader.upsert_start(self.now, client, T, key, size, PutConfig()))
+        self._started(key, client, self.leader.puts.start_upsert(self.now, client, T, key, size, PutConfig()))
 
-    def _started(self, key: bytes, client: bytes, code: Code, entry: Object | None, after: int) -> None:
-        if code != Code.OK or entry is None:
+    def _started(self, key: bytes, client: bytes, reply: SpaceHandedOut[Object]) -> None:
+        entry, after = reply.value, reply.after
+        if reply.code != Code.OK or entry is None:
             return
         replicas, size, who = entry.replicas, entry.size, f"{key!r} (put {entry.put_seq}, epoch {self.epoch})"
         gives_up = self.true_ms + self.settings.put_release_ms
@@ -153,13 +157,14 @@ class Cluster:
             return
         key = self.random.choice(list(self.writing))
         client, put_seq, claims = self.writing.pop(key)
-        entry = self.leader._being_written(T, key)
+        entry = self.leader.catalog.being_written(T, key)
         if entry is None or entry.put_seq != put_seq:
             return  # replaced meanwhile: this writer has given up
         if self.random.random() < 0.15:
-            self.leader.put_revoke(self.now, client, T, key)
+            self.leader.puts.revoke(self.now, client, T, key)
             return
-        code, after = self.leader.put_end(self.now, client, T, key)
+        reply = self.leader.puts.end(self.now, client, T, key)
+        code, after = reply.code, reply.after
         if code != Code.OK:
             return
 
@@ -173,7 +178,7 @@ class Cluster:
 
     def get(self) -> None:
         key = self.random.choice(KEYS)
-        entry = self.leader.get(self.now, T, key)
+        entry = self.leader.reads.get(self.now, T, key)
         if entry is None:
             self.acknowledged.pop(key, None)
             return
@@ -183,10 +188,11 @@ class Cluster:
 
     def remove(self) -> None:
         key = self.random.choice(KEYS)
-        entry = self.leader.lookup(T, key)
+        entry = self.leader.catalog.lookup(T, key)
         if entry is not None and self.random.random() < 0.3:
             self.get()
-        code, after = self.leader.remove(self.now, T, key, self.random.random() < 0.5)
+        reply = self.leader.removes.remove(self.now, T, key, self.random.random() < 0.5)
+        code, after = reply.code, reply.after
         if code in (Code.OK, Code.NOT_FOUND):
             self.acknowledged.pop(key, None)
             self.answer(after, lambda: self._removed(key, after))
@@ -195,11 +201,12 @@ class Cluster:
         self.removed[key] = max(n, self.removed.get(key, 0))
 
     def remove_range(self) -> None:
-        before = {entry.key: entry.put_seq for entry in self.leader.objects()}
-        code, _, after = self.leader.remove_all(self.now, T, self.random.random() < 0.3)
+        before = {entry.key: entry.put_seq for entry in self.leader.catalog.objects()}
+        reply = self.leader.removes.remove_all(self.now, T, self.random.random() < 0.3)
+        code, after = reply.code, reply.after
         assert code == Code.OK
-        gone = [key for key in before if self.leader.lookup(T, key) is None]
-        absent = [key for key in KEYS if self.leader.lookup(T, key) is None]
+        gone = [key for key in before if self.leader.catalog.lookup(T, key) is None]
+        absent = [key for key in KEYS if self.leader.catalog.lookup(T, key) is None]
         for key in gone:
             self.acknowledged.pop(key, None)
 
@@ -214,32 +221,33 @@ class Cluster:
         self.crowds += 1
         keys = [b"crowd-%d-%d" % (self.crowds, number) for number in range(self.crowd)]
         for key in keys:
-            if self.leader.put_start(self.now, WRITERS[0], T, key, 64, PutConfig())[0] == Code.OK:
-                self.leader.put_end(self.now, WRITERS[0], T, key)
+            if self.leader.puts.start(self.now, WRITERS[0], T, key, 64, PutConfig()).code == Code.OK:
+                self.leader.puts.end(self.now, WRITERS[0], T, key)
         self.commit()
         self.flush()
         self.deliver()
         until = self.true_ms + self.settings.lease_ttl_ms
         for number, key in enumerate(keys):
-            entry = self.leader.get(self.now, T, key)
+            entry = self.leader.reads.get(self.now, T, key)
             if entry is not None and number % 50 == 0:  # the ledger goes through all that it has, for every put
                 self.ledger.leased(entry, until)
         for key in keys:
-            self.leader.remove(self.now, T, key, True)
+            self.leader.removes.remove(self.now, T, key, True)
 
     def copy(self) -> None:
         key, client = self.random.choice(KEYS), WRITERS[0]
-        job = self.leader.copies.get((T, key))
+        job = self.leader.catalog.copies.get((T, key))
         if job is not None:
             if self.random.random() < 0.7:
-                self.leader.move_end(self.now, client, T, key)
+                self.leader.copies.move_end(self.now, client, T, key)
             else:
-                self.leader.move_revoke(self.now, client, T, key)
+                self.leader.copies.move_revoke(self.now, client, T, key)
             return
         target = self.random.choice(("seg1", "seg2"))
-        code, _, after = self.leader.move_start(self.now, client, T, key, "", target)
+        reply = self.leader.copies.move_start(self.now, client, T, key, "", target)
+        code, after = reply.code, reply.after
         if code == Code.OK:
-            self._copying(key, self.leader.copies[(T, key)], after)
+            self._copying(key, self.leader.catalog.copies[(T, key)], after)
 
     def _copying(self, key: bytes, job: CopyJob, after: int) -> None:
         replicas, who = job.replicas, f"copy of {key!r} ({after})"
@@ -252,7 +260,7 @@ class Cluster:
 
     def tick(self) -> None:
         self.true_ms += self.random.choice((1, 10, 100, 400))
-        self.leader.ping(self.now, STORAGE)
+        self.leader.owners.ping(self.now, STORAGE)
 
     # --- snapshots ---
 
@@ -264,11 +272,11 @@ class Cluster:
         for _ in range(6):
             if self.sliced < TABLES:
                 tables_max = self.random.choice((1, 1_000, 4_000))
-                self.slices.append(self.leader.export_slice(self.sliced, tables_max, 24 + self.crowd))
+                self.slices.append(self.leader.export.tables(self.sliced, tables_max, 24 + self.crowd))
             else:
-                self.walk = self.walk or QuarantineWalk(self.leader)
+                self.walk = self.walk or QuarantineWalk(self.leader.space)
                 extents_max = self.random.choice((1, 4, 4 + self.crowd // 4))
-                self.quarantined.append(self.leader.export_quarantine(self.walk, extents_max))
+                self.quarantined.append(self.leader.export.quarantine(self.walk, extents_max))
 
     def _forget_slices(self) -> None:
         self.slices, self.quarantined, self.walk = [], [], None
@@ -283,7 +291,7 @@ class Cluster:
         fresh = self.empty()
         whole = self.sliced == TABLES and self.slices[0].epoch == self.epoch
         if whole:
-            keyless = self.leader.export_keyless(self.walk)
+            keyless = self.leader.export.keyless(self.walk)
             self.commit()  # a snapshot is valid once the number at its end is durable
             fresh.load(keyless, self.slices, self.quarantined)
             self.most_resting = max(self.most_resting, sum(len(one.quarantine) for one in self.quarantined))
@@ -294,7 +302,7 @@ class Cluster:
         self.bulk_lost = True
         self.deliver(everything=True)
         self.standby.check()
-        if self.log[-1][0] == self.leader.last_n:
+        if self.log[-1][0] == self.leader.log.last_n:
             assert_follows(self.leader, self.standby)
 
     # --- changes of leadership ---
@@ -304,15 +312,19 @@ class Cluster:
         if self.random.random() < 0.5:
             self.commit()
         self.waiting.clear()
-        now = self.now + self.leader.offset
-        over = {entry.key for entry in self.leader.objects() if self.leader.expiry and self.leader.is_over(entry, now)}
-        there = {entry.key: entry.put_seq for entry in self.leader.objects() if entry.key not in over}
+        now = self.now + self.leader.clock.offset
+        over = {
+            entry.key
+            for entry in self.leader.catalog.objects()
+            if self.leader.leases.expiry and self.leader.leases.has_expired(entry, now)
+        }
+        there = {entry.key: entry.put_seq for entry in self.leader.catalog.objects() if entry.key not in over}
         before = {key: n for key, n in self.acknowledged.items() if there.get(key) == n}
         self.deliver(everything=True)
         self.true_ms += self.random.choice((0, 5, 500, 3_000))
         self._promote(None)
         for key, put_seq in before.items():
-            entry = self.leader.lookup(T, key)
+            entry = self.leader.catalog.lookup(T, key)
             assert entry is not None, f"P1 lost: acknowledged {key!r}"
             assert entry.put_seq >= put_seq, f"P5 older: acknowledged {key!r}"
         self.failovers += 1
@@ -342,19 +354,21 @@ class Cluster:
         self._forget_slices()
         self.commit()
         for key, n in self.removed.items():
-            entry = self.leader.lookup(T, key)
+            entry = self.leader.catalog.lookup(T, key)
             assert entry is None or entry.put_seq > n, f"P5 back: {key!r}, removed at {n}"
 
 
 def assert_follows(leader: Index, standby: Index) -> None:
     """A standby that has applied all records has all objects of the leader, at the same places; ghosts aside."""
-    for entry in [*leader.objects(), *leader.pending.values()]:
-        same = standby.unfinished.get(entry.put_seq) or standby.lookup(entry.tenant, entry.key)
+    for entry in [*leader.catalog.objects(), *leader.catalog.pending.values()]:
+        same = standby.catalog.unfinished.get(entry.put_seq) or standby.catalog.lookup(entry.tenant, entry.key)
         assert same is not None, entry.key
         assert (same.put_seq, same.visible, same.size) == (entry.put_seq, entry.visible, entry.size)
         places = [[(r.id, r.segment.incarnation, r.offset) for r in one.replicas] for one in (entry, same)]
         assert places[0] == places[1], entry.key
         assert (same.hard_pin, same.group) == (entry.hard_pin, entry.group)
-        soft_ends = [max(0, end) for end in (same.soft_pin_end - standby.offset, entry.soft_pin_end - leader.offset)]
+        soft_ends = [
+            max(0, end) for end in (same.soft_pin_end - standby.clock.offset, entry.soft_pin_end - leader.clock.offset)
+        ]
         assert soft_ends[0] == soft_ends[1]
-    assert set(leader.segments) == set(standby.segments)
+    assert set(leader.space.segments) == set(standby.space.segments)

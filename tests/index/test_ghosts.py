@@ -9,12 +9,13 @@ from __future__ import annotations
 from tests.index.kit import KIB, STORAGE, WRITER, T, all_slices, flush, follow, primary, put, spec, standby
 
 from leasehold.index import Code, Index, PutConfig
+from leasehold.index.replies import View
 
 
 def _evict(index: Index, key: bytes) -> None:
-    entry = index.lookup(T, key)
+    entry = index.catalog.lookup(T, key)
     assert entry is not None
-    index._evict(entry)
+    index.eviction.evict(entry)
 
 
 def _served_by_a_successor() -> tuple[Index, Index]:
@@ -27,16 +28,16 @@ def _served_by_a_successor() -> tuple[Index, Index]:
     follow(second, first)
     second.begin(0, 2, handover_ms=100, drift_ms=5)
     follow(first, second)
-    assert second.get(10, T, b"k") is not None  # until 10,010, not flushed
+    assert second.reads.get(10, T, b"k") is not None  # until 10,010, not flushed
     return first, second
 
 
 def test_space_of_what_a_node_lacks_rests_when_it_leads_next() -> None:
     first, _ = _served_by_a_successor()
     first.begin(0, 3)  # the second has died: the first leads again
-    assert first.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert first.puts.start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
     first.check()
-    assert first.put_start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+    assert first.puts.start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
     first.check()
 
 
@@ -46,28 +47,30 @@ def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() ->
     first.begin(0, 3)
     first.handover(100, 0)
     follow(second, first)
-    assert second.lookup(T, b"k") is not None, "it has been following, and is told nothing of what rests elsewhere"
+    assert second.catalog.lookup(T, b"k") is not None, "it follows, and does not learn of another node's quarantine"
     second.begin(0, 4, handover_ms=100, drift_ms=5)
     follow(first, second)
     while first.observe(20_000):
         pass
-    assert first.quarantined() == (0, 0)
-    assert second.get(20_000, T, b"k") is not None  # until 30,000, not flushed
+    assert first.space.quarantine.totals() == (0, 0)
+    assert second.reads.get(20_000, T, b"k") is not None  # until 30,000, not flushed
     first.begin(0, 5)  # the second has died again
-    assert first.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert first.puts.start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
     first.check()
-    assert first.put_start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+    assert first.puts.start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
 
 
 def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
     """Free when the leader began, and told by a snapshot of it to rest. Found by seed 71 of the simulation."""
     first, _ = _served_by_a_successor()
-    (((start, end),),) = first.in_doubt.values()
-    first.in_doubt = {number: [(start, end), (start + 4 * KIB, end), (start, 4 * KIB)] for number in first.in_doubt}
+    (((start, end),),) = first.space.suspect.values()
+    first.space.suspect = {
+        number: [(start, end), (start + 4 * KIB, end), (start, 4 * KIB)] for number in first.space.suspect
+    }
     first.begin(0, 3)
     while first.work(0):
         first.check()
-    assert first.quarantined()[1] == 8 * KIB
+    assert first.space.quarantine.totals()[1] == 8 * KIB
     first.check()
 
 
@@ -89,15 +92,15 @@ def _fragmented() -> tuple[Index, int]:
 def test_doubts_are_settled_between_requests_a_few_at_a_time() -> None:
     first, doubtful_bytes = _fragmented()
     first.begin(0, 3)
-    assert first.quarantined() == (0, 0), "an epoch begins without going through them"
+    assert first.space.quarantine.totals() == (0, 0), "an epoch begins without going through them"
     steps = 1
     while first.work(1, budget=7):
         steps += 1
         first.check()
     assert steps >= 50 // 7
-    assert first.quarantined() == (50, doubtful_bytes)
-    assert first.put_start(9_999, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
-    assert first.put_start(10_000, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.OK
+    assert first.space.quarantine.totals() == (50, doubtful_bytes)
+    assert first.puts.start(9_999, WRITER, T, b"new", 4 * KIB, PutConfig()).code == Code.NO_SPACE
+    assert first.puts.start(10_000, WRITER, T, b"new", 4 * KIB, PutConfig()).code == Code.OK
     first.check()
 
 
@@ -106,7 +109,7 @@ def test_doubts_that_are_not_settled_when_the_grace_is_over_were_for_nothing() -
     first.begin(0, 3)
     while first.work(10_000, budget=7):
         first.check()
-    assert first.quarantined() == (0, 0)
+    assert first.space.quarantine.totals() == (0, 0)
     put(first, 10_000, b"new")
 
 
@@ -116,11 +119,11 @@ def test_a_snapshot_knows_which_doubts_its_leader_has_not_settled() -> None:
     assert first.work(1, budget=7)
     built = _after_a_snapshot(first)
     built.begin(0, 4)
-    assert built.put_start(9_900, WRITER, T, b"new", 4 * KIB, PutConfig())[0] == Code.NO_SPACE
+    assert built.puts.start(9_900, WRITER, T, b"new", 4 * KIB, PutConfig()).code == Code.NO_SPACE
     while built.work(9_900):
         built.check()
     built.check()
-    assert built.quarantined()[0] == 50
+    assert built.space.quarantine.totals()[0] == 50
     put(built, 10_000, b"new")
 
 
@@ -129,8 +132,8 @@ def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
     for source in (first, _after_a_snapshot(first)):
         built = _after_a_snapshot(source)
         built.begin(0, 3)
-        assert built.put_start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
-    assert second.lookup(T, b"k") is not None
+        assert built.puts.start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
+    assert second.catalog.lookup(T, b"k") is not None
 
 
 def test_evictions_are_told_soon_when_half_of_what_is_free_would_be_ghosts() -> None:
@@ -139,17 +142,17 @@ def test_evictions_are_told_soon_when_half_of_what_is_free_would_be_ghosts() -> 
     for number in range(8):
         put(index, 0, b"k%d" % number, 4 * KIB)
     for number in range(4):  # 32 KiB are free, and 16 more will be
-        assert not index.urgent
+        assert not index.renewals.urgent
         _evict(index, b"k%d" % number)
-    assert not index.urgent
+    assert not index.renewals.urgent
     for number in range(4, 8):
         _evict(index, b"k%d" % number)
-    assert not index.urgent, "32 of 64 KiB: not more than half"
+    assert not index.renewals.urgent, "32 of 64 KiB: not more than half"
     put(index, 0, b"again", 4 * KIB)
     _evict(index, b"again")
-    assert index.urgent
+    assert index.renewals.urgent
     index.take_renewals(10)
-    assert not index.urgent
+    assert not index.renewals.urgent
 
 
 def test_what_the_present_leader_evicted_or_never_had_is_free_at_once() -> None:
@@ -173,7 +176,7 @@ def test_a_hand_over_leaves_nothing_in_doubt_but_what_is_within_a_grace() -> Non
 
 def _after_a_snapshot(index: Index) -> Index:
     fresh = standby()
-    fresh.load(index.export_keyless(), all_slices(index))
+    fresh.load(index.export.keyless(), all_slices(index))
     return fresh
 
 
@@ -181,40 +184,40 @@ def test_a_renewal_counts_on_a_node_that_had_heard_more_of_the_old_epoch() -> No
     """A leader that had missed an hour of bulk begins; the ends that another node knows are numbers of that hour."""
     first, informed, behind = primary(), standby(), standby()
     put(first, 0, b"a")
-    for n, record in first.take_outbox():
+    for n, record in first.log.take_outbox():
         informed.apply(n, record)
         behind.apply(n, record)
-    first.durable(first.last_n)
-    first.get(3_600_000, T, b"a")
+    first.log.durable(first.log.last_n)
+    first.reads.get(3_600_000, T, b"a")
     flush(first, informed, 3_600_000)
     behind.begin(0, 2)
     follow(informed, behind)
-    assert behind.get(100_000, T, b"a") is not None  # until 110,000
+    assert behind.reads.get(100_000, T, b"a") is not None  # until 110,000
     flush(behind, informed, 100_100)
     behind.handover(101_000, 1)
     follow(informed, behind)
     informed.begin(0, 3, handover_ms=101_000, drift_ms=5)
-    assert informed.remove(8_000, T, b"a", False)[0] == Code.HAS_LEASE
-    assert informed.remove(9_100, T, b"a", False)[0] == Code.OK
+    assert informed.removes.remove(8_000, T, b"a", False).code == Code.HAS_LEASE
+    assert informed.removes.remove(9_100, T, b"a", False).code == Code.OK
 
 
 def test_memory_that_is_taken_back_and_lent_again_rests_while_a_lease_may_be_live() -> None:
     leader = primary((8 * KIB,))
     put(leader, 0, b"k", 8 * KIB)
-    assert leader.get(100, T, b"k") is not None
-    leader.unmount(200, STORAGE, spec(1).id)
-    assert leader.mount(300, STORAGE, spec(1, size=8 * KIB))[0] == Code.OK
-    assert leader.put_start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.NO_SPACE
-    assert leader.put_start(10_201, WRITER, T, b"new", 8 * KIB, PutConfig())[0] == Code.OK
+    assert leader.reads.get(100, T, b"k") is not None
+    leader.mounts.unmount(200, STORAGE, spec(1).id)
+    assert leader.mounts.mount(300, STORAGE, spec(1, size=8 * KIB)).code == Code.OK
+    assert leader.puts.start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
+    assert leader.puts.start(10_201, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
 
 
 def test_13_a_batch_that_misses_what_is_over_waits_for_it_too() -> None:
     """Policy `expiry`, a store that is slower than a lease is long: the version before was there until that record."""
     leader = primary(eviction_policy="expiry", lease_ttl_ms=1_000)
     put(leader, 0, b"k")
-    leader.durable(leader.last_n)
-    assert leader.upsert_start(10, WRITER, T, b"k", 4 * KIB, PutConfig())[0] == Code.OK
-    assert leader.upsert_end(20, WRITER, T, b"k")[0] == Code.OK
-    undurable_n = leader.last_n
-    assert leader.get_many(1_500, T, [b"k"]) == ([None], undurable_n)
-    assert leader.exist_many(1_500, T, [b"k"], 1, 0) == ([0], undurable_n)
+    leader.log.durable(leader.log.last_n)
+    assert leader.puts.start_upsert(10, WRITER, T, b"k", 4 * KIB, PutConfig()).code == Code.OK
+    assert leader.puts.end(20, WRITER, T, b"k").code == Code.OK
+    undurable_n = leader.log.last_n
+    assert leader.reads.get_many(1_500, T, [b"k"]) == View([None], undurable_n)
+    assert leader.reads.exist_many(1_500, T, [b"k"], 1, 0) == View([0], undurable_n)

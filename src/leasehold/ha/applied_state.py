@@ -15,10 +15,10 @@ from leasehold.base.errors import LeaseholdError
 from leasehold.base.limits import replay_piece_objects
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.steps import Pieces
+from leasehold.index.errors import NotHere
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
-from leasehold.index.state import NotHere
 from leasehold.journal.batch import (
     NOT_TOLD,
     ExplicitBatch,
@@ -139,12 +139,14 @@ class AppliedState:
         self.unlogged.skip_to(unlogged_written)
         self.quarantined_records = []
         index = self.index
-        self._cleared_before = (index.displaced_count, index.evicted_count, index.evicted_bytes)
+        evicted = index.eviction
+        self._cleared_before = (index.space.displaced_count, evicted.evicted_count, evicted.evicted_bytes)
 
     def cleared(self) -> tuple[int, int, int]:
         """Since this node follows: objects displaced by newer claims, objects evicted on the primary's word, bytes."""
-        index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
-        return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
+        index, (displaced, count, size) = self.index, self._cleared_before
+        evicted = index.eviction
+        return index.space.displaced_count - displaced, evicted.evicted_count - count, evicted.evicted_bytes - size
 
     def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Pieces[Took]:
         """One value of `journal/explicit/`, whose key says that its first record is `n`.
@@ -242,7 +244,7 @@ class AppliedState:
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
             if known:
                 continue
-            if batch.as_of_n == self.applied.n and index.covered_n is None:
+            if batch.as_of_n == self.applied.n and index.coverage.tables_n is None:
                 # The primary has, as of this very record, an object that this node lacks: nothing explains that.
                 self.diverged = f"the primary renews {one.key!r} (put {one.put_seq}), which this node does not have"
             else:
@@ -254,7 +256,7 @@ class AppliedState:
         while index.observe(batch.leader_ms):
             yield
         if batch.unheard_n != NOT_TOLD:
-            index.unheard_n = batch.unheard_n
+            index.owners.set_unproven_before_n(batch.unheard_n)
         if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
         if batch.complete and batch.expires:  # by the leader's policy: ours may be another one
@@ -279,7 +281,7 @@ class AppliedState:
     def unheard_n(self) -> int:
         """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
         told_n = self._unheard_told_n if self._bulk_seen[0] == self.applied.epoch else NOT_TOLD
-        return max(self.index.unheard_n, told_n)
+        return max(self.index.owners.unproven_before_n, told_n)
 
     def _put_aside(self, n: int, reason: str) -> Took:
         if all(one.n != n for one in self.quarantined_records):

@@ -254,7 +254,7 @@ class Promotion(Activity):
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
         sentence = _begins(self.epoch, state.applied.n, counts, handed_over=holds)
-        state.index.unheard_n = state.unheard_n()
+        state.index.owners.set_unproven_before_n(state.unheard_n())
         unheard = self._owners_unheard(now_ms)
         spoke_ms = now_ms if unheard or not state.applied.n else state.heard.after_ms
         self._ready(now_ms, Ready(handover_ms, unheard, spoke_ms, counts, sentence))
@@ -268,7 +268,7 @@ class Promotion(Activity):
         """What this promotion has done, what this node has cleared away as a standby, and what it begins with."""
         state = self._ctx.state
         index = state.index
-        quarantined, resting_bytes = index.quarantined()
+        quarantined, resting_bytes = index.space.quarantine.totals()
         displaced, cleaned_up, bytes_cleaned_up = state.cleared()
         return {
             "applied": state.records_applied - self._applied_before,
@@ -276,9 +276,9 @@ class Promotion(Activity):
             "cleaned_up": cleaned_up,
             "bytes_cleaned_up": bytes_cleaned_up,
             "batches_drained": self._drained,
-            "objects": index.object_count,
-            "bytes_used": index.used_bytes,
-            "in_grace": 0 if handed_over else index.readable_count,
+            "objects": index.catalog.object_count,
+            "bytes_used": index.space.used_bytes,
+            "in_grace": 0 if handed_over else index.catalog.readable_count,
             "extents_resting": quarantined,
             "bytes_resting": resting_bytes,
         }

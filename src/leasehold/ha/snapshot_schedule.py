@@ -92,7 +92,7 @@ class Snapshots:
         if taker is None or now_ms < self._next_step_ms:
             return
         self._next_step_ms = now_ms + STEP_MS
-        if taker.started.epoch != self._ctx.state.index.epoch:
+        if taker.started.epoch != self._ctx.state.index.log.epoch:
             self.abandon()  # its slices tell time in two epochs' leader times: begin anew
             return
         if not taker.sliced:
