@@ -1,8 +1,8 @@
 """A leader, a standby and their journal, in random schedules, judged by the ledger on true time.
 
-An answer counts only when its `after` is durable, as the node does it. A crash loses what is not durable. Renewals and
-hints travel in bulk, late or never. The new leader's clock starts at zero; nobody tells it how long the old one has
-been dead.
+An answer counts only when its `after` is durable, as on a node. A crash loses records that are not durable. Renewals
+and hints travel in unlogged batches, late or never. The new leader's clock starts at zero, and it does not know how
+long the old one has been dead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UnloggedWriter = tuple[int, int, list[tuple[bytes, bytes, int, int, int]], list[
 
 class Cluster:
     def __init__(self, settings: IndexSettings, seed: int, crowd: int = 0) -> None:
-        """`crowd`: so many small objects come at a time, are read, and are removed by force: their space rests."""
+        """`crowd`: this many small objects are put, read and removed by force at a time, and so quarantined."""
         self.settings = settings
         self.random = Random(seed)
         self.ledger = Ledger()
@@ -38,14 +38,14 @@ class Cluster:
         self.log: list[tuple[int, Record]] = []  # durable
         self.waiting: list[tuple[int, Callable[[], None]]] = []  # answers, by what must be durable first
         self.unlogged: list[UnloggedWriter] = []
-        self.bulk_lost = False
+        self.batch_lost = False
         self.removed: dict[bytes, int] = {}  # acknowledged removals, by number
         self.acknowledged: dict[bytes, int] = {}  # complete, acknowledged, not seen gone: put number
         self.writing: dict[bytes, tuple[bytes, int, list[Claim]]] = {}
         self.slices: list[Slice] = []
-        self.walk: QuarantineWalk | None = None  # after the slices, also in steps: what rests
+        self.walk: QuarantineWalk | None = None  # after the slices, also in steps: the quarantine
         self.quarantined: list[QuarantineSlice] = []
-        self.most_resting = 0  # in a snapshot that was loaded
+        self.most_quarantined = 0  # in a snapshot that was loaded
         self.crowd, self.crowds = crowd, 0
         self.failovers = self.loads = self.handovers = 0
         self.leader = self.empty()
@@ -58,7 +58,7 @@ class Cluster:
     def empty(self) -> Index:
         index = Index(self.settings, Random(self.random.random()).randrange)
         index.catalog.settle_step_objects = (
-            1  # so that many objects of a segment that has ended are met before they are told
+            1  # so that many objects of an unmounted segment are met before they are settled
         )
         return index
 
@@ -70,9 +70,9 @@ class Cluster:
         actions = (
             (self.put, 14), (self.end, 14), (self.get, 20), (self.remove, 5), (self.remove_range, 1), (self.upsert, 5),
             (self.copy, 3), (self.tick, 15), (self.commit, 10), (self.deliver, 8), (self.flush, 5),
-            (self.lose_bulk, 0.2), (self.slice, 12 if self.crowd else 4),
+            (self.lose_unlogged, 0.2), (self.slice, 12 if self.crowd else 4),
             (self.reload_standby, 4 if self.crowd else 0.5), (self.fail_over, 0.25),
-            (self.hand_over, 0.15), (self.let_many_rest, 1 if self.crowd else 0),
+            (self.hand_over, 0.15), (self.quarantine_many, 1 if self.crowd else 0),
         )  # fmt: skip
         (action,) = self.random.choices([a for a, _ in actions], [w for _, w in actions])
         action()
@@ -96,15 +96,15 @@ class Cluster:
             self.waiting.append((after, effect))
 
     def deliver(self, everything: bool = False) -> None:
-        """Records and then the bulk that they cover, to the standby."""
+        """Send records, and then the unlogged batches that they cover, to the standby."""
         tail = len(self.log) if everything else self.random.randrange(len(self.log) + 1)
         for n, record in self.log[self.standby.log.last_n : tail]:
             self.standby.apply(n, record)
         while self.unlogged and self.unlogged[0][0] <= self.standby.log.last_n and self.standby.log.epoch == self.epoch:
             as_of, leader_ms, renewals, hints = self.unlogged.pop(0)
-            if self.bulk_lost:
+            if self.batch_lost:
                 self.standby.gap_closed(leader_ms)
-                self.bulk_lost = False
+                self.batch_lost = False
             for renewal in renewals:
                 known = self.standby.apply_renewal(*renewal)
                 assert known or self.standby.log.last_n != as_of, f"diverged: {renewal}"
@@ -119,10 +119,10 @@ class Cluster:
         hints = self.leader.take_hints(self.random.choice((0, 3, 1_000)))
         self.unlogged.append((self.leader.log.last_n, self.now, renewals, hints))
 
-    def lose_bulk(self) -> None:
+    def lose_unlogged(self) -> None:
         if self.unlogged:
             self.unlogged.pop(0)
-            self.bulk_lost = True
+            self.batch_lost = True
 
     # --- commands ---
 
@@ -146,11 +146,11 @@ class Cluster:
         replicas, size, who = entry.replicas, entry.size, f"{key!r} (put {entry.put_seq}, epoch {self.epoch})"
         gives_up = self.true_ms + self.settings.put_release_ms
 
-        def told() -> None:
+        def answered() -> None:
             claims = self.ledger.handed_out(self.true_ms, replicas, size, who, gives_up)
             self.writing[key] = (client, after, claims)
 
-        self.answer(after, told)
+        self.answer(after, answered)
 
     def end(self) -> None:
         if not self.writing:
@@ -168,13 +168,13 @@ class Cluster:
         if code != Code.OK:
             return
 
-        def told() -> None:
+        def answered() -> None:
             for claim in claims:
                 claim.until = 0
             if put_seq > self.acknowledged.get(key, 0):
                 self.acknowledged[key] = put_seq
 
-        self.answer(after, told)
+        self.answer(after, answered)
 
     def get(self) -> None:
         key = self.random.choice(KEYS)
@@ -183,7 +183,7 @@ class Cluster:
             self.acknowledged.pop(key, None)
             return
         until = self.true_ms + self.settings.lease_ttl_ms
-        # The reader counts from when it asked; the answer may come later, or never.
+        # The reader counts from its request; the answer may come later, or never.
         self.answer(entry.changed_n, lambda: self.ledger.leased(entry, until) if entry.replicas else None)
 
     def remove(self) -> None:
@@ -210,14 +210,14 @@ class Cluster:
         for key in gone:
             self.acknowledged.pop(key, None)
 
-        def told() -> None:
+        def answered() -> None:
             for key in absent:
                 self._removed(key, after)
 
-        self.answer(after, told)
+        self.answer(after, answered)
 
-    def let_many_rest(self) -> None:
-        """Objects that nobody asks for again; what their readers were told is in the ledger as everything else is."""
+    def quarantine_many(self) -> None:
+        """Objects that are never read again. The leases of their readers are in the ledger as all others."""
         self.crowds += 1
         keys = [b"crowd-%d-%d" % (self.crowds, number) for number in range(self.crowd)]
         for key in keys:
@@ -229,7 +229,7 @@ class Cluster:
         until = self.true_ms + self.settings.lease_ttl_ms
         for number, key in enumerate(keys):
             entry = self.leader.reads.get(self.now, T, key)
-            if entry is not None and number % 50 == 0:  # the ledger goes through all that it has, for every put
+            if entry is not None and number % 50 == 0:  # the ledger goes through all of its claims for every put
                 self.ledger.leased(entry, until)
         for key in keys:
             self.leader.removes.remove(self.now, T, key, True)
@@ -253,10 +253,10 @@ class Cluster:
         replicas, who = job.replicas, f"copy of {key!r} ({after})"
 
         # A copy that is complete has no writer any more: judged when handed out, not protected further.
-        def told() -> None:
+        def answered() -> None:
             self.ledger.handed_out(self.true_ms, replicas, job.size, who, 0)
 
-        self.answer(after, told)
+        self.answer(after, answered)
 
     def tick(self) -> None:
         self.true_ms += self.random.choice((1, 10, 100, 400))
@@ -265,7 +265,7 @@ class Cluster:
     # --- snapshots ---
 
     def slice(self) -> None:
-        """A fuzzy snapshot is taken slice by slice while the leader goes on; then what rests."""
+        """A fuzzy snapshot is taken slice by slice while the leader goes on; then the quarantine."""
         whole = self.walk is not None and self.walk.is_short(4)
         if whole or (self.slices and self.slices[0].epoch != self.epoch):
             self._forget_slices()
@@ -294,12 +294,12 @@ class Cluster:
             keyless = self.leader.export.keyless(self.walk)
             self.commit()  # a snapshot is valid once the number at its end is durable
             fresh.load(keyless, self.slices, self.quarantined)
-            self.most_resting = max(self.most_resting, sum(len(one.quarantine) for one in self.quarantined))
+            self.most_quarantined = max(self.most_quarantined, sum(len(one.quarantine) for one in self.quarantined))
             self._forget_slices()
             self.loads += 1
         self.standby = fresh
         self.unlogged.clear()
-        self.bulk_lost = True
+        self.batch_lost = True
         self.deliver(everything=True)
         self.standby.check()
         if self.log[-1][0] == self.leader.log.last_n:
@@ -308,7 +308,7 @@ class Cluster:
     # --- changes of leadership ---
 
     def fail_over(self) -> None:
-        """The leader is dead, and with it all that was not durable."""
+        """The leader is dead, and every record that was not durable is lost."""
         if self.random.random() < 0.5:
             self.commit()
         self.waiting.clear()
@@ -336,7 +336,7 @@ class Cluster:
         handover_ms = self.now
         self.leader.handover(self.now, 0)
         self.commit()
-        lost = self.bulk_lost
+        lost = self.batch_lost
         self.deliver(everything=True)
         self.true_ms += self.random.choice((0, 5, 50))
         self._promote(None if lost else handover_ms)
@@ -350,7 +350,7 @@ class Cluster:
         self.leader.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=5)
         self.waiting.clear()
         self.unlogged.clear()
-        self.bulk_lost = True  # the new standby has the log, but no bulk of any older epoch
+        self.batch_lost = True  # the new standby has the records, but no unlogged batch of any older epoch
         self._forget_slices()
         self.commit()
         for key, n in self.removed.items():
@@ -359,7 +359,7 @@ class Cluster:
 
 
 def assert_follows(leader: Index, standby: Index) -> None:
-    """A standby that has applied all records has all objects of the leader, at the same places; ghosts aside."""
+    """A standby that has applied all records has all objects of the leader, at the same places."""
     for entry in [*leader.catalog.objects(), *leader.catalog.pending.values()]:
         same = standby.catalog.unfinished.get(entry.put_seq) or standby.catalog.lookup(entry.tenant, entry.key)
         assert same is not None, entry.key

@@ -1,4 +1,4 @@
-"""What the tests of the index share: a primary with segments, and a pair of primary and standby."""
+"""Helpers for the tests of the index: a primary with segments, and a pair of primary and standby."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put(
 
 
 def follow(standby: Index, leader: Index) -> None:
-    """Everything that the leader has decided, through the records."""
+    """Apply everything that the leader has decided, by its records."""
     for n, record in leader.log.take_outbox():
         standby.apply(n, record)
     leader.log.durable(leader.log.last_n)
@@ -71,7 +71,7 @@ def standby(**changes: object) -> Index:
 
 
 def flush(leader: Index, follower: Index, now_ms: int) -> None:
-    """One complete bulk batch."""
+    """One complete unlogged batch."""
     renewals, complete = leader.take_renewals(1_000_000)
     assert complete
     for renewal in renewals:

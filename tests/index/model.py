@@ -1,6 +1,6 @@
 """A naive model of the index: one dict, no allocator, no wheel, no records. It predicts every answer.
 
-What it cannot predict, it judges: which object was evicted (it must have been allowed), and where an object was placed
+It judges what it cannot predict: which object was evicted (it must have been allowed), and where an object was placed
 (the ledger says whether those bytes were free to give).
 """
 
@@ -17,7 +17,7 @@ from leasehold.index import Code, PutConfig
 
 
 class Driver(Puts):
-    """Random commands against an index and the model at once."""
+    """Random commands against an index and its model."""
 
     # --- one step ---
 
@@ -214,7 +214,7 @@ class Driver(Puts):
             lambda: self.index.removes.remove_by_regex(self.now, T, b"[", False).code,
             lambda: self.index.mounts.mount(self.now, STORAGE, spec(9, size=0)).code,
             lambda: self.index.mounts.mount(self.now, STORAGE, spec(9, base=0x1000_0000, endpoint="host1:1")).code,
-            lambda: self.index.mounts.unmount(self.now, b"somebody-else---", self.specs[1].id).code,
+            lambda: self.index.mounts.unmount(self.now, b"another-client--", self.specs[1].id).code,
         ]
         assert self.random.choice(wrong)() < 0
         assert before == (self.index.log.last_n, self.index.digest())

@@ -1,4 +1,4 @@
-"""What the naive model expects to be there, and what it judges: that what has gone was allowed to go."""
+"""The objects that the naive model expects, and its judgement: an object that vanished was allowed to vanish."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Core:
         return {name[1]: group.lease_end - self.index.clock.offset for name, group in self.index.leases.groups.items()}
 
     def reconcile(self) -> None:
-        """What has gone without being asked must have been allowed to go."""
+        """An object that vanished without a command must have been allowed to vanish."""
         index, expected = self.index, self.expected
         for key, version in list(expected.versions.items()):
             entry = index.catalog.lookup(T, key)
@@ -91,7 +91,7 @@ class Core:
             del expected.versions[key]
             expected.copying.pop(key, None)
             if key in expected.beside and entry is not None:
-                expected.versions[key] = expected.beside.pop(key)  # its old version is gone: it stands alone
+                expected.versions[key] = expected.beside.pop(key)  # without an old version it stands alone
         for key, version in list(expected.beside.items()):
             found = index.catalog.pending.get((T, key))
             if found is None or found.put_seq != version.put_seq:

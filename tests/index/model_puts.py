@@ -104,7 +104,7 @@ class Puts(Core):
         self.note("upsert beside" if beside else "upsert over")
 
     def _draft_to_end(self, *, its_key: float, its_client: float) -> tuple[bytes, Version | None, bytes]:
-        """An unfinished put's key, what is expected of it, and who asks: mostly the right ones, by these chances."""
+        """The key of an unfinished put, its expected version, and a client: mostly the right ones, by these chances."""
         random, expected = self.random, self.expected
         unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
         key = random.choice(unfinished) if unfinished and random.random() < its_key else random.choice(KEYS)
@@ -130,7 +130,7 @@ class Puts(Core):
                     version.soft_end = self._soft_end_in_index(key)
                 expected.versions[key] = expected.beside.pop(key)
             for claim in version.writer:
-                claim.until = 0  # the writer has said that it is done
+                claim.until = 0  # the writer has reported that it is done
             version.complete = True
             version.lease_end = self.now
             if version.soft_ttl is not None:

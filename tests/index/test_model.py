@@ -27,7 +27,7 @@ def test_agrees_with_the_naive_model(seed: int) -> None:
     index = Index(ours, Random(seed).randrange)
     index.catalog.settle_step_objects = (
         seed % 2
-    )  # half of them meet objects whose segment has ended, and nobody has told them
+    )  # half of the runs meet objects of unmounted segments before they are settled
     index.begin(0, 1)
     driver = Driver(index, ours, seed)
     for _ in range(_COMMANDS):

@@ -30,21 +30,21 @@ def test_1_space_is_handed_out_only_by_a_record() -> None:
     assert copying.after > leader.log.durable_n
 
 
-def test_1_a_claim_displaces_what_the_standby_still_believes() -> None:
+def test_1_a_claim_displaces_an_object_that_the_standby_still_has() -> None:
     leader, follower = pair()
-    put(leader, 1, b"ghost", 64 * KIB)
+    put(leader, 1, b"stale", 64 * KIB)
     follow(follower, leader)
-    put(leader, 2, b"next", 64 * KIB)  # evicts the ghost: no record of that
-    assert leader.catalog.lookup(T, b"ghost") is None
-    assert follower.catalog.lookup(T, b"ghost") is not None
+    put(leader, 2, b"next", 64 * KIB)  # evicts it: no record of that
+    assert leader.catalog.lookup(T, b"stale") is None
+    assert follower.catalog.lookup(T, b"stale") is not None
     follow(follower, leader)
-    assert follower.catalog.lookup(T, b"ghost") is None
+    assert follower.catalog.lookup(T, b"stale") is None
     assert places(follower, b"next") == places(leader, b"next")
     assert follower.space.displaced_count == 1
     follower.check()
 
 
-def test_4_a_ghost_does_not_come_back_after_a_remove() -> None:
+def test_4_a_stale_object_does_not_come_back_after_a_remove() -> None:
     leader, follower = pair()
     for key in (b"one", b"two", b"three"):
         put(leader, 1, key, 16 * KIB)
@@ -56,7 +56,7 @@ def test_4_a_ghost_does_not_come_back_after_a_remove() -> None:
     assert leader.removes.remove(3, T, b"one", False) == Acknowledged(Code.NOT_FOUND, records_before + 1)
     reply = leader.removes.remove_by_regex(3, T, b"^tw", False)
     assert (reply.code, reply.value) == (Code.OK, 0)
-    # The ghosts live on at a standby that has not seen the claim: only the removals reach it here.
+    # A standby that has not applied the claim still has both objects: only the removals reach it here.
     removals = [(n, record) for n, record in leader.log.take_outbox() if isinstance(record, (Remove, RemoveRange))]
     for _, record in removals:
         follower.apply(follower.log.last_n + 1, record)
@@ -65,7 +65,7 @@ def test_4_a_ghost_does_not_come_back_after_a_remove() -> None:
     assert follower.catalog.lookup(T, b"three") is not None
 
 
-def test_13_what_shows_an_effect_by_not_showing_it_waits_too() -> None:
+def test_13_an_answer_that_shows_a_record_by_a_miss_waits_too() -> None:
     leader, _ = pair()
     put(leader, 0, b"a")
     leader.log.durable(leader.log.last_n)
@@ -112,7 +112,7 @@ def test_16_renewals_again_change_nothing() -> None:
     assert not follower.apply_renewal(*renewal)  # another version: not its renewal
 
 
-def test_17_hinted_evictions_are_space_at_once_after_a_failover() -> None:
+def test_17_hinted_evictions_are_space_immediately_after_a_failover() -> None:
     leader, follower = pair()
     for number in range(16):
         put(leader, number, b"old-%d" % number)
@@ -124,7 +124,7 @@ def test_17_hinted_evictions_are_space_at_once_after_a_failover() -> None:
     put(follower, 1, b"new")  # in grace nothing may be evicted, and yet there is room
 
 
-def test_h12_what_stays_is_listed_and_small() -> None:
+def test_h12_objects_that_stay_are_listed_and_the_record_is_small() -> None:
     leader, follower = pair()
     long_key = b"k" * 65_000
     put(leader, 0, long_key, 64)

@@ -14,7 +14,7 @@ from leasehold.index.space.walk import QuarantineWalk
 from leasehold.index.tables import TABLES
 
 
-def test_h7_limbo_is_in_the_last_slice() -> None:
+def test_h7_quarantine_is_in_the_last_slice() -> None:
     leader = primary((8 * KIB,))
     assert leader.puts.start(0, WRITER, T, b"k", 8 * KIB, PutConfig()).code == Code.OK
     assert leader.puts.revoke(1, WRITER, T, b"k").code == Code.OK
@@ -28,29 +28,29 @@ def test_h7_limbo_is_in_the_last_slice() -> None:
 EXTENTS = 40
 
 
-def _resting(count: int = EXTENTS) -> tuple[Index, list[QuarantineSlice], QuarantineWalk]:
-    """A full pool, all of it at rest until 10,001; half of that has been walked over, for a snapshot."""
+def _quarantined(count: int = EXTENTS) -> tuple[Index, list[QuarantineSlice], QuarantineWalk]:
+    """A full pool, all of it in quarantine until 10,001; a snapshot's walk has passed half of it."""
     leader = primary((count * KIB,))
     for number in range(count):
         put(leader, 1, b"key-%d" % number, KIB)
         leader.reads.get(1, T, b"key-%d" % number)
     assert leader.removes.remove_all(2, T, True).value == count
     walk = QuarantineWalk(leader.space)
-    told = [leader.export.quarantine(walk, 5) for _ in range(count // 10)]
-    assert sum(len(one.quarantine) for one in told) == count // 2
-    return leader, told, walk
+    written = [leader.export.quarantine(walk, 5) for _ in range(count // 10)]
+    assert sum(len(one.quarantine) for one in written) == count // 2
+    return leader, written, walk
 
 
 def _rest_of(leader: Index, walk: QuarantineWalk) -> list[QuarantineSlice]:
-    told = []
+    written = []
     while not walk.is_short(5):
-        told.append(leader.export.quarantine(walk, 5))
-        assert len(told[-1].quarantine) <= 5
-    return told
+        written.append(leader.export.quarantine(walk, 5))
+        assert len(written[-1].quarantine) <= 5
+    return written
 
 
-def test_h7_what_rests_throughout_or_came_to_rest_meanwhile_is_told_once() -> None:
-    leader, told, walk = _resting()
+def test_h7_an_extent_in_quarantine_throughout_or_since_is_written_once() -> None:
+    leader, written, walk = _quarantined()
     leader.owners.ping(10_002, STORAGE)
     while leader.work(10_002):
         pass
@@ -58,16 +58,16 @@ def test_h7_what_rests_throughout_or_came_to_rest_meanwhile_is_told_once() -> No
         put(leader, 10_003, b"late-%d" % number, KIB)
         leader.reads.get(10_003, T, b"late-%d" % number)
         assert leader.removes.remove(10_004, T, b"late-%d" % number, True).code == Code.OK
-    told += _rest_of(leader, walk)
+    written += _rest_of(leader, walk)
     keyless = leader.export.keyless(walk)
     assert leader.space.quarantine.watched is None
-    everything = [*keyless.quarantine, *(one for part in told for one in part.quarantine)]
+    everything = [*keyless.quarantine, *(one for part in written for one in part.quarantine)]
     late = [one for one in everything if one.end_ms > 10_002]
     assert len(late) == len({one.offset for one in late}) == 7 == leader.space.quarantine.totals()[0]
 
 
-def test_h7_what_has_rested_and_was_given_away_during_the_walk_is_its_new_owners() -> None:
-    leader, told, walk = _resting()
+def test_h7_an_extent_that_was_handed_out_during_the_walk_is_its_new_owners() -> None:
+    leader, written, walk = _quarantined()
     leader.owners.ping(10_002, STORAGE)
     while leader.work(10_002):
         pass
@@ -75,27 +75,25 @@ def test_h7_what_has_rested_and_was_given_away_during_the_walk_is_its_new_owners
     put(leader, 10_003, b"small", KIB)
     put(leader, 10_003, b"gone", KIB)
     assert leader.removes.remove(10_004, T, b"gone", False).code == Code.OK
-    told += _rest_of(leader, walk)
+    written += _rest_of(leader, walk)
     fresh = standby()
-    fresh.load(leader.export.keyless(walk), all_slices(leader), told)
+    fresh.load(leader.export.keyless(walk), all_slices(leader), written)
     fresh.check()
     assert fresh.digest() == leader.digest()
-    assert fresh.space.quarantine.totals()[0] > 0, (
-        "of what is free there, this node does not know yet that its rest is over"
-    )
+    assert fresh.space.quarantine.totals()[0] > 0, "this node does not know yet that the quarantine has expired"
     while fresh.observe(10_004):
         pass
     assert fresh.space.quarantine.totals() == leader.space.quarantine.totals() == (0, 0)
     fresh.check()
 
 
-def test_h7_what_was_told_of_a_segment_that_ends_during_the_walk_is_in_its_grave() -> None:
-    leader, told, walk = _resting()
+def test_h7_the_quarantine_of_a_segment_that_is_unmounted_during_the_walk_is_in_its_retired_segment() -> None:
+    leader, written, walk = _quarantined()
     leader.mounts.unmount(3, STORAGE, spec(1).id)
     assert leader.mounts.mount(4, STORAGE, spec(1, size=EXTENTS * KIB)).code == Code.OK
-    told += _rest_of(leader, walk)
+    written += _rest_of(leader, walk)
     fresh = standby()
-    fresh.load(leader.export.keyless(walk), all_slices(leader), told)
+    fresh.load(leader.export.keyless(walk), all_slices(leader), written)
     fresh.check()
     assert fresh.space.quarantine.totals() == leader.space.quarantine.totals()
     fresh.begin(0, 2)
@@ -104,7 +102,7 @@ def test_h7_what_was_told_of_a_segment_that_ends_during_the_walk_is_in_its_grave
 
 
 def test_h7_a_second_walk_ends_the_first() -> None:
-    leader, _, walk = _resting()
+    leader, _, walk = _quarantined()
     QuarantineWalk(leader.space)
     with pytest.raises(InvariantBroken, match="sees all additions"):
         leader.export.quarantine(walk)
@@ -162,7 +160,7 @@ def test_15_a_place_given_away_between_two_slices_is_not_resolved_to_its_old_own
 
 
 def test_15_an_object_that_is_moved_between_two_slices_is_not_lost() -> None:
-    """Its slice has it at its old place, which rests in the last slice. Found by seed 146 of the replay."""
+    """Its slice has it at its old place, which is in quarantine in the last slice. Found by seed 146 of the replay."""
     leader = primary((8 * KIB, 8 * KIB))
     put(leader, 1, b"k", 8 * KIB)
     found = leader.reads.get(2, T, b"k")
@@ -177,11 +175,11 @@ def test_15_an_object_that_is_moved_between_two_slices_is_not_lost() -> None:
     built = fuzzy(leader, b"k", meanwhile)
     assert places(built, b"k") == places(leader, b"k")
     built.begin(0, 2)
-    assert built.puts.start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE  # the old place rests
+    assert built.puts.start(9_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE  # quarantined
 
 
 @pytest.mark.parametrize("started", ["before", "after"])
-def test_15_an_object_that_is_moved_is_not_lost_to_whoever_got_its_old_place(started: str) -> None:
+def test_15_an_object_that_is_moved_is_not_lost_to_the_new_owner_of_its_old_place(started: str) -> None:
     """Its slice has it at its old place, which a later slice has given to `new`. Found by seed 297 of the replay."""
     leader = primary((8 * KIB, 8 * KIB))
     put(leader, 1, b"k", 8 * KIB)
@@ -196,7 +194,7 @@ def test_15_an_object_that_is_moved_is_not_lost_to_whoever_got_its_old_place(sta
         if started == "after":
             start()
         leader.owners.ping(15_000, STORAGE)
-        assert leader.copies.move_end(20_000, WRITER, T, b"k").code == Code.OK  # nobody reads it: its old place is free
+        assert leader.copies.move_end(20_000, WRITER, T, b"k").code == Code.OK  # no lease: its old place is free
         put(leader, 20_001, b"new", 8 * KIB)
         assert places(leader, b"new") == [here]
 

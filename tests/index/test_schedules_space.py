@@ -1,4 +1,4 @@
-"""Schedules that broke earlier drafts, about space: what rests, who owns a place, and which memory is whose."""
+"""Schedules that broke earlier drafts, about space: quarantine, owners of places, owners of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold.index.replies import View
 
 
 @pytest.mark.parametrize("leaving", ["remove", "remove_all", "upsert", "move"])
-def test_8a_space_under_a_lease_rests_on_every_node(leaving: str) -> None:
+def test_8a_space_under_a_lease_is_quarantined_on_every_node(leaving: str) -> None:
     leader = primary((8 * KIB, 8 * KIB))
     follower = standby()
     entry = put(leader, 0, b"k", 8 * KIB)
@@ -31,7 +31,7 @@ def test_8a_space_under_a_lease_rests_on_every_node(leaving: str) -> None:
         assert leader.copies.move_start(2_000, WRITER, T, b"k", "", target).code == Code.OK
         assert leader.copies.move_end(2_000, WRITER, T, b"k").code == Code.OK
     follow(follower, leader)
-    # The primary dies; nobody knows how long ago. Its successor gives the place to nobody for a whole term.
+    # The primary dies at an unknown time. Its successor does not hand out the place for a whole term.
     follower.begin(0, 2)
     for now_ms in (0, 5_000, 9_999):
         reply = follower.puts.start(now_ms, WRITER, T, b"new-%d" % now_ms, 8 * KIB, PutConfig())
@@ -60,7 +60,7 @@ def test_8b_an_upsert_is_never_in_place_under_a_lease() -> None:
     assert leader.digest() == follower.digest()
 
 
-def test_8b_in_place_only_where_space_is_short_and_nobody_reads() -> None:
+def test_8b_in_place_only_where_space_is_short_and_no_lease_is_live() -> None:
     leader = primary((4 * KIB,))
     put(leader, 0, b"k", 4 * KIB)
     before = places(leader, b"k")
@@ -73,7 +73,7 @@ def test_8b_in_place_only_where_space_is_short_and_nobody_reads() -> None:
     assert [(r.segment.incarnation, r.offset) for r in entry.replicas] == before
 
 
-def test_8c_the_space_of_a_replaced_put_rests_until_its_writer_has_given_up() -> None:
+def test_8c_the_space_of_a_replaced_put_is_quarantined_until_its_writer_has_given_up() -> None:
     leader, follower = primary((8 * KIB,)), standby()
     assert leader.puts.start(0, WRITER, T, b"k", 4 * KIB, PutConfig()).code == Code.OK
     first = places(leader, b"k")
@@ -85,12 +85,12 @@ def test_8c_the_space_of_a_replaced_put_rests_until_its_writer_has_given_up() ->
     assert follower.puts.end(1, OTHER, T, b"k").code == Code.OK
     assert follower.puts.end(1, WRITER, T, b"k").code == Code.ILLEGAL_CLIENT
     assert places(follower, b"k") != first
-    # Full: the old writer's place is in limbo for its remaining time anew, whatever is evicted.
+    # Full: the old writer's place is quarantined for its remaining time again, whatever is evicted.
     assert follower.puts.start(569_000, OTHER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
     assert follower.puts.start(570_000, OTHER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
 
 
-def test_8d_memory_that_comes_back_after_a_false_death_starts_in_limbo() -> None:
+def test_8d_memory_that_comes_back_after_a_false_death_starts_in_quarantine() -> None:
     leader = primary((8 * KIB,))
     put(leader, 0, b"read", 4 * KIB)
     assert leader.puts.start(1, WRITER, T, b"written", 4 * KIB, PutConfig()).code == Code.OK

@@ -7,7 +7,7 @@ from tests.index.kit import STORAGE, WRITER, T, flush, follow, pair, primary, pu
 from leasehold.index import Code, Index, PutConfig
 
 
-def test_5_a_standby_evicts_only_by_the_leaders_complete_word() -> None:
+def test_5_a_standby_evicts_only_by_a_complete_batch_of_the_leader() -> None:
     leader, follower = pair(eviction_policy="expiry")
     put(leader, 0, b"a")
     follow(follower, leader)
@@ -79,7 +79,7 @@ def test_h2_begin_lifts_older_ends_for_everyone() -> None:
     assert third.expire_until(10_001) == 1
 
 
-def test_h3_after_a_gap_nothing_counts_as_ended_for_a_term() -> None:
+def test_h3_after_a_gap_no_lease_counts_as_expired_for_a_term() -> None:
     leader, follower = pair(eviction_policy="expiry")
     put(leader, 0, b"a")
     follow(follower, leader)
@@ -91,7 +91,7 @@ def test_h3_after_a_gap_nothing_counts_as_ended_for_a_term() -> None:
     assert follower.expire_until(25_001) == 1
 
 
-def test_h9_nobody_is_sent_to_a_segment_before_its_owner_was_heard() -> None:
+def test_h9_no_client_is_sent_to_a_segment_before_its_owner_has_pinged() -> None:
     leader = primary()
     put(leader, 0, b"a")
     leader.owners.distrust()

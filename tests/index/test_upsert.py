@@ -7,7 +7,7 @@ from tests.index.kit import KIB, WRITER, T, primary, put
 
 from leasehold.index import Code, Index, PutConfig
 
-LATER_MS = 60_000  # every lease of the first put is over
+LATER_MS = 60_000  # every lease of the first put has expired
 
 
 def test_an_upsert_that_never_ends_does_not_cost_the_acknowledged_version() -> None:
@@ -41,7 +41,7 @@ def failed_over(index: Index) -> None:
 
 
 @pytest.mark.parametrize("start", ["start", "start_upsert"])
-def test_a_client_whose_put_was_cut_by_a_failover_begins_again_at_once(start: str) -> None:
+def test_a_client_whose_put_was_cut_by_a_failover_starts_again_immediately(start: str) -> None:
     """It was refused for 30 s; and a real client takes "exists" for success, of a put that never ended."""
     index = primary()
     if start == "start_upsert":
@@ -58,7 +58,7 @@ def test_a_client_whose_put_was_cut_by_a_failover_begins_again_at_once(start: st
     assert index.reads.get(300, T, b"k") is second
 
 
-def test_a_put_that_was_cut_by_a_failover_is_replaced_by_nobody_else() -> None:
+def test_a_put_that_was_cut_by_a_failover_is_replaced_by_no_other_client() -> None:
     index = primary()
     index.puts.start(0, WRITER, T, b"k", 4 * KIB, PutConfig())
     failed_over(index)

@@ -16,7 +16,10 @@ _LOOK_AGAIN_MS = 10
 
 
 class Wheel:
-    """Buckets of objects by lease end. Objects from buckets that are due are `ripe`."""
+    """Buckets of objects by lease end. Objects from buckets that are due are `ripe`.
+
+    `ripe` keeps its identity. `Eviction` takes from it directly: a call for each object would cost 2 % of an eviction.
+    """
 
     __slots__ = ("_buckets", "_looked_at", "_order", "_ripening", "ripe")
 

@@ -1,4 +1,4 @@
-"""What a hostile reading of the index found: each fails without its fix."""
+"""Objects that another node evicted or that have expired: leases, hints, groups, pins and copies of them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def _both(log: list[tuple[int, Record]], *nodes: Index) -> None:
 
 
 @pytest.mark.parametrize("what", ["removed", "put again", "all removed"])
-def test_8_a_ghost_that_another_leader_has_leased_rests_when_a_record_takes_it(what: str) -> None:
-    """`k` was evicted at n3 by a hint; n2 has it, leads, leases it to R, and dies. n3 leads, and takes its name away.
+def test_8_a_stale_object_that_another_leader_has_leased_is_quarantined_when_a_record_removes_it(what: str) -> None:
+    """`k` was evicted at n3 by a hint; n2 has it, leads, leases it to R, and dies. n3 leads, and removes its name.
 
-    n4 still has it, too. When n3 dies as well, R's lease is live, and n4 must not give the space to anybody.
+    n4 still has it, too. When n3 dies as well, R's lease is live, and n4 must not hand out the space.
     """
     n1, n2, n3, n4 = primary((8 * KIB, 8 * KIB)), standby(), standby(), standby()
     entry = put(n1, 1, b"k", 8 * KIB)
     log = n1.log.take_outbox()
     _both(log, n2, n3, n4)
     (place,) = places(n1, b"k")
-    assert n3.apply_hint(T, b"k", entry.put_seq)  # its lease was over
+    assert n3.apply_hint(T, b"k", entry.put_seq)  # its lease had expired
     n2.begin(0, 2)
     _both(n2.log.take_outbox(), n3, n4)
-    assert n2.reads.get(10, T, b"k") is not None  # R, until 10,010 of n2's clock; nobody hears of it
+    assert n2.reads.get(10, T, b"k") is not None  # R, until 10,010 of n2's clock; no other node learns of it
     n3.begin(0, 3)
     if what == "removed":
         assert n3.removes.remove(5, T, b"k", False).code == Code.NOT_FOUND
@@ -53,25 +53,25 @@ def test_8_a_ghost_that_another_leader_has_leased_rests_when_a_record_takes_it(w
     assert place not in given
 
 
-def test_17_hints_of_an_older_epoch_are_not_told_in_a_later_one() -> None:
-    """A leader that handed over, and leads again: what it had evicted another leader may have leased since."""
+def test_17_hints_of_an_older_epoch_are_not_sent_in_a_later_one() -> None:
+    """A leader handed over and leads again: another leader may have leased the objects that it had evicted."""
     leader = primary((8 * KIB,))
     put(leader, 1, b"old", 8 * KIB)
-    put(leader, 2, b"new", 8 * KIB)  # evicts `old`; nobody is told
+    put(leader, 2, b"new", 8 * KIB)  # evicts `old`; the hint is not sent
     leader.handover(3, 0)
     leader.begin(0, 2, handover_ms=3)
     assert leader.take_hints(10) == []
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_5_expiry_is_final_also_in_a_group_with_a_pin(told: bool) -> None:
-    """`a` is over, and a standby has dropped it. A read of `b`, which a pin has kept, must not bring it back."""
+@pytest.mark.parametrize("flushed", [False, True])
+def test_5_expiry_is_final_also_in_a_group_with_a_pin(flushed: bool) -> None:
+    """`a` has expired, and a standby has dropped it. A read of `b`, which a pin has kept, must not bring it back."""
     leader, follower = primary(eviction_policy="expiry"), standby(eviction_policy="expiry")
     put(leader, 1, b"a", config=IN_GROUP)
     put(leader, 1, b"b", config=PINNED_IN_GROUP)
     follow(follower, leader)
     leader.owners.ping(11_000, STORAGE)
-    if told:
+    if flushed:
         leader.take_renewals(100)
         follower.expire_until(12_000)
         assert follower.catalog.lookup(T, b"a") is None
@@ -84,15 +84,15 @@ def test_5_expiry_is_final_also_in_a_group_with_a_pin(told: bool) -> None:
     assert leader.reads.get(12_005, T, b"c") is not None
 
 
-def test_h3_a_soft_pin_that_was_renewed_unheard_keeps_its_object_on_a_standby() -> None:
-    """Under `expiry` a pin that reads renew lasts longer than any lease: a gap in bulk may hide it for hours."""
+def test_h3_a_soft_pin_whose_renewal_was_missed_keeps_its_object_on_a_standby() -> None:
+    """Under `expiry` a pin that reads renew lasts longer than any lease: a gap in the batches may hide it for hours."""
     leader = primary(eviction_policy="expiry", soft_pin_renew_on_read=True)
     follower = standby(eviction_policy="expiry", soft_pin_renew_on_read=True)
     pinned = put(leader, 1, b"k", config=PutConfig(soft_pin=SoftPin.ENABLE, soft_pin_ttl_ms=60_000))
     follow(follower, leader)
     leader.owners.ping(50_000, STORAGE)
     assert leader.reads.get(50_000, T, b"k") is not None
-    leader.take_renewals(100)  # which nobody reads
+    leader.take_renewals(100)  # which is lost
     follower.gap_closed(55_000)
     follower.expire_until(100_000)
     assert leader.reads.get(100_000, T, b"k") is not None
@@ -127,7 +127,7 @@ def test_15_a_copy_that_was_removed_between_two_slices_has_displaced_what_was_th
     assert built.catalog.lookup(T, b"x") is None, "P3: its bytes are those of `k`"
 
 
-def test_h9_nothing_is_copied_from_memory_whose_owner_nobody_has_heard() -> None:
+def test_h9_nothing_is_copied_from_memory_of_an_unproven_owner() -> None:
     leader = primary((8 * KIB, 8 * KIB))
     put(leader, 1, b"k", 4 * KIB)
     (home,) = places(leader, b"k")

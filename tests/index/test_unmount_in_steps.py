@@ -1,4 +1,4 @@
-"""A segment ends at once, and its objects are gone through piece by piece: nobody can tell the difference."""
+"""A segment is unmounted immediately, and its objects are settled step by step: no caller can see the difference."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def key(number: int) -> bytes:
 
 
 def every_answer(index: Index) -> list[object]:
-    """What callers of every kind are told, each about other objects."""
+    """The answers to callers of every kind, each about other objects."""
     keys = [key(number) for number in range(COUNT)]
     answers: list[object] = [index.reads.exist_many(3, TENANT, keys[0:100], True, False)]
     answers.append(
@@ -57,7 +57,7 @@ def every_answer(index: Index) -> list[object]:
     return answers
 
 
-def test_every_caller_is_answered_as_if_all_objects_had_been_told() -> None:
+def test_every_caller_is_answered_as_if_all_objects_had_been_settled() -> None:
     spread, immediately = pool(0), pool(COUNT)
     assert spread.catalog.ending
     assert not immediately.catalog.ending
@@ -71,7 +71,7 @@ def test_every_caller_is_answered_as_if_all_objects_had_been_told() -> None:
     assert spread.space.used_bytes == immediately.space.used_bytes
 
 
-def test_what_was_met_before_and_lives_on_elsewhere_is_not_taken_with_the_rest() -> None:
+def test_an_object_with_a_replica_elsewhere_survives_the_walk() -> None:
     index = pool(0)
     both = [key(number) for number in range(0, COUNT, 10)]
     assert all(index.reads.get(3, TENANT, each) is not None for each in both)
@@ -101,7 +101,7 @@ def test_a_snapshot_taken_meanwhile_has_nothing_of_the_segment() -> None:
 
 
 def test_renewals_do_not_name_what_was_on_the_segment() -> None:
-    """A standby has taken it away already: it would believe itself diverged, and rebuild, again and again."""
+    """A standby has deleted it already: it would report divergence and rebuild, again and again."""
     index = Index(settings(), lambda choices: 0)
     index.catalog.settle_step_objects = 0
     index.begin(0, 1)
@@ -152,7 +152,7 @@ def steps_ms(step, steps_max=1_000_000):
     return [each / slowness for each in took_ms]
 
 def longest_of_the_best(run):
-    # A neighbour's cache misses are in a thread's own time, too: what each step costs is told by the best of three.
+    # A neighbour's cache misses are in a thread's own time, too: the cost of each step is the best of three.
     return max(min(times) for times in zip(run(), run(), run(), strict=True))
 
 def snapshot():

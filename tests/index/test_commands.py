@@ -1,4 +1,4 @@
-"""What the model does not name: pins, groups, strategies, drains, tasks, repeats, bounds, one by one."""
+"""Commands that the model does not cover: pins, groups, strategies, drains, tasks, repeats, bounds."""
 
 from __future__ import annotations
 
@@ -282,10 +282,10 @@ def test_how_near_is_urgent_is_a_setting() -> None:
     assert not index.renewals.urgent
 
 
-def test_tasks_that_nobody_does_end_in_time_and_the_ended_are_forgotten_everywhere(
+def test_tasks_that_are_not_carried_out_end_in_time_and_are_forgotten_everywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A standby never forgot one, and those of a client that had gone stayed until no more could be made (P6)."""
+    """A standby never forgot one, and those of a dead client stayed until no more could be created (P6)."""
     monkeypatch.setattr(tasks, "tasks_max", 4)
     index, follower = primary((64 * KIB, 64 * KIB)), standby()
     here = put(index, 1, b"k").replicas[0].segment.spec.name

@@ -1,7 +1,7 @@
-"""Objects that one node has and another lacks: what must hold when they lead one after the other.
+"""Objects that one node has and another lacks, when these nodes lead one after the other.
 
-An eviction has no record. So a new leader may rightly serve what its predecessor had evicted, under a lease; and a node
-that has evicted it, or has heard the hint, or was built from a snapshot without it, takes its space for free.
+An eviction has no record. So a new leader may rightly serve, under a lease, an object that its predecessor evicted. A
+node that has evicted it, or has applied the hint, or was built from a snapshot without it, treats its space as free.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _served_by_a_successor() -> tuple[Index, Index]:
     return first, second
 
 
-def test_space_of_what_a_node_lacks_rests_when_it_leads_next() -> None:
+def test_space_of_an_object_that_a_node_lacks_is_quarantined_when_it_leads_next() -> None:
     first, _ = _served_by_a_successor()
     first.begin(0, 3)  # the second has died: the first leads again
     assert first.puts.start(9_900, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.NO_SPACE
@@ -41,8 +41,8 @@ def test_space_of_what_a_node_lacks_rests_when_it_leads_next() -> None:
     first.check()
 
 
-def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() -> None:
-    """It is not free when the next one begins, only when its rest is over: by then it was taken for beyond doubt."""
+def test_space_that_was_quarantined_as_suspect_is_suspect_again_under_the_next_leader() -> None:
+    """It is not free when the next leader begins, only when its quarantine expires: it was treated as certain then."""
     first, second = _served_by_a_successor()
     first.begin(0, 3)
     first.handover(100, 0)
@@ -60,8 +60,8 @@ def test_space_that_rested_in_doubt_is_in_doubt_again_under_the_next_leader() ->
     assert first.puts.start(10_000, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
 
 
-def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
-    """Free when the leader began, and told by a snapshot of it to rest. Found by seed 71 of the simulation."""
+def test_space_that_is_suspect_for_two_reasons_is_quarantined_once() -> None:
+    """Free when the leader began, and in quarantine in its snapshot. Found by seed 71 of the simulation."""
     first, _ = _served_by_a_successor()
     (((start, end),),) = first.space.suspect.values()
     first.space.suspect = {
@@ -75,7 +75,7 @@ def test_space_that_is_in_doubt_for_two_reasons_rests_once() -> None:
 
 
 def _fragmented() -> tuple[Index, int]:
-    """A node that leads next, with 50 free places in one segment, each of them in doubt; and their bytes."""
+    """A node that leads next, with 50 free places in one segment, each of them suspect; and their bytes."""
     first, second = primary((400 * KIB,)), standby()
     for number in range(100):
         put(first, 0, b"k%02d" % number)
@@ -89,8 +89,8 @@ def _fragmented() -> tuple[Index, int]:
     return first, 50 * 4 * KIB
 
 
-def test_doubts_are_settled_between_requests_a_few_at_a_time() -> None:
-    first, doubtful_bytes = _fragmented()
+def test_suspect_space_is_settled_between_requests_a_few_stretches_at_a_time() -> None:
+    first, suspect_bytes = _fragmented()
     first.begin(0, 3)
     assert first.space.quarantine.totals() == (0, 0), "an epoch begins without going through them"
     steps = 1
@@ -98,13 +98,13 @@ def test_doubts_are_settled_between_requests_a_few_at_a_time() -> None:
         steps += 1
         first.check()
     assert steps >= 50 // 7
-    assert first.space.quarantine.totals() == (50, doubtful_bytes)
+    assert first.space.quarantine.totals() == (50, suspect_bytes)
     assert first.puts.start(9_999, WRITER, T, b"new", 4 * KIB, PutConfig()).code == Code.NO_SPACE
     assert first.puts.start(10_000, WRITER, T, b"new", 4 * KIB, PutConfig()).code == Code.OK
     first.check()
 
 
-def test_doubts_that_are_not_settled_when_the_grace_is_over_were_for_nothing() -> None:
+def test_suspect_space_that_is_not_settled_by_the_end_of_the_grace_is_free() -> None:
     first, _ = _fragmented()
     first.begin(0, 3)
     while first.work(10_000, budget=7):
@@ -113,7 +113,7 @@ def test_doubts_that_are_not_settled_when_the_grace_is_over_were_for_nothing() -
     put(first, 10_000, b"new")
 
 
-def test_a_snapshot_knows_which_doubts_its_leader_has_not_settled() -> None:
+def test_a_snapshot_has_the_suspect_space_that_its_leader_has_not_settled() -> None:
     first, _ = _fragmented()
     first.begin(0, 3)
     assert first.work(1, budget=7)
@@ -127,7 +127,7 @@ def test_a_snapshot_knows_which_doubts_its_leader_has_not_settled() -> None:
     put(built, 10_000, b"new")
 
 
-def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
+def test_a_snapshot_has_the_suspect_space() -> None:
     first, second = _served_by_a_successor()
     for source in (first, _after_a_snapshot(first)):
         built = _after_a_snapshot(source)
@@ -136,7 +136,7 @@ def test_a_snapshot_knows_which_space_is_in_doubt() -> None:
     assert second.catalog.lookup(T, b"k") is not None
 
 
-def test_evictions_are_told_soon_when_half_of_what_is_free_would_be_ghosts() -> None:
+def test_hints_are_sent_soon_when_half_of_the_free_space_would_look_used_to_a_standby() -> None:
     """Once a second was too slow: a small pool turned over, and its successor had no space for puts."""
     index = primary((64 * KIB,))
     for number in range(8):
@@ -155,18 +155,18 @@ def test_evictions_are_told_soon_when_half_of_what_is_free_would_be_ghosts() -> 
     assert not index.renewals.urgent
 
 
-def test_what_the_present_leader_evicted_or_never_had_is_free_at_once() -> None:
+def test_space_that_the_present_leader_evicted_or_never_used_is_free_immediately() -> None:
     first, second = primary((16 * KIB,)), standby()
     put(first, 0, b"k", 8 * KIB)
     follow(second, first)
     _evict(first, b"k")
-    flush(first, second, 100)  # the hint has arrived: the leader of this very epoch evicted it
+    flush(first, second, 100)  # the hint has arrived: the leader of this epoch evicted it
     second.begin(0, 2)
     put(second, 1, b"new", 8 * KIB)
     put(second, 1, b"unused", 8 * KIB)
 
 
-def test_a_hand_over_leaves_nothing_in_doubt_but_what_is_within_a_grace() -> None:
+def test_a_hand_over_leaves_only_space_within_a_grace_suspect() -> None:
     first, second = _served_by_a_successor()
     second.handover(20_000, 1)
     follow(first, second)
@@ -180,8 +180,8 @@ def _after_a_snapshot(index: Index) -> Index:
     return fresh
 
 
-def test_a_renewal_counts_on_a_node_that_had_heard_more_of_the_old_epoch() -> None:
-    """A leader that had missed an hour of bulk begins; the ends that another node knows are numbers of that hour."""
+def test_a_renewal_counts_on_a_node_that_has_seen_more_of_the_old_epoch() -> None:
+    """A leader that had missed an hour of unlogged batches begins; another node knows lease ends of that hour."""
     first, informed, behind = primary(), standby(), standby()
     put(first, 0, b"a")
     for n, record in first.log.take_outbox():
@@ -201,7 +201,7 @@ def test_a_renewal_counts_on_a_node_that_had_heard_more_of_the_old_epoch() -> No
     assert informed.removes.remove(9_100, T, b"a", False).code == Code.OK
 
 
-def test_memory_that_is_taken_back_and_lent_again_rests_while_a_lease_may_be_live() -> None:
+def test_memory_that_is_unmounted_and_mounted_again_is_quarantined_while_a_lease_may_be_live() -> None:
     leader = primary((8 * KIB,))
     put(leader, 0, b"k", 8 * KIB)
     assert leader.reads.get(100, T, b"k") is not None
@@ -211,7 +211,7 @@ def test_memory_that_is_taken_back_and_lent_again_rests_while_a_lease_may_be_liv
     assert leader.puts.start(10_201, WRITER, T, b"new", 8 * KIB, PutConfig()).code == Code.OK
 
 
-def test_13_a_batch_that_misses_what_is_over_waits_for_it_too() -> None:
+def test_13_a_batch_that_misses_an_expired_object_waits_for_its_record_too() -> None:
     """Policy `expiry`, a store that is slower than a lease is long: the version before was there until that record."""
     leader = primary(eviction_policy="expiry", lease_ttl_ms=1_000)
     put(leader, 0, b"k")
