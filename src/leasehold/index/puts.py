@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
 from leasehold.base.codes import Code, ReplicaKind, SoftPin
@@ -22,7 +23,7 @@ from leasehold.index.log import Log
 from leasehold.index.model import Object, PutConfig
 from leasehold.index.placement import Placement
 from leasehold.index.records import Cause, Extent, PutEnd, PutRevoke, PutStart
-from leasehold.index.replies import Acknowledged, SpaceHandedOut
+from leasehold.index.replies import Acknowledged, Answered, SpaceHandedOut
 from leasehold.index.settings import IndexSettings
 from leasehold.index.space.allocator import rounded
 from leasehold.index.space.space import Space
@@ -30,6 +31,9 @@ from leasehold.index.space.space import Space
 _OK = Code.OK  # a name of the module: looking a member up in its enumeration takes longer
 _OUR_KINDS = (ReplicaKind.MEMORY, ReplicaKind.ALL)
 Started = SpaceHandedOut[Object]
+ManyStarted = SpaceHandedOut[list[Started]]
+NewObject = tuple[bytes, int, PutConfig]  # key, size, config
+Written = tuple[bytes, int | None]  # key, checksum
 
 
 class Puts:
@@ -131,6 +135,30 @@ class Puts:
             return Acknowledged(_OK, entry.changed_n)
         record = PutEnd(now_ms, tenant, key, entry.put_seq, self._lease_ms, quarantine_ms, checksum)
         return Acknowledged(_OK, self._log.emit(record))
+
+    def start_many(
+        self, now_ms: int, client: bytes, tenant: bytes, objects: Iterable[NewObject], request: int = 0
+    ) -> ManyStarted:
+        """`start` for each object. Request ids count up from `request`, unless it is 0."""
+        return _many(self.start, now_ms, client, tenant, objects, request)
+
+    def start_many_upserts(
+        self, now_ms: int, client: bytes, tenant: bytes, objects: Iterable[NewObject], request: int = 0
+    ) -> ManyStarted:
+        """`start_upsert` for each object. Request ids count up from `request`, unless it is 0."""
+        return _many(self.start_upsert, now_ms, client, tenant, objects, request)
+
+    def end_many(
+        self, now_ms: int, client: bytes, tenant: bytes, written: Iterable[Written], kind: int = ReplicaKind.ALL
+    ) -> Answered[list[Code]]:
+        """`end` for each object. The value has the code of each."""
+        codes, after, end = [], 0, self.end
+        for key, checksum in written:
+            reply = end(now_ms, client, tenant, key, kind, checksum)
+            if reply.after > after:
+                after = reply.after
+            codes.append(reply.code)
+        return Answered(_OK, codes, after)
 
     def revoke(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = ReplicaKind.ALL
@@ -274,6 +302,27 @@ class Puts:
             return Code.BAD_PARAMS
         self._good_config = config
         return None
+
+
+def _many(
+    start: Callable[[int, bytes, bytes, bytes, int, PutConfig, int], Started],
+    now_ms: int,
+    client: bytes,
+    tenant: bytes,
+    objects: Iterable[NewObject],
+    request: int,
+) -> ManyStarted:
+    """One reply for all: it waits for the highest record of any of them."""
+    replies: list[Started] = []
+    append, after = replies.append, 0
+    for key, size, config in objects:
+        reply = start(now_ms, client, tenant, key, size, config, request)
+        if reply.after > after:
+            after = reply.after
+        append(reply)
+        if request:
+            request += 1
+    return SpaceHandedOut(_OK, replies, after)
 
 
 def _writable(old: Object, config: PutConfig) -> bool:

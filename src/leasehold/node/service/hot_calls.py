@@ -14,7 +14,8 @@ from typing import Final
 from leasehold.base.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
-from leasehold.index.replies import Acknowledged, SpaceHandedOut
+from leasehold.index.puts import ManyStarted, NewObject, Started, Written
+from leasehold.index.replies import Acknowledged, Answered
 from leasehold.node.service.descriptors import COMPLETE, PROCESSING, DescriptorWriter, readable
 from leasehold.node.service.leaving import Leaving, wait_for_owner
 from leasehold.node.service.put_config import BatchConfig, config_of
@@ -32,8 +33,10 @@ _FIRST_MEMBERS: Final = slice(0, 3)  # of a start: client, key(s), size(s); the 
 _WIDTHS: Final = (1, 2, 4, 8)
 _NUMBERED: Final = struct.Struct("<II")  # how a good answer begins: the four first bytes as one number, then its own
 
-Starter = Callable[[int, bytes, bytes, bytes, int, PutConfig], SpaceHandedOut[Object]]
+Starter = Callable[[int, bytes, bytes, bytes, int, PutConfig], Started]
+BatchStarter = Callable[[int, bytes, bytes, Iterable[NewObject]], ManyStarted]
 Ender = Callable[[int, bytes, bytes, bytes, int, int | None], Acknowledged]
+BatchEnder = Callable[[int, bytes, bytes, Iterable[Written], int], Answered[list[Code]]]
 
 
 def failure(code: int) -> bytes:
@@ -106,12 +109,12 @@ class HotPaths:
             "BatchGetReplicaList": self._batch_get(),
             "PutStart": self._start("PutStart", index.puts.start),
             "UpsertStart": self._start("UpsertStart", index.puts.start_upsert),
-            "BatchPutStart": self._batch_start("BatchPutStart", index.puts.start),
-            "BatchUpsertStart": self._batch_start("BatchUpsertStart", index.puts.start_upsert),
+            "BatchPutStart": self._batch_start("BatchPutStart", index.puts.start_many),
+            "BatchUpsertStart": self._batch_start("BatchUpsertStart", index.puts.start_many_upserts),
             "PutEnd": self._end("PutEnd", index.puts.end),
             "UpsertEnd": self._end("UpsertEnd", index.puts.end),
-            "BatchPutEnd": self._batch_end("BatchPutEnd", index.puts.end),
-            "BatchUpsertEnd": self._batch_end("BatchUpsertEnd", index.puts.end),
+            "BatchPutEnd": self._batch_end("BatchPutEnd", index.puts.end_many),
+            "BatchUpsertEnd": self._batch_end("BatchUpsertEnd", index.puts.end_many),
         }
         return {self._functions[name].id: handler for name, handler in made.items()}
 
@@ -297,10 +300,10 @@ class HotPaths:
 
         return start
 
-    def _batch_start(self, name: str, begin: Starter) -> Handler:
+    def _batch_start(self, name: str, begin: BatchStarter) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        send, index = self._leaving.send, self._index
+        gate, send, index = self._gate, self._leaving.send, self._index
 
         def batch_start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             if index.owners.unproven and index.owners.space_must_wait(native=False):
@@ -312,7 +315,8 @@ class HotPaths:
             if isinstance(chosen, int):
                 width = width_for(len(keys))
                 return framed(seq, front[width] + counted(len(keys), width) + failure(chosen) * len(keys))
-            results, last = self._begin_many(begin, client, tenant, zip(keys, sizes, chosen, strict=True))
+            reply = begin(gate.now_ms, client, tenant, zip(keys, sizes, chosen, strict=True))
+            results = reply.value or []
             width = width_for(len(keys))
             try:
                 payload = self._started_many(results, width)
@@ -320,32 +324,20 @@ class HotPaths:
                 width = 4
                 payload = self._started_many(results, width)
             answer = framed(seq, front[width] + counted(len(keys), width) + payload)
-            return send(connection, seq, answer, last, True)
+            return send(connection, seq, answer, reply.after, True)
 
         return batch_start
 
-    def _begin_many(
-        self, begin: Starter, client: bytes, tenant: bytes, items: Iterable[tuple[bytes, int, PutConfig]]
-    ) -> tuple[list[tuple[Code, Object | None]], int]:
-        now_ms, last = self._gate.now_ms, 0
-        results: list[tuple[Code, Object | None]] = []
-        append = results.append
-        for key, size, config in items:
-            reply = begin(now_ms, client, tenant, key, size, config)
-            if reply.after > last:
-                last = reply.after
-            append((reply.code, reply.value))
-        return results, last
-
-    def _started_many(self, results: Sequence[tuple[Code, Object | None]], width: int) -> bytes:
+    def _started_many(self, results: Sequence[Started], width: int) -> bytes:
         """Results of starts, one after the other. The usual object has one replica: that is written in line."""
         vector, pack_numbers, place = self._writer.vector, self._writer.numbers, self._writer.alternative
         tail_name, one = self._writer.tail_name(PROCESSING, width), b"\x01" + counted(1, width)
         parts: list[bytes] = []
         append = parts.append
-        for code, made in results:
+        for result in results:
+            made = result.value
             if made is None:
-                append(self._failures[code])
+                append(self._failures[result.code])
                 continue
             replicas = made.replicas
             replica = replicas[0]
@@ -374,7 +366,7 @@ class HotPaths:
 
         return end
 
-    def _batch_end(self, name: str, finish: Ender) -> Handler:
+    def _batch_end(self, name: str, finish: BatchEnder) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)
         gate, send, object_meta, failures = self._gate, self._leaving.send, self._object_meta, self._failures
@@ -383,15 +375,12 @@ class HotPaths:
         def batch_end(connection: Connection, seq: int, body: bytes) -> bytes | None:
             client, objects, *kinds, tenant = read(body)
             kind = kinds[0] if with_kind else 4
-            now_ms, last, parts = gate.now_ms, 0, []
-            for named in objects:
-                key, checksum = (named.key, named.checksum) if object_meta else (named, None)
-                reply = finish(now_ms, client, tenant, key, kind, checksum)
-                if reply.after > last:
-                    last = reply.after
-                parts.append(DONE if reply.code == 0 else failures[reply.code])
+            written = [(named.key, named.checksum) if object_meta else (named, None) for named in objects]
+            reply = finish(gate.now_ms, client, tenant, written, kind)
+            parts = [DONE if code == 0 else failures[code] for code in reply.value]
             width = width_for(len(parts))
-            return send(connection, seq, framed(seq, front[width] + counted(len(parts), width) + b"".join(parts)), last)
+            frame = framed(seq, front[width] + counted(len(parts), width) + b"".join(parts))
+            return send(connection, seq, frame, reply.after)
 
         return batch_end
 

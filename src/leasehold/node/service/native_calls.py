@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from leasehold.base.codes import Code, ReplicaStatus
 from leasehold.base.limits import wire_batch_items_max
 from leasehold.index.index import Index
 from leasehold.index.model import Object
-from leasehold.index.replies import SpaceHandedOut
+from leasehold.index.puts import ManyStarted, NewObject
 from leasehold.node.service.descriptors import message_of
 from leasehold.node.service.leaving import Leaving, wait_for_owner
 from leasehold.node.service.put_config import config_of
@@ -19,7 +19,7 @@ from leasehold.wire.frame import response
 from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Located, Start, Started
 from leasehold.wire.rpc import Method
 
-Begin = Callable[..., SpaceHandedOut[Object]]
+Begin = Callable[[int, bytes, bytes, Iterable[NewObject], int], ManyStarted]
 
 
 class OwnCalls:
@@ -34,8 +34,8 @@ class OwnCalls:
         """By function id."""
         index = self._index
         return {
-            PUT_START.id: self._starting(PUT_START, index.puts.start),
-            UPSERT_START.id: self._starting(UPSERT_START, index.puts.start_upsert),
+            PUT_START.id: self._starting(PUT_START, index.puts.start_many),
+            UPSERT_START.id: self._starting(UPSERT_START, index.puts.start_many_upserts),
             GET.id: self._get,
         }
 
@@ -59,13 +59,9 @@ class OwnCalls:
         chosen = config.for_many(len(start.keys)) if same_length else int(Code.BAD_PARAMS)
         if isinstance(chosen, int):
             return Started([Located(chosen) for _ in start.keys]), 0
-        objects, last = [], 0
-        for number, (key, size, each) in enumerate(zip(start.keys, start.sizes, chosen, strict=True)):
-            request = start.request + number if start.request else 0
-            reply = begin(self._gate.now_ms, start.client_id, start.tenant, key, size, each, request)
-            last = max(last, reply.after)
-            objects.append(_located(reply.code, reply.value, started=True))
-        return Started(objects), last
+        objects = zip(start.keys, start.sizes, chosen, strict=True)
+        reply = begin(self._gate.now_ms, start.client_id, start.tenant, objects, start.request)
+        return Started([_located(each.code, each.value, started=True) for each in reply.value or ()]), reply.after
 
     def _get(self, connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
         get, index = GET.unpack_request(body), self._index
