@@ -5,8 +5,9 @@ from __future__ import annotations
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
+from leasehold.index.decisions import Handlers
 from leasehold.index.errors import Unappliable
-from leasehold.index.log import Handlers, Log
+from leasehold.index.log import Log
 from leasehold.index.records import Begin, Record
 from leasehold.index.space.space import Space
 
@@ -50,7 +51,7 @@ class Applier:
             log.reject(n)
             raise
         finally:
-            if self._coverage.tables_n is not None and self._coverage.is_complete(n):
+            if self._coverage.tables_n is not None and self._coverage.advance(n):
                 self.finish_replay()
 
     def finish_replay(self) -> None:
@@ -62,4 +63,4 @@ class Applier:
         for entry in self._coverage.take_placeless():
             if not entry.replicas:
                 self._catalog.drop(entry, self._log.last_n, self._clock.latest, 0)
-        self._space.place_loaded_quarantine()
+        self._space.place_loaded_quarantine(self._catalog.lose_replica)

@@ -103,7 +103,7 @@ class Catalog:
             Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place),
             None, record.data_type,
         )  # fmt: skip
-        entry.replicas = self._space.take(n, entry, record.extents)
+        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
         if entry.replicas:
             if not table:
                 table = _table_of(tables, key)
@@ -127,7 +127,7 @@ class Catalog:
                 # In place no lease was live. Otherwise the primary had evicted the old version; but within the grace
                 # a client may read it that was sent there by the leader before (schedule 8).
                 self.drop(old, n, now, 0 if record.in_place else self._clock.grace_left(now))
-        entry.replicas = self._space.take(n, entry, record.extents)
+        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
         if not entry.replicas:
             return
         self.unfinished[n] = entry
@@ -170,7 +170,7 @@ class Catalog:
             record.tenant, record.key, record.put_seq, entry.size, record.client, n, now, record.source, record.moves,
             (),
         )  # fmt: skip
-        job.replicas = self._space.take(n, job, record.extents)
+        job.replicas = self._space.take(n, job, record.extents, self.lose_replica)
         self.copies[(record.tenant, record.key)] = job
 
     def take_copy(self, tenant: bytes, key: bytes, started_n: int) -> CopyJob | None:

@@ -8,6 +8,7 @@ from leasehold.base.codes import Code
 from leasehold.base.limits import replicas_max
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.decisions import Decisions
 from leasehold.index.eviction import Eviction
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
@@ -23,12 +24,13 @@ Started = SpaceHandedOut[tuple[Replica, list[Replica]]]
 class Copies:
     """Commands about copies and moves. There is one copy or move of an object at a time."""
 
-    __slots__ = ("_catalog", "_clock", "_eviction", "_leases", "_log", "_placement", "_space")
+    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log", "_placement", "_space")
 
     def __init__(
         self,
         clock: LeaderClock,
         log: Log,
+        decisions: Decisions,
         space: Space,
         leases: Leases,
         catalog: Catalog,
@@ -37,6 +39,7 @@ class Copies:
     ) -> None:
         self._clock = clock
         self._log = log
+        self._decisions = decisions
         self._space = space
         self._leases = leases
         self._catalog = catalog
@@ -84,7 +87,7 @@ class Copies:
         if entry is not None and job.moves:
             left_ms = max(0, self._leases.end_of(entry) - (now_ms + self._clock.offset))
         record = CopyEnd(now_ms, tenant, key, job.put_seq, job.started_n, left_ms)
-        return Acknowledged(Code.OK, self._log.emit(record))
+        return Acknowledged(Code.OK, self._decisions.emit(record))
 
     def _revoke(self, now_ms: int, client: bytes, tenant: bytes, key: bytes, *, move: bool) -> Acknowledged:
         job = self._job_of(client, tenant, key, move=move)
@@ -133,7 +136,9 @@ class Copies:
         if len(extents) < len(wanted) or log.refuses_records():
             return SpaceHandedOut(Code.NO_SPACE, None, 0)
         moves = origin.id if move else 0
-        n = log.emit(CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves, entry.size))
+        n = self._decisions.emit(
+            CopyStart(now_ms, client, tenant, key, entry.put_seq, extents, origin.id, moves, entry.size)
+        )
         return SpaceHandedOut(Code.OK, (origin, list(self._catalog.copies[(tenant, key)].replicas)), n)
 
     def _job_of(self, client: bytes, tenant: bytes, key: bytes, *, move: bool) -> CopyJob | Acknowledged:
@@ -152,7 +157,7 @@ class Copies:
 
     def _revoke_job(self, now_ms: int, job: CopyJob) -> int:
         left_ms = max(0, self._space.writer_gives_up(job) - (now_ms + self._clock.offset))
-        return self._log.emit(CopyRevoke(now_ms, job.tenant, job.key, job.put_seq, job.started_n, left_ms))
+        return self._decisions.emit(CopyRevoke(now_ms, job.tenant, job.key, job.put_seq, job.started_n, left_ms))
 
     def end_stale(self, now: int) -> None:
         """Revoke copies whose writer must have given up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
-from leasehold.index.log import Handlers
+from leasehold.index.decisions import Handlers
 from leasehold.index.model import CopyJob
 from leasehold.index.records import CopyEnd, CopyRevoke, CopyStart
 from leasehold.index.space.space import Space
@@ -28,7 +28,8 @@ class CopyRecords:
     def _copy_start(self, n: int, record: CopyStart) -> None:
         entry = self._catalog.lookup(record.tenant, record.key)
         if self._coverage.covers(n, record.key):
-            self._space.displace_older(n, record.extents, record.size or (entry.size if entry is not None else 1))
+            size = record.size or (entry.size if entry is not None else 1)
+            self._space.displace_older(n, record.extents, size, self._catalog.lose_replica)
             return
         if entry is None or entry.put_seq != record.put_seq:
             self._coverage.missing(n, "copy_start")

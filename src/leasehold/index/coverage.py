@@ -53,8 +53,8 @@ class Coverage:
         if self.placeless is not None:
             self.placeless.append(entry)
 
-    def is_complete(self, n: int) -> bool:
-        """After record `n`: whether replay has just passed the last slice."""
+    def advance(self, n: int) -> bool:
+        """Record `n` was replayed; returns True once replay has reached the last slice."""
         if n < self.keyless_n:
             return False
         self.tables_n = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
+from leasehold.index.decisions import Handlers
 from leasehold.index.leases import Leases
-from leasehold.index.log import Handlers, Log
+from leasehold.index.log import Log
 from leasehold.index.owners import Owners
 from leasehold.index.records import NEVER_MS, Begin, Handover, MaxTerm
 from leasehold.index.renewals import Renewals

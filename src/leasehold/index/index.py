@@ -13,8 +13,8 @@
 | `task_table` | tasks |
 
 Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`. A decision is a
-record: `Log.emit` queues it for the journal and applies it by the same handlers (`*_records`) that a standby applies it
-with. Renewals and evictions have no records; they travel in unlogged batches.
+record: `Decisions.emit` queues it for the journal and applies it by the same handlers (`*_records`) that a standby
+applies it with. Renewals and evictions have no records; they travel in unlogged batches.
 
 `now_ms` is leader time. Every command returns a reply that names the record it waits for (`replies`).
 """
@@ -32,6 +32,7 @@ from leasehold.index.clock import LeaderClock
 from leasehold.index.copies import Copies
 from leasehold.index.copy_records import CopyRecords
 from leasehold.index.coverage import Coverage
+from leasehold.index.decisions import Decisions
 from leasehold.index.epoch_records import EpochRecords
 from leasehold.index.eviction import Eviction
 from leasehold.index.leases import Leases
@@ -66,8 +67,8 @@ class Index:
     """
 
     __slots__ = (
-        "_loader", "_maintained", "apply", "catalog", "clock", "copies", "coverage", "eviction", "export", "leases",
-        "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals", "settings", "space",
+        "_loader", "_maintained", "apply", "catalog", "clock", "copies", "coverage", "decisions", "eviction", "export",
+        "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals", "settings", "space",
         "task_table", "tasks",
     )  # fmt: skip
 
@@ -85,17 +86,7 @@ class Index:
         self.catalog = catalog = Catalog(clock, log, space, leases, release_ms)
         self.owners = owners = Owners(clock, log, space)
         self.task_table = task_table = TaskTable(log, coverage)
-        # commands
-        self.placement = placement = Placement(space, settings.allocation, choose)
-        self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
-        self.reads = Reads(settings, clock, log, leases, catalog)
-        self.puts = Puts(settings, clock, log, space, leases, catalog, placement, eviction)
-        self.removes = Removes(clock, log, leases, catalog, eviction)
-        self.mounts = Mounts(settings, clock, log, space, owners)
-        self.copies = Copies(clock, log, space, leases, catalog, placement, eviction)
-        self.tasks = Tasks(clock, log, space, eviction, task_table)
         # records
-        space.on_displaced(catalog.lose_replica)
         handlers = {
             **EpochRecords(clock, log, coverage, space, renewals, leases, catalog, owners).handlers(),
             **MountRecords(clock, log, coverage, space, catalog, owners).handlers(),
@@ -103,9 +94,18 @@ class Index:
             **CopyRecords(clock, coverage, space, catalog).handlers(),
             **task_table.handlers(),
         }
-        log.apply_with(handlers)
+        self.decisions = decisions = Decisions(log, handlers)
         applier = Applier(clock, log, coverage, space, catalog, handlers)
         self.apply = applier.apply  # standby, replay; the method itself, since a forwarding call costs 60 ns a record
+        # commands
+        self.placement = placement = Placement(space, settings.allocation, choose)
+        self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
+        self.reads = Reads(settings, clock, log, leases, catalog)
+        self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.removes = Removes(clock, log, decisions, leases, catalog, eviction)
+        self.mounts = Mounts(settings, clock, log, decisions, space, owners)
+        self.copies = Copies(clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
         # snapshots
         self.export = SnapshotExport(clock, log, space, catalog, owners, task_table)
         self._loader = SnapshotLoad(clock, log, coverage, space, catalog, owners, task_table, applier)
@@ -136,17 +136,19 @@ class Index:
         # Owners that the leader before waited for, and has not reported as proven, are waited for again.
         unproven_n = log.last_n + 1 if owners_unproven else self.owners.unproven_before_n
         if handover_ms is not None:
-            n = log.emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unproven_n))
+            n = self.decisions.emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unproven_n))
         else:
             shift_ms = clock.latest + clock.max_term_ms + 1 - clock.offset
-            n = log.emit(Begin(now_ms, epoch, max_term_ms, clock.max_term_ms, NEVER_MS, 0, shift_ms, unproven_n))
+            n = self.decisions.emit(
+                Begin(now_ms, epoch, max_term_ms, clock.max_term_ms, NEVER_MS, 0, shift_ms, unproven_n)
+            )
         self.owners.distrust(unproven_n)
         self.space.begin_settling()
         return n
 
     def handover(self, now_ms: int, last_unlogged: int) -> int:
         """Primary: decide the last record of this epoch. Nothing may be decided after it."""
-        return self.log.emit(Handover(now_ms, self.log.epoch, last_unlogged))
+        return self.decisions.emit(Handover(now_ms, self.log.epoch, last_unlogged))
 
     # --- time ---
 
@@ -178,7 +180,7 @@ class Index:
             self.tasks.end_stale(now)
         clock, ttl_ms = self.clock, self.settings.lease_ttl_ms
         if clock.max_term_ms > ttl_ms and now >= clock.epoch_start + clock.max_term_ms:
-            self.log.emit(MaxTerm(now - clock.offset, ttl_ms))  # one old term later: no longer lease can be live
+            self.decisions.emit(MaxTerm(now - clock.offset, ttl_ms))  # one old term later: no longer lease can be live
 
     def observe(self, leader_ms: int) -> bool:
         """Standby: the leader's clock has reached this. Returns True if there is more to do: call again soon."""
@@ -202,7 +204,7 @@ class Index:
             if entry.visible and (not catalog.ending or catalog.settle(entry)):
                 soft_ms = max(0, entry.soft_pin_end - offset)
                 renewals.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
-        return renewals, self.renewals.all_taken()
+        return renewals, self.renewals.finish_batch()
 
     def take_hints(self, limit: int) -> list[Hint]:
         """Primary: evictions that were not sent yet. The number kept is bounded, the oldest are dropped."""

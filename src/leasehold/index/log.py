@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 from leasehold.base.invariants import ensure
 from leasehold.index.clock import LeaderClock
 from leasehold.index.records import Begin, Record
 from leasehold.index.tables import Name
-
-Handlers = dict[type[Any], Callable[[int, Any], None]]
 
 
 class Log:
@@ -26,13 +22,12 @@ class Log:
     """
 
     __slots__ = (
-        "_absent_order", "_clock", "_handlers", "_removed_order", "absent_bytes", "durable_n", "epoch", "journal_full",
+        "_absent_order", "_clock", "_removed_order", "absent_bytes", "durable_n", "epoch", "journal_full",
         "last_n", "outbox", "range_n", "refused", "removed",
     )  # fmt: skip
 
     def __init__(self, clock: LeaderClock) -> None:
         self._clock = clock
-        self._handlers: Handlers = {}
         self.epoch = 0
         self.last_n = 0
         self.durable_n = 0
@@ -45,21 +40,16 @@ class Log:
         self._absent_order: deque[tuple[int, bytes, int]] = deque()
         self.refused: dict[str, int] = {}  # bad input, counted by reason
 
-    def apply_with(self, handlers: Handlers) -> None:
-        """Set the handlers of all kinds of records. Called once, when the index is put together."""
-        self._handlers = handlers
-
     # --- records decided here (primary) ---
 
-    def emit(self, record: Record) -> int:
-        """Number a decision, queue it for the journal, and apply it by the same code as every other node."""
+    def append(self, record: Record) -> int:
+        """Number a decision and queue it for the journal; returns its number."""
         n = self.last_n = self.last_n + 1
         self.outbox.append((n, record))
         kind, clock = type(record), self._clock
         now = record.at_ms + clock.offset
         if now > clock.latest and kind is not Begin:  # `Begin` is the first record of a new clock
             clock.see(now)
-        self._handlers[kind](n, record)
         return n
 
     def take_outbox(self) -> list[tuple[int, Record]]:

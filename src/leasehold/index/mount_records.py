@@ -5,7 +5,8 @@ from __future__ import annotations
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
-from leasehold.index.log import Handlers, Log
+from leasehold.index.decisions import Handlers
+from leasehold.index.log import Log
 from leasehold.index.model import SegmentSpec
 from leasehold.index.owners import Owners
 from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment

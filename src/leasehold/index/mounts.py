@@ -13,6 +13,7 @@ from leasehold.base.limits import (
     segments_per_client_max,
 )
 from leasehold.index.clock import LeaderClock
+from leasehold.index.decisions import Decisions
 from leasehold.index.log import Log
 from leasehold.index.model import SegmentSpec
 from leasehold.index.owners import Owners
@@ -29,12 +30,21 @@ _TEXT_MAX = 1024
 class Mounts:
     """Storage clients lend segments and take them back."""
 
-    __slots__ = ("_clock", "_log", "_owners", "_settings", "_space")
+    __slots__ = ("_clock", "_decisions", "_log", "_owners", "_settings", "_space")
 
-    def __init__(self, settings: IndexSettings, clock: LeaderClock, log: Log, space: Space, owners: Owners) -> None:
+    def __init__(
+        self,
+        settings: IndexSettings,
+        clock: LeaderClock,
+        log: Log,
+        decisions: Decisions,
+        space: Space,
+        owners: Owners,
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._log = log
+        self._decisions = decisions
         self._space = space
         self._owners = owners
 
@@ -63,7 +73,7 @@ class Mounts:
             now_ms, client, spec.id, spec.name, spec.base, spec.size, spec.endpoint, spec.protocol, spec.host_id,
             tuple(segment.incarnation for segment in superseded),
         )  # fmt: skip
-        return Acknowledged(Code.OK, log.emit(record))
+        return Acknowledged(Code.OK, self._decisions.emit(record))
 
     def _is_bad(self, client: bytes, spec: SegmentSpec) -> bool:
         texts = (spec.name, spec.endpoint, spec.protocol, spec.host_id)
@@ -102,7 +112,7 @@ class Mounts:
             self._log.refuse("another client's segment")
             return Acknowledged(Code.ILLEGAL_CLIENT, known.incarnation)
         record = UnmountSegment(now_ms, (known.incarnation,), Cause.UNMOUNT)
-        return Acknowledged(Code.OK, self._log.emit(record))
+        return Acknowledged(Code.OK, self._decisions.emit(record))
 
     def drain(self, now_ms: int, client: bytes, segment: bytes, grace_ms: int) -> Acknowledged:
         """Unmount gracefully: no new objects there from now on, unmounted after `grace_ms`."""
@@ -115,7 +125,7 @@ class Mounts:
             self._log.refuse("another client's segment")
             return Acknowledged(Code.BAD_PARAMS, self._log.range_n if known is None else known.incarnation)
         record = DrainSegment(now_ms, known.incarnation, min(grace_ms, self._settings.put_release_ms))
-        return Acknowledged(Code.OK, self._log.emit(record))
+        return Acknowledged(Code.OK, self._decisions.emit(record))
 
     # --- time-outs ---
 
@@ -124,7 +134,7 @@ class Mounts:
         for client in self._owners.silent(now, self._settings.client_ttl_ms):
             incarnations = tuple(each.incarnation for each in self._space.segments.by_client.get(client))
             if incarnations:
-                self._log.emit(ClientGone(now - self._clock.offset, client, incarnations))
+                self._decisions.emit(ClientGone(now - self._clock.offset, client, incarnations))
             else:
                 self._owners.forget(client)  # it lends nothing: no other node has to know
 
@@ -132,4 +142,4 @@ class Mounts:
         """Unmount segments whose draining has finished."""
         for segment in list(self._space.segments.values()):
             if segment.drain_end and segment.drain_end <= now:
-                self._log.emit(UnmountSegment(now - self._clock.offset, (segment.incarnation,), Cause.DRAINED))
+                self._decisions.emit(UnmountSegment(now - self._clock.offset, (segment.incarnation,), Cause.DRAINED))

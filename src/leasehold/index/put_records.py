@@ -7,7 +7,8 @@ from zlib import crc32
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
-from leasehold.index.log import Handlers, Log
+from leasehold.index.decisions import Handlers
+from leasehold.index.log import Log
 from leasehold.index.model import Object
 from leasehold.index.patterns import compile_pattern
 from leasehold.index.records import PutEnd, PutRevoke, PutStart, Remove, RemoveRange, ReplicaClear
@@ -57,7 +58,7 @@ class PutRecords:
     def _put_start_over(self, n: int, record: PutStart) -> None:
         """A put of a name that may have an object, or in replay."""
         if self._coverage.covers(n, record.key):
-            self._space.displace_older(n, record.extents, record.size)
+            self._space.displace_older(n, record.extents, record.size, self._catalog.lose_replica)
             return
         now = record.at_ms + self._clock.offset
         if record.discards:

@@ -17,6 +17,7 @@ from leasehold.base.limits import (
 )
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.decisions import Decisions
 from leasehold.index.eviction import Eviction
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
@@ -40,8 +41,8 @@ class Puts:
     """Commands about puts. An answer that hands out space waits for its record (P3, schedule 1)."""
 
     __slots__ = (
-        "_catalog", "_clock", "_eviction", "_good_config", "_lease_ms", "_leases", "_log", "_placement", "_settings",
-        "_space",
+        "_catalog", "_clock", "_decisions", "_eviction", "_good_config", "_lease_ms", "_leases", "_log", "_placement",
+        "_settings", "_space",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class Puts:
         settings: IndexSettings,
         clock: LeaderClock,
         log: Log,
+        decisions: Decisions,
         space: Space,
         leases: Leases,
         catalog: Catalog,
@@ -59,6 +61,7 @@ class Puts:
         self._lease_ms = settings.lease_ttl_ms if leases.expiry else 0  # granted by the end of a put
         self._clock = clock
         self._log = log
+        self._decisions = decisions
         self._space = space
         self._leases = leases
         self._catalog = catalog
@@ -134,7 +137,7 @@ class Puts:
         if entry.draft is None or kind not in _OUR_KINDS:
             return Acknowledged(_OK, entry.changed_n)
         record = PutEnd(now_ms, tenant, key, entry.put_seq, self._lease_ms, quarantine_ms, checksum)
-        return Acknowledged(_OK, self._log.emit(record))
+        return Acknowledged(_OK, self._decisions.emit(record))
 
     def start_many(
         self, now_ms: int, client: bytes, tenant: bytes, objects: Iterable[NewObject], request: int = 0
@@ -173,7 +176,7 @@ class Puts:
         if entry.draft is None or kind not in _OUR_KINDS:
             return Acknowledged(Code.INVALID_WRITE, entry.changed_n)
         quarantine_ms = self._writer_time_left(entry, now_ms + self._clock.offset)
-        return Acknowledged(_OK, self._log.emit(PutRevoke(now_ms, tenant, key, entry.put_seq, quarantine_ms)))
+        return Acknowledged(_OK, self._decisions.emit(PutRevoke(now_ms, tenant, key, entry.put_seq, quarantine_ms)))
 
     def end_stale(self, now: int) -> None:
         """Revoke unfinished puts whose writer must have given up; the oldest is first."""
@@ -183,7 +186,7 @@ class Puts:
             if self._space.writer_gives_up(entry) > now:
                 return
             at_ms = now - self._clock.offset
-            self._log.emit(PutRevoke(at_ms, entry.tenant, entry.key, entry.put_seq, 0, Cause.PUT_TIMEOUT))
+            self._decisions.emit(PutRevoke(at_ms, entry.tenant, entry.key, entry.put_seq, 0, Cause.PUT_TIMEOUT))
 
     # --- steps ---
 
@@ -233,7 +236,7 @@ class Puts:
             self._settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,
             config.hard_pin, config.group, request, False, False, 0, 0, config.data_type,
         )  # fmt: skip
-        n = self._log.emit(record)
+        n = self._decisions.emit(record)
         return SpaceHandedOut(_OK, self._catalog.unfinished[n], n)
 
     def _start(
@@ -257,7 +260,7 @@ class Puts:
         tenant, key = old.tenant, old.key
         there = self._catalog.lookup(tenant, key)
         ttl_ms = config.soft_pin_ttl_ms
-        n = self._log.emit(
+        n = self._decisions.emit(
             PutStart(
                 now - self._clock.offset, client, tenant, key, size, extents, config.soft_pin,
                 self._settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,

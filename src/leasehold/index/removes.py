@@ -16,6 +16,7 @@ from leasehold.base.limits import (
 )
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.decisions import Decisions
 from leasehold.index.eviction import Eviction
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
@@ -29,11 +30,20 @@ from leasehold.index.tables import TABLES
 class Removes:
     """Commands that remove objects or replicas."""
 
-    __slots__ = ("_catalog", "_clock", "_eviction", "_leases", "_log")
+    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log")
 
-    def __init__(self, clock: LeaderClock, log: Log, leases: Leases, catalog: Catalog, eviction: Eviction) -> None:
+    def __init__(
+        self,
+        clock: LeaderClock,
+        log: Log,
+        decisions: Decisions,
+        leases: Leases,
+        catalog: Catalog,
+        eviction: Eviction,
+    ) -> None:
         self._clock = clock
         self._log = log
+        self._decisions = decisions
         self._leases = leases
         self._catalog = catalog
         self._eviction = eviction
@@ -60,7 +70,7 @@ class Removes:
             return Acknowledged(Code.HAS_LEASE, entry.changed_n)
         if entry.draft is not None or ((catalog.copies or catalog.pending) and catalog.is_busy(entry)):
             return Acknowledged(Code.NOT_READY, catalog.busy_n(entry))
-        return Acknowledged(Code.OK, self._log.emit(Remove(now_ms, tenant, key, left_ms if left_ms > 0 else 0)))
+        return Acknowledged(Code.OK, self._decisions.emit(Remove(now_ms, tenant, key, left_ms if left_ms > 0 else 0)))
 
     def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> Acknowledged:
         log = self._log
@@ -70,7 +80,7 @@ class Removes:
             return Acknowledged(Code.NO_SPACE, 0)
         # This leader may have evicted an object that the leader before still had, and leased. Another node that still
         # has it must not free its space within the grace (schedule 8).
-        n = log.emit(Remove(now_ms, tenant, key, self._clock.grace_left(now_ms + self._clock.offset)))
+        n = self._decisions.emit(Remove(now_ms, tenant, key, self._clock.grace_left(now_ms + self._clock.offset)))
         log.count_absent(n, source, len(key))
         return Acknowledged(Code.NOT_FOUND, n)
 
@@ -81,7 +91,7 @@ class Removes:
         """
         if pattern:
             accept_pattern(pattern)
-        return RangeRemoval(self._clock, self._log, self._leases, self._catalog, tenant, pattern, force)
+        return RangeRemoval(self._clock, self._decisions, self._leases, self._catalog, tenant, pattern, force)
 
     def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> Answered[int]:
         """Remove all objects of a tenant, in one call. The value is their number."""
@@ -121,7 +131,7 @@ class Removes:
                 continue
             ids = tuple(r.id for r in entry.replicas if not segment_name or r.segment.spec.name == segment_name)
             if ids:
-                self._log.emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, ids, 0))
+                self._decisions.emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, ids, 0))
                 cleared.append(key)
         return Answered(Code.OK, cleared, self._log.last_n)
 
@@ -135,13 +145,13 @@ class RangeRemoval:
     """
 
     __slots__ = (
-        "_catalog", "_clock", "_force", "_leases", "_log", "_pattern", "_tenant", "after", "count", "next_table",
+        "_catalog", "_clock", "_decisions", "_force", "_leases", "_pattern", "_tenant", "after", "count", "next_table",
     )  # fmt: skip
 
     def __init__(
         self,
         clock: LeaderClock,
-        log: Log,
+        decisions: Decisions,
         leases: Leases,
         catalog: Catalog,
         tenant: bytes,
@@ -149,7 +159,7 @@ class RangeRemoval:
         force: bool,
     ) -> None:
         self._clock = clock
-        self._log = log
+        self._decisions = decisions
         self._leases = leases
         self._catalog = catalog
         self._tenant = tenant
@@ -194,7 +204,7 @@ class RangeRemoval:
             self.next_table = TABLES
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_table - 1)
-        self.after = self._log.emit(
+        self.after = self._decisions.emit(
             RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), quarantine_ms, cause)
         )
         return self.next_table == TABLES

@@ -49,8 +49,8 @@ class Renewals:
             entry.dirty = False
         return batch
 
-    def all_taken(self) -> bool:
-        """Whether every renewal was taken; then nothing is urgent any more."""
+    def finish_batch(self) -> bool:
+        """A batch was filled; returns whether every renewal is in it. Then nothing is urgent any more."""
         complete = not self.dirty and not self.slow_dirty
         if complete:
             self.urgent = False

@@ -120,9 +120,10 @@ class SnapshotLoad:
 
     def _load_claims(self, claims: list[Claim]) -> None:
         claims.sort(key=lambda claim: claim[0])
+        lose = self._catalog.lose_replica
         for n, owner, saved in claims:
             segment = self._space.segments.get(saved.incarnation)
-            if segment is not None and self._space.claim(segment, saved.offset, owner, n):
+            if segment is not None and self._space.claim(segment, saved.offset, owner, n, lose):
                 self._catalog.load_place(owner, Replica(saved.id, segment, saved.offset, saved.status))
 
     def _load_objects(self, objects: list[tuple[Object, bool]]) -> None:

@@ -10,8 +10,9 @@ from leasehold.base.invariants import ensure
 from leasehold.base.limits import replicas_max, task_timeout_ms, tasks_fetched_max, tasks_max
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
+from leasehold.index.decisions import Decisions, Handlers
 from leasehold.index.eviction import Eviction
-from leasehold.index.log import Handlers, Log
+from leasehold.index.log import Log
 from leasehold.index.model import Object, Replica, Task
 from leasehold.index.records import TaskCreate, TaskDone
 from leasehold.index.replies import Acknowledged, Answered, View
@@ -88,11 +89,14 @@ class TaskTable:
 class Tasks:
     """Commands about tasks."""
 
-    __slots__ = ("_clock", "_eviction", "_log", "_space", "_table")
+    __slots__ = ("_clock", "_decisions", "_eviction", "_log", "_space", "_table")
 
-    def __init__(self, clock: LeaderClock, log: Log, space: Space, eviction: Eviction, table: TaskTable) -> None:
+    def __init__(
+        self, clock: LeaderClock, log: Log, decisions: Decisions, space: Space, eviction: Eviction, table: TaskTable
+    ) -> None:
         self._clock = clock
         self._log = log
+        self._decisions = decisions
         self._space = space
         self._eviction = eviction
         self._table = table
@@ -127,7 +131,7 @@ class Tasks:
             return Answered(Code.INTERNAL, b"", 0)
         name = origin.segment.spec.name
         record = TaskCreate(now_ms, kind, tenant, key, name, tuple(targets), origin.segment.client, now_ms)
-        n = log.emit(record)
+        n = self._decisions.emit(record)
         return Answered(Code.OK, task_id(log.epoch, n), n)
 
     def fetch(self, now_ms: int, client: bytes, limit: int) -> View[list[Task]]:
@@ -147,7 +151,7 @@ class Tasks:
         if status not in (TaskStatus.FAILED, TaskStatus.SUCCESS):
             log.refuse("bad task status")
             return Acknowledged(Code.BAD_PARAMS, 0)
-        return Acknowledged(Code.OK, log.emit(TaskDone(now_ms, task, status, message[:1024])))
+        return Acknowledged(Code.OK, self._decisions.emit(TaskDone(now_ms, task, status, message[:1024])))
 
     def query(self, task: bytes) -> Answered[Task | None]:
         """The task of this id; None if there is none."""
@@ -165,7 +169,7 @@ class Tasks:
             since = task.updated_ms + clock.offset if task.id.startswith(ours) else clock.epoch_start
             if now - since > task_timeout_ms:
                 what = "fetched" if task.status == TaskStatus.PENDING else "done"
-                log.emit(TaskDone(now - clock.offset, task.id, TaskStatus.FAILED, f"not {what} in time"))
+                self._decisions.emit(TaskDone(now - clock.offset, task.id, TaskStatus.FAILED, f"not {what} in time"))
 
 
 def _origin(entry: Object, source: str) -> Replica | None:

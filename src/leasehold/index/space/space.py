@@ -27,7 +27,7 @@ from leasehold.index.space.mounted import Mounted
 from leasehold.index.space.quarantine import Quarantine
 from leasehold.index.space.retired import RetiredSegments
 
-LosesPlace = Callable[[Object | CopyJob, Segment, int, int], None]
+Lose = Callable[[Object | CopyJob, Segment, int, int], None]  # an owner has lost a place: owner, segment, offset, n
 Stretches = dict[int, list[tuple[int, int]]]  # by incarnation: (start, end)
 
 
@@ -35,7 +35,8 @@ class Space:
     """Every byte of every mounted segment: free, owned by an object or a copy, or in quarantine.
 
     **Claims (P3).** A record that hands out space claims it here. Where two claim a byte, the newer record wins: the
-    older owner is displaced. Evictions have no records, so this is how a standby learns that an object was evicted.
+    older owner is displaced, and the caller's `lose` is called for it. Evictions have no records, so this is how a
+    standby learns that an object was evicted.
 
     **Quarantine (P2).** Space that leaves its object is free immediately, or quarantined first (`Quarantine`). Memory
     that is unmounted with such space takes it along (`RetiredSegments`), in case the same memory is mounted again.
@@ -54,7 +55,7 @@ class Space:
     """
 
     __slots__ = (
-        "_clock", "_coverage", "_loaded_quarantine", "_loses_place", "_put_release_ms", "displaced_count",
+        "_clock", "_coverage", "_loaded_quarantine", "_put_release_ms", "displaced_count",
         "quarantine", "retired", "segments", "suspect", "total_bytes", "unsettled", "used_bytes",
     )  # fmt: skip
 
@@ -62,7 +63,6 @@ class Space:
         self._clock = clock
         self._coverage = coverage
         self._put_release_ms = put_release_ms
-        self._loses_place: LosesPlace = _no_displacement
         self.segments = Mounted()
         self.total_bytes = 0
         self.used_bytes = 0
@@ -73,13 +73,9 @@ class Space:
         self.unsettled: Stretches = {}  # of a leader: suspect space to be quarantined until the end of the grace
         self.displaced_count = 0
 
-    def on_displaced(self, loses_place: LosesPlace) -> None:
-        """Set what is called for an owner that a claim displaces. Called once, when the index is put together."""
-        self._loses_place = loses_place
-
     # --- claims ---
 
-    def take(self, n: int, owner: Object | CopyJob, extents: tuple[Extent, ...]) -> tuple[Replica, ...]:
+    def take(self, n: int, owner: Object | CopyJob, extents: tuple[Extent, ...], lose: Lose) -> tuple[Replica, ...]:
         """Claim the extents of record `n`. During replay some may be void; otherwise all are taken."""
         segments = self.segments
         if len(extents) == 1:  # and its place is free: nearly always
@@ -97,11 +93,11 @@ class Space:
                 if self._coverage.tables_n is None:
                     raise Unappliable(f"record {n} names a mount, {extent.incarnation}, that is not there")
                 continue
-            if self.claim(segment, extent.offset, owner, n):
+            if self.claim(segment, extent.offset, owner, n, lose):
                 taken.append(Replica(n << 4 | place, segment, extent.offset, PROCESSING))
         return tuple(taken)
 
-    def claim(self, segment: Segment, offset: int, owner: Owner, n: int) -> bool:
+    def claim(self, segment: Segment, offset: int, owner: Owner, n: int, lose: Lose) -> bool:
         """Claim one place for record `n`. Older owners are displaced; if one is newer, the claim is void."""
         allocator = segment.allocator
         taken_bytes = allocator.take(offset, owner)
@@ -115,12 +111,12 @@ class Space:
             if any(_claimed_n(allocator.owners[start], segment, start) > n for start in blocking):
                 return False
             for start in blocking:
-                self._displace(segment, start, n)
+                self._displace(segment, start, n, lose)
         allocator.claim(offset, owner)
         self.used_bytes += rounded(owner.size)
         return True
 
-    def displace_older(self, n: int, extents: tuple[Extent, ...], size: int) -> None:
+    def displace_older(self, n: int, extents: tuple[Extent, ...], size: int, lose: Lose) -> None:
         """Record `n` handed out these extents, whatever happened to them since: owners older than `n` lose them (P3).
 
         For replay over a slice that is newer than `n`, next to slices that are older.
@@ -132,16 +128,16 @@ class Space:
             owners = segment.allocator.owners
             for start in segment.allocator.in_the_way(offset, size):
                 if start in owners and _claimed_n(owners[start], segment, start) < n:
-                    self._displace(segment, start, n)
+                    self._displace(segment, start, n, lose)
 
-    def _displace(self, segment: Segment, start: int, n: int) -> None:
+    def _displace(self, segment: Segment, start: int, n: int, lose: Lose) -> None:
         owner = segment.allocator.owners[start]
         self.used_bytes -= segment.allocator.release(start)
         if isinstance(owner, Quarantined):
             self.quarantine.left(owner)
             return
         self.displaced_count += 1
-        self._loses_place(owner, segment, start, n)
+        lose(owner, segment, start, n)
 
     # --- space leaves its owner ---
 
@@ -206,7 +202,7 @@ class Space:
         """An extent of a snapshot: it is placed when replay has passed the last slice."""
         self._loaded_quarantine.append(entry)
 
-    def place_loaded_quarantine(self) -> None:
+    def place_loaded_quarantine(self, lose: Lose) -> None:
         """Replay has passed the last slice: its quarantine takes its places, where nothing newer is.
 
         Not before: a record between the slices may show that an object had left a place before it was quarantined.
@@ -215,7 +211,7 @@ class Space:
             segment = entry.segment
             there = segment.allocator.owners.get(entry.offset)
             again = isinstance(there, Quarantined) and there.n == entry.n
-            if not segment.unmounted and not again and self.claim(segment, entry.offset, entry, entry.n):
+            if not segment.unmounted and not again and self.claim(segment, entry.offset, entry, entry.n, lose):
                 self.quarantine.add(entry)
         self._loaded_quarantine = []
 
@@ -382,7 +378,3 @@ def _claimed_n(owner: Owner, segment: Segment, start: int) -> int:
         if replica.offset == start and replica.segment is segment:
             return replica.claimed_n
     return owner.put_seq
-
-
-def _no_displacement(owner: Object | CopyJob, segment: Segment, start: int, n: int) -> None:
-    """The space stands alone."""
