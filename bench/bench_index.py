@@ -34,17 +34,17 @@ def filled(count: int, seed: int = 1) -> Index:
     for number in range(4):
         name = f"seg{number}"
         segment = SegmentSpec(bytes([number]) * 16, name, 1 << 40, pool // 4, f"{name}:1", "tcp")
-        assert index.mount(0, _STORAGE, segment)[0] == Code.OK
+        assert index.mounts.mount(0, _STORAGE, segment).code == Code.OK
     for number in range(count):
         key = key_of(number)
-        code, _, _ = index.put_start(1, _CLIENT, _TENANT, key, _SIZE, _PLAIN)
+        code = index.puts.start(1, _CLIENT, _TENANT, key, _SIZE, _PLAIN).code
         assert code == Code.OK
-        index.put_end(1, _CLIENT, _TENANT, key)
+        index.puts.end(1, _CLIENT, _TENANT, key)
         if number % 10_000 == 0:
-            index.take_outbox()
-            index.durable(index.last_n)
-    index.take_outbox()
-    index.durable(index.last_n)
+            index.log.take_outbox()
+            index.log.durable(index.log.last_n)
+    index.log.take_outbox()
+    index.log.durable(index.log.last_n)
     return index
 
 
@@ -70,7 +70,7 @@ def bytes_per_object(count: int) -> float:
     index = filled(count)
     gc.collect()
     used = (memory_bytes() - before) / count
-    assert index.object_count == count
+    assert index.catalog.object_count == count
     return used
 
 
@@ -80,10 +80,10 @@ def hot_paths(index: Index, count: int) -> dict[str, float]:
     cold = [key_of(random.randrange(count)) for _ in range(100_000)]
     batch = hot[:500]
     figures = {
-        "get, hot, ns": ns_per_call(lambda n: index.get(1_000 + n, _TENANT, hot[n % 1_000]), 100_000),
-        "get, cold (1M objects), ns": ns_per_call(lambda n: index.get(500_000 + n, _TENANT, cold[n]), 100_000),
+        "get, hot, ns": ns_per_call(lambda n: index.reads.get(1_000 + n, _TENANT, hot[n % 1_000]), 100_000),
+        "get, cold (1M objects), ns": ns_per_call(lambda n: index.reads.get(500_000 + n, _TENANT, cold[n]), 100_000),
         "exist, batch of 500, ns per key": ns_per_call(
-            lambda n: index.exist_many(900_000 + n, _TENANT, batch, b"\1\1", b"\1\0"), 200
+            lambda n: index.reads.exist_many(900_000 + n, _TENANT, batch, b"\1\1", b"\1\0"), 200
         )
         / 500,
     }
@@ -91,12 +91,12 @@ def hot_paths(index: Index, count: int) -> dict[str, float]:
 
     def put_and_remove(number: int) -> None:
         key = b"fresh-%d" % number
-        index.put_start(1_000_000, _CLIENT, _TENANT, key, _SIZE, _PLAIN)
-        index.put_end(1_000_000, _CLIENT, _TENANT, key)
-        index.remove(1_000_000, _TENANT, key, True)
+        index.puts.start(1_000_000, _CLIENT, _TENANT, key, _SIZE, _PLAIN)
+        index.puts.end(1_000_000, _CLIENT, _TENANT, key)
+        index.removes.remove(1_000_000, _TENANT, key, True)
         if number % 1_000 == 0:
-            index.take_outbox()
-            index.durable(index.last_n)
+            index.log.take_outbox()
+            index.log.durable(index.log.last_n)
 
     figures["put_start + put_end + remove, ns"] = ns_per_call(put_and_remove, 20_000)
     return figures
@@ -107,27 +107,27 @@ def eviction(index: Index, goal: int) -> dict[str, float]:
     gc.collect()
     gc.freeze()
     now_ms = 10_000_000
-    index.ping(now_ms, _STORAGE)
+    index.owners.ping(now_ms, _STORAGE)
     keys = [key_of(number) for number in range(0, 1_000_000, 7)]
     random = Random(3)
     pauses: list[int] = []
-    before = index.evicted_count
+    before = index.eviction.evicted_count
     started = time.thread_time_ns()
-    index.evict_to_bytes = index.used_bytes - goal * _SIZE
-    while index.evicted_count - before < goal:
+    index.eviction.start_round(index.space.used_bytes - goal * _SIZE)
+    while index.eviction.evicted_count - before < goal:
         piece = time.thread_time_ns()
         more = index.work(now_ms, 256)
         for _ in range(10):  # requests that waited for this piece
-            index.get(now_ms, _TENANT, random.choice(keys))
+            index.reads.get(now_ms, _TENANT, random.choice(keys))
         pauses.append(time.thread_time_ns() - piece)
-        if not more and index.evicted_count - before < goal:
+        if not more and index.eviction.evicted_count - before < goal:
             break
     seconds = (time.thread_time_ns() - started) / 1e9
     gc.unfreeze()
     pauses.sort()
     return {
-        "evicted": float(index.evicted_count - before),
-        "evictions per second": (index.evicted_count - before) / seconds,
+        "evicted": float(index.eviction.evicted_count - before),
+        "evictions per second": (index.eviction.evicted_count - before) / seconds,
         "a request waits, p99, ms": pauses[int(len(pauses) * 0.99)] / 1e6,
         "a request waits, worst, ms": pauses[-1] / 1e6,
     }

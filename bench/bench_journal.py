@@ -42,12 +42,12 @@ def _records() -> list[Record]:
     """The records of a primary for `PUTS` puts."""
     index = Index(IndexSettings(), lambda n: 0)
     index.begin(0, 5)
-    index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 40, PUTS * 4096, "h:1", "tcp"))
+    index.mounts.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 40, PUTS * 4096, "h:1", "tcp"))
     for n in range(PUTS):
         key = b"prefix/object-%012d" % n
-        index.put_start(1, b"c", b"default", key, 4096, PutConfig())
-        index.put_end(2, b"c", b"default", key)
-    return [record for _, record in index.take_outbox()]
+        index.puts.start(1, b"c", b"default", key, 4096, PutConfig())
+        index.puts.end(2, b"c", b"default", key)
+    return [record for _, record in index.log.take_outbox()]
 
 
 def main() -> None:

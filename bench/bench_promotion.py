@@ -135,7 +135,7 @@ def snapshot_of(index: Index) -> bytes:
 
 def write_tail(node: Node, leader: Index) -> int:
     """Write the leader's records since the snapshot as batches that no watch has delivered; return their number."""
-    outbox = leader.take_outbox()
+    outbox = leader.log.take_outbox()
     right_ms = node.machine.settings.leader_ttl_ms
     for first_n, records in _batches(outbox):
         raw = encode_explicit(OLD_EPOCH, first_n, (OLD_EPOCH, first_n - 1), right_ms, 0, [encode_records(records)])
@@ -152,51 +152,51 @@ def in_grace(node: Node) -> Steps:
     """The first minute of the new primary: work between requests, and puts that want space while nothing may go."""
     steps, index = Steps(), node.machine.index
     for at_ms in (0, 1, 5_000, 9_999, 10_001, 11_000):
-        index.ping(at_ms, STORAGE)
+        index.owners.ping(at_ms, STORAGE)
         for _ in range(50):
             steps.measure(f"work at {at_ms} ms", lambda: index.work(at_ms))  # noqa: B023
         for number in range(50):
             key = b"fresh-%d-%d" % (at_ms, number)
             steps.measure(
                 f"put of 64 MiB at {at_ms} ms",
-                lambda: index.put_start(at_ms, CLIENT, TENANT, key, 64 << 20, PutConfig()),  # noqa: B023
+                lambda: index.puts.start(at_ms, CLIENT, TENANT, key, 64 << 20, PutConfig()),  # noqa: B023
             )
-        index.take_outbox()
+        index.log.take_outbox()
     return steps
 
 
 def measure(count: int) -> dict[str, Steps]:
     """Each name is a sentence: what was measured with `count` objects."""
     leader = filled(count)
-    leader.take_outbox()
+    leader.log.take_outbox()
     snapshot = snapshot_of(leader)
     found: dict[str, Steps] = {}
     node = Node()
     found["read the snapshot, up to a ready standby"] = node.follow(snapshot)
     _settle()
     found["promotion of a standby at the tail"] = node.promote()
-    assert node.machine.index.object_count == count
+    assert node.machine.index.catalog.object_count == count
     found["the new primary's first steps, under grace and after it"] = in_grace(node)
     del node
 
     node = Node()
     node.follow(snapshot)
     for number in range(count // 10):
-        assert leader.remove(20_000_000, TENANT, key_of(number), False)[0] == Code.OK
+        assert leader.removes.remove(20_000_000, TENANT, key_of(number), False).code == Code.OK
     written = write_tail(node, leader)
     _settle()
     found[f"promotion with {written:,} records of the tail still to be read"] = node.promote()
-    assert node.machine.index.object_count == count - count // 10
+    assert node.machine.index.catalog.object_count == count - count // 10
     del node
 
     for number in range(count // 10, count):
-        leader.get(20_000_000, TENANT, key_of(number))
-    leader.remove_all(20_000_000, TENANT, True)
-    leader.take_outbox()
+        leader.reads.get(20_000_000, TENANT, key_of(number))
+    leader.removes.remove_all(20_000_000, TENANT, True)
+    leader.log.take_outbox()
     node = Node()
     node.follow(snapshot_of(leader))
     _settle()
-    quarantined = node.machine.index.quarantined()[0]
+    quarantined = node.machine.index.space.quarantine.totals()[0]
     found[f"promotion with {quarantined:,} extents that rest"] = node.promote()
     return found
 

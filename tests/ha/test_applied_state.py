@@ -113,7 +113,7 @@ def test_h3_handed_over_leases_of_missed_renewals_get_the_drift_too() -> None:
     record = Begin(0, 9, 10_000, 0, 5_000, 300)
     begin = encode_explicit(9, 3, (7, 2), 3_000, 0, [encode_records([record])])
     assert run_to_end(state.take_explicit(2, 3, begin, leads=9)) is BatchOutcome.APPLIED
-    assert state.index.floor - state.index.offset == 10_300
+    assert state.index.clock.grace_end - state.index.clock.offset == 10_300
 
 
 @pytest.mark.parametrize("expires", [True, False])
@@ -130,4 +130,4 @@ def test_5_a_standby_expires_objects_by_its_leaders_policy(expires: bool) -> Non
     assert run_to_end(state.take_explicit(0, 1, raw, leads=7)) is BatchOutcome.APPLIED
     batch = UnloggedBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
     run_to_end(state.take_unlogged(1, encode_unlogged(batch), leads=7))
-    assert (state.index.lookup(b"t", b"k") is None) is expires
+    assert (state.index.catalog.lookup(b"t", b"k") is None) is expires

@@ -45,11 +45,11 @@ def run(pairs: int) -> tuple[int, int]:
         index, now_ms = machine.index, machine.leader_ms(node.now_ms())
         for number in range(PAIRS_A_STEP):
             key = b"key-%d-%d" % (step, number)
-            code, _, _ = index.put_start(now_ms, CLIENT, TENANT, key, BLOCK, PLAIN)
+            code = index.puts.start(now_ms, CLIENT, TENANT, key, BLOCK, PLAIN).code
             assert code is Code.OK, step
-            index.put_end(now_ms, CLIENT, TENANT, key)
-            index.remove(now_ms, TENANT, key, False, CLIENT)
-        wanted_n = index.last_n
+            index.puts.end(now_ms, CLIENT, TENANT, key)
+            index.removes.remove(now_ms, TENANT, key, False, CLIENT)
+        wanted_n = index.log.last_n
         node.run._handle(Decided())
         until_us = world.clock.now_us + STEP_MS * 1_000
         while machine.durable_n < wanted_n or world.clock.now_us < until_us:
@@ -61,7 +61,7 @@ def run(pairs: int) -> tuple[int, int]:
             world.store.compact(1_000)
             assert batches_max <= BATCHES_MAX, (step, batches_max)
             assert bytes_max <= BYTES_MAX, (step, bytes_max)
-    assert index.object_count == 0
+    assert index.catalog.object_count == 0
     return batches_max, bytes_max
 
 

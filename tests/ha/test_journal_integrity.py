@@ -40,8 +40,8 @@ def test_14_a_drained_batch_that_cannot_be_applied_ends_the_promotion() -> None:
     run = world.nodes_by_name["n2"].run
     assert run is not None
     index, leader_ms = run.machine.index, run.machine.leader_ms(run.node.now_ms())
-    assert index.put_end(leader_ms, b"W", TENANT, b"B")[0] is Code.OK
-    assert index.copy_start(leader_ms, b"copier", TENANT, b"A", "", ("host1",))[0] is Code.OK
+    assert index.puts.end(leader_ms, b"W", TENANT, b"B").code is Code.OK
+    assert index.copies.copy_start(leader_ms, b"copier", TENANT, b"A", "", ("host1",)).code is Code.OK
     run._handle(Decided())
     _play("wait 200", "host-death n2", "wait 8000", "boot n1", "wait 20000", script=script)
     explicit = world.keys.explicit

@@ -41,13 +41,13 @@ def test_h9_a_store_outage_proves_no_owner() -> None:
     script.world.network.cut.add((host.name, "n1"))
     script.world.network.cut.add(("clients", "n1"))
     index = run.machine.index
-    index.distrust_owners()
-    before = index.clients[host.client].heard
+    index.owners.distrust()
+    before = index.owners.clients[host.client].seen
     for line in ("store away", "wait 4000", "store back", "until n1 serves"):
         script.run(line)
-    if index.clients:
-        assert index.clients[host.client].heard > before
-    assert index.unproven
+    if index.owners.clients:
+        assert index.owners.clients[host.client].seen > before
+    assert index.owners.unproven
 
 
 def test_a_snapshot_that_could_not_be_written_is_tried_again() -> None:
@@ -83,15 +83,15 @@ def test_8d_a_begin_that_takes_long_declares_no_owner_dead() -> None:
     world = script.world
     run = world.nodes_by_name["n2"].run
     assert run is not None
-    begun = run.machine.index.last_n + 1
-    assert script._step_until(lambda: run.machine.index.last_n >= begun)  # `begin` is decided, and sent
+    begun = run.machine.index.log.last_n + 1
+    assert script._step_until(lambda: run.machine.index.log.last_n >= begun)  # `begin` is decided, and sent
     world.network.cut.add((world.hosts[0].name, "n2"))
     for line in ("store away", "wait 13000", "store back", "until n2 serves", "wait 2000"):
         script.run(line)
     assert run.may_serve()
     index = run.machine.index
-    assert index.segments, "its owner was declared dead for a silence of the store"
-    assert index.unproven, "but it may have restarted: the leader waits for its first ping (H9)"
+    assert index.space.segments, "its owner was declared dead for a silence of the store"
+    assert index.owners.unproven, "but it may have restarted: the leader waits for its first ping (H9)"
     assert script.run("get R A")[-1] == "no answer: outcome unknown"
     for line in ("heal", "wait 3000"):
         script.run(line)
@@ -107,4 +107,4 @@ def test_p6_a_leader_that_starts_from_a_snapshot_immediately_learns_the_journals
     run = script.world.nodes[0].run
     assert run is not None
     assert run.machine.ctx.state.journal_length.batches > 50
-    assert run.machine.index.journal_full
+    assert run.machine.index.log.journal_full

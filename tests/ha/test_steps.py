@@ -24,7 +24,7 @@ LATER_MS = 20_000_000
 @pytest.fixture
 def leader() -> Index:
     index = filled(COUNT)
-    index.take_outbox()
+    index.log.take_outbox()
     return index
 
 
@@ -33,9 +33,9 @@ def test_no_step_of_a_promotion_exceeds_its_limit_however_long_the_tail_is(leade
     node = Node()
     node.follow(snapshot_of(leader))
     for number in range(0, COUNT, 2):
-        assert leader.remove(LATER_MS, TENANT, key_of(number), False)[0] == Code.OK
-    leader.remove_by_regex(LATER_MS, TENANT, b"[1-8]$", True)
-    records = [record for _, record in leader.outbox]
+        assert leader.removes.remove(LATER_MS, TENANT, key_of(number), False).code == Code.OK
+    leader.removes.remove_by_regex(LATER_MS, TENANT, b"[1-8]$", True)
+    records = [record for _, record in leader.log.outbox]
     ranges = sum(type(record) is RemoveRange for record in records)
     assert ranges > 1
     written, applied = write_tail(node, leader), [node.machine.ctx.state.records_applied]
@@ -60,7 +60,7 @@ def test_events_between_two_steps_wait_for_their_turn(leader: Index) -> None:
     node = Node()
     node.follow(snapshot_of(leader))
     for number in range(COUNT):
-        assert leader.remove(LATER_MS, TENANT, key_of(number), False)[0] == Code.OK
+        assert leader.removes.remove(LATER_MS, TENANT, key_of(number), False).code == Code.OK
     write_tail(node, leader)
     node._pull()
     machine = node.machine
@@ -74,55 +74,55 @@ def test_events_between_two_steps_wait_for_their_turn(leader: Index) -> None:
     while machine.busy:
         machine.handle(node.now_ms, Ticked())
     assert machine.forced
-    assert machine.index.last_n == leader.last_n
+    assert machine.index.log.last_n == leader.log.last_n
     assert machine.wake_at_ms > node.now_ms
 
 
 def quarantined(leader: Index) -> Index:
     for number in range(COUNT):
-        leader.get(LATER_MS, TENANT, key_of(number))
-    leader.remove_all(LATER_MS, TENANT, True)
-    assert leader.quarantined() == (COUNT, COUNT * 4096)
+        leader.reads.get(LATER_MS, TENANT, key_of(number))
+    leader.removes.remove_all(LATER_MS, TENANT, True)
+    assert leader.space.quarantine.totals() == (COUNT, COUNT * 4096)
     return leader
 
 
 def test_an_epoch_begins_without_a_pass_over_the_quarantine_and_gives_it_its_grace(leader: Index) -> None:
     index = quarantined(leader)
-    heap = index.quarantine.copy()
+    heap = index.space.quarantine._heap.copy()
     index.begin(0, 2)
-    assert index.quarantine == heap
-    assert index.quarantined()[0] == COUNT
-    index.ping(9_999, STORAGE)
+    assert index.space.quarantine._heap == heap
+    assert index.space.quarantine.totals()[0] == COUNT
+    index.owners.ping(9_999, STORAGE)
     while index.work(9_999):
         pass
-    assert index.quarantined()[0] == COUNT, "the maximum term, from `begin` on"
+    assert index.space.quarantine.totals()[0] == COUNT, "the maximum term, from `begin` on"
     index.check()
     while index.work(10_000):
         pass
-    assert index.quarantined() == (0, 0)
-    assert index.used_bytes == 0
-    assert len(index.segments) == 4
+    assert index.space.quarantine.totals() == (0, 0)
+    assert index.space.used_bytes == 0
+    assert len(index.space.segments) == 4
     index.check()
 
 
 def test_a_snapshot_holds_the_grace_of_quarantined_extents(leader: Index) -> None:
     index = quarantined(leader)
     index.begin(0, 2)
-    ends_ms = {saved.end_ms for saved in index.export_keyless().quarantine}
+    ends_ms = {saved.end_ms for saved in index.export.keyless().quarantine}
     assert ends_ms == {10_000}
 
 
 def test_quarantined_extents_are_freed_in_steps(leader: Index) -> None:
     """A million extents leave quarantine at the same moment: freeing them in one step took seconds."""
     index = quarantined(leader)
-    index.ping(LATER_MS + 10_000, STORAGE)
+    index.owners.ping(LATER_MS + 10_000, STORAGE)
     freed, before = [], COUNT
     while index.work(LATER_MS + 10_000):
-        freed.append(before - index.quarantined()[0])
-        before = index.quarantined()[0]
+        freed.append(before - index.space.quarantine.totals()[0])
+        before = index.space.quarantine.totals()[0]
     assert len(freed) >= COUNT // quarantine_step_extents - 1
     assert max(freed) <= quarantine_step_extents
-    assert index.quarantined() == (0, 0)
+    assert index.space.quarantine.totals() == (0, 0)
     index.check()
 
 
@@ -131,7 +131,7 @@ def test_the_quarantine_goes_into_a_snapshot_in_steps(leader: Index) -> None:
     node = Node()
     node.follow(snapshot_of(quarantined(leader)))
     ctx = node.machine.ctx
-    assert ctx.state.index.quarantined()[0] == COUNT > 2 * snapshot_step_extents
+    assert ctx.state.index.space.quarantine.totals()[0] == COUNT > 2 * snapshot_step_extents
     ctx.state.advance_to(Position(ctx.state.applied.epoch, ctx.settings.snapshot_records))  # one is due
     snapshots, now_ms = SnapshotSchedule(ctx), 0
     parts: list[WriteSnapshot] = []
@@ -145,7 +145,7 @@ def test_the_quarantine_goes_into_a_snapshot_in_steps(leader: Index) -> None:
     assert sum(counts) == COUNT
     assert max(counts) <= snapshot_step_extents
     assert now_ms < 1_000
-    assert ctx.state.index.rest_begun is None
+    assert ctx.state.index.space.quarantine.watched is None
 
 
 def test_an_abandoned_snapshot_stops_tracking_the_quarantine(leader: Index) -> None:
@@ -155,8 +155,8 @@ def test_an_abandoned_snapshot_stops_tracking_the_quarantine(leader: Index) -> N
     ctx.state.advance_to(Position(ctx.state.applied.epoch, ctx.settings.snapshot_records))
     snapshots, now_ms = SnapshotSchedule(ctx), 0
     snapshots.consider(0)
-    while ctx.state.index.rest_begun is None:
+    while ctx.state.index.space.quarantine.watched is None:
         now_ms = max(now_ms + 1, snapshots.wake_at_ms)
         snapshots.tick(now_ms, COUNT * 10)
     snapshots.abandon()
-    assert ctx.state.index.rest_begun is None
+    assert ctx.state.index.space.quarantine.watched is None

@@ -1,4 +1,4 @@
-"""What the tests of the index share: a primary with segments, and a pair of primary and standby."""
+"""Helpers for the tests of the index: a primary with segments, and a pair of primary and standby."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from zlib import crc32
 
 from leasehold.index import Code, Index, IndexSettings, Object, PutConfig, SegmentSpec
 from leasehold.index.records import Record
-from leasehold.index.snapshot import Slice
-from leasehold.index.state import TABLES
+from leasehold.index.snapshot_format import Slice
+from leasehold.index.tables import TABLES
 
 T = b"default"
 STORAGE = b"storage-client-1"
@@ -42,8 +42,8 @@ def primary(segment_sizes: tuple[int, ...] = (64 * KIB,), seed: int = 0, **chang
     index = Index(settings(**changes), Random(seed).randrange)
     index.begin(0, 1)
     for number, size in enumerate(segment_sizes, start=1):
-        assert index.mount(0, STORAGE, spec(number, size=size))[0] == Code.OK
-    index.durable(index.last_n)
+        assert index.mounts.mount(0, STORAGE, spec(number, size=size)).code == Code.OK
+    index.log.durable(index.log.last_n)
     return index
 
 
@@ -51,18 +51,19 @@ def put(
     index: Index, now_ms: int, key: bytes, size: int = 4 * KIB, config: PutConfig | None = None, client: bytes = WRITER
 ) -> Object:
     """Start and end a put that must succeed."""
-    code, entry, _ = index.put_start(now_ms, client, T, key, size, config or PutConfig())
+    reply = index.puts.start(now_ms, client, T, key, size, config or PutConfig())
+    code, entry = reply.code, reply.value
     assert code == Code.OK, (key, code)
     assert entry is not None
-    assert index.put_end(now_ms, client, T, key)[0] == Code.OK
+    assert index.puts.end(now_ms, client, T, key).code == Code.OK
     return entry
 
 
 def follow(standby: Index, leader: Index) -> None:
-    """Everything that the leader has decided, through the records."""
-    for n, record in leader.take_outbox():
+    """Apply everything that the leader has decided, by its records."""
+    for n, record in leader.log.take_outbox():
         standby.apply(n, record)
-    leader.durable(leader.last_n)
+    leader.log.durable(leader.log.last_n)
 
 
 def standby(**changes: object) -> Index:
@@ -70,7 +71,7 @@ def standby(**changes: object) -> Index:
 
 
 def flush(leader: Index, follower: Index, now_ms: int) -> None:
-    """One complete bulk batch."""
+    """One complete unlogged batch."""
     renewals, complete = leader.take_renewals(1_000_000)
     assert complete
     for renewal in renewals:
@@ -92,29 +93,29 @@ def all_slices(index: Index) -> list[Slice]:
     """A whole snapshot but for its last slice, as of one moment."""
     slices: list[Slice] = []
     while (taken := sum(one.table_count for one in slices)) < TABLES:
-        slices.append(index.export_slice(taken))
+        slices.append(index.export.tables(taken))
     return slices
 
 
 def places(index: Index, key: bytes) -> list[tuple[int, int]]:
     """Where its replicas are: (incarnation of the segment, offset)."""
-    entry = index.lookup(T, key)
+    entry = index.catalog.lookup(T, key)
     assert entry is not None
     return [(replica.segment.incarnation, replica.offset) for replica in entry.replicas]
 
 
 def fuzzy(leader: Index, early: bytes, meanwhile: Callable[[], None]) -> Index:
     """A node built from a snapshot: the slice of the key `early`, then something happens, then all the others."""
-    log: list[tuple[int, Record]] = leader.take_outbox()
+    log: list[tuple[int, Record]] = leader.log.take_outbox()
     first = crc32(early) % TABLES
-    slices = [leader.export_slice(first, 1)]
+    slices = [leader.export.tables(first, 1)]
     meanwhile()
-    log += leader.take_outbox()
-    slices += [leader.export_slice(number, 1) for number in range(TABLES) if number != first]
+    log += leader.log.take_outbox()
+    slices += [leader.export.tables(number, 1) for number in range(TABLES) if number != first]
     built = standby()
-    built.load(leader.export_keyless(), slices)
+    built.load(leader.export.keyless(), slices)
     for n, record in log:
-        if n > built.last_n:
+        if n > built.log.last_n:
             built.apply(n, record)
     built.check()
     return built

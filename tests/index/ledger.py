@@ -1,6 +1,6 @@
-"""An oracle that knows nothing of the index: which bytes somebody may still read or write, and until when.
+"""An oracle that knows nothing of the index: which bytes may still be read or written, and until when.
 
-Bytes are named by endpoint and address, times are true time. Whatever is handed out must not touch a byte that is
+Bytes are named by endpoint and address, times are true time. Space that is handed out must not touch a byte that is
 protected: that is P2 and P3, seen from outside.
 """
 
@@ -34,7 +34,7 @@ class Ledger:
         return claim
 
     def handed_out(self, now: int, replicas: tuple[Replica, ...], size: int, who: str, gives_up_at: int) -> list[Claim]:
-        """A writer got these places: nobody may have a claim on them. From now on the writer has."""
+        """A writer got these places: there may be no claim on them. From now on the writer has one."""
         for replica in replicas:
             claims = self.claims.get(replica.segment.spec.endpoint, [])
             claims[:] = [claim for claim in claims if claim.until > now]
@@ -44,7 +44,7 @@ class Ledger:
         return [self._add(replica, size, gives_up_at, f"writer {who}", False) for replica in replicas]
 
     def leased(self, entry: Object, until: int) -> None:
-        """A reader was told that it may read these places until then."""
+        """A reader may read these places until then."""
         for replica in entry.replicas:
             why = f"a reader of {entry.key!r} (put {entry.put_seq})"
             claims = self.claims.get(replica.segment.spec.endpoint, [])

@@ -1,6 +1,6 @@
 """A naive model of the index: one dict, no allocator, no wheel, no records. It predicts every answer.
 
-What it cannot predict, it judges: which object was evicted (it must have been allowed), and where an object was placed
+It judges what it cannot predict: which object was evicted (it must have been allowed), and where an object was placed
 (the ledger says whether those bytes were free to give).
 """
 
@@ -17,7 +17,7 @@ from leasehold.index import Code, PutConfig
 
 
 class Driver(Puts):
-    """Random commands against an index and the model at once."""
+    """Random commands against an index and its model."""
 
     # --- one step ---
 
@@ -37,10 +37,10 @@ class Driver(Puts):
     def get(self) -> None:
         key = self.random.choice(KEYS)
         version = self.expected.versions.get(key)
-        entry = self.index.get(self.now, T, key)
+        entry = self.index.reads.get(self.now, T, key)
         if version is None or not version.complete:
             assert entry is None
-            code, _ = self.index.miss(T, key)
+            code = self.index.reads.miss(T, key).value
             assert code == (Code.NOT_FOUND if version is None else Code.NOT_READY)
             self.note("miss")
             return
@@ -51,14 +51,14 @@ class Driver(Puts):
 
     def _leased(self, key: bytes, version: Version) -> None:
         version.lease_end = max(version.lease_end, self.now + self.settings.lease_ttl_ms)
-        entry = self.index.lookup(T, key)
+        entry = self.index.catalog.lookup(T, key)
         assert entry is not None
-        assert self.index.lease_end_of(entry) - self.index.offset >= version.lease_end
+        assert self.index.leases.end_of(entry) - self.index.clock.offset >= version.lease_end
         self.ledger.leased(entry, self.now + self.settings.lease_ttl_ms)
 
     def exist_many(self) -> None:
         keys = self.random.sample(KEYS, 6)
-        found, _ = self.index.exist_many(self.now, T, keys, True, False)
+        found = self.index.reads.exist_many(self.now, T, keys, True, False).value
         for key, hit in zip(keys, found, strict=True):
             version = self.expected.versions.get(key)
             assert hit == (version is not None and version.complete)
@@ -71,10 +71,11 @@ class Driver(Puts):
         key, force = self.random.choice(KEYS), self.random.random() < 0.3
         version = self.expected.versions.get(key)
         leased = version is not None and self.lease_of(version) > self.now
-        code, after = self.index.remove(self.now, T, key, force)
+        reply = self.index.removes.remove(self.now, T, key, force)
+        code, after = reply.code, reply.after
         if version is None:
             assert code == Code.NOT_FOUND
-            assert after == self.index.last_n
+            assert after == self.index.log.last_n
             return
         if code == Code.HAS_LEASE:
             assert leased
@@ -101,9 +102,11 @@ class Driver(Puts):
             and (force or self.lease_of(version) <= self.now)
         ]
         if digit:
-            code, count, _ = self.index.remove_by_regex(self.now, T, digit + b"$", force)
+            reply = self.index.removes.remove_by_regex(self.now, T, digit + b"$", force)
+            code, count = reply.code, reply.value
         else:
-            code, count, _ = self.index.remove_all(self.now, T, force)
+            reply = self.index.removes.remove_all(self.now, T, force)
+            code, count = reply.code, reply.value
         assert code == Code.OK
         assert count == len(gone)
         for key in gone:
@@ -113,7 +116,8 @@ class Driver(Puts):
     def replica_clear(self) -> None:
         keys, client = self.random.sample(KEYS, 5), self.random.choice(CLIENTS)
         name = self.random.choice(("", "seg1", "seg2"))
-        code, cleared, _ = self.index.replica_clear(self.now, client, T, keys, name)
+        reply = self.index.removes.clear_replicas(self.now, client, T, keys, name)
+        code, cleared = reply.code, reply.value
         assert code == Code.OK
         for key in cleared:
             version = self.expected.versions[key]
@@ -132,18 +136,20 @@ class Driver(Puts):
         version = self.expected.versions.get(key)
         target = random.choice(("seg1", "seg2", "seg3"))
         if move:
-            code, found, n = self.index.move_start(self.now, client, T, key, "", target)
+            moving = self.index.copies.move_start(self.now, client, T, key, "", target)
+            code, given, n = moving.code, moving.value is not None, moving.after
         else:
-            code, found, n = self.index.copy_start(self.now, client, T, key, "", (target,))  # type: ignore[assignment]
+            copying = self.index.copies.copy_start(self.now, client, T, key, "", (target,))
+            code, given, n = copying.code, copying.value is not None, copying.after
         if code == Code.SEGMENT_NOT_FOUND:
-            assert not self.index.segments_by_name(target)
+            assert not self.index.space.segments.by_name.get(target)
         elif version is None:
             assert code == Code.NOT_FOUND
         elif not version.complete:
             assert code == Code.NOT_READY
         if code == Code.OK and version is not None:
-            assert found is not None
-            job = self.index.copies[(T, key)]
+            assert given
+            job = self.index.catalog.copies[(T, key)]
             gives_up = self.now + self.settings.put_release_ms
             claims = self.ledger.handed_out(self.now, job.replicas, version.size, f"copy of {key!r} ({n})", gives_up)
             self.expected.copying[key] = (client, claims)
@@ -155,15 +161,15 @@ class Driver(Puts):
             return
         key = self.random.choice(list(expected.copying))
         client, claims = expected.copying.pop(key)
-        move = bool(self.index.copies[(T, key)].moves)
+        move = bool(self.index.catalog.copies[(T, key)].moves)
         if self.random.random() < 0.3:
-            revoke = self.index.move_revoke if move else self.index.copy_revoke
-            assert revoke(self.now, client, T, key)[0] == Code.OK
+            revoke = self.index.copies.move_revoke if move else self.index.copies.copy_revoke
+            assert revoke(self.now, client, T, key).code == Code.OK
         else:
-            end, other = self.index.copy_end, self.index.move_end
+            end, other = self.index.copies.copy_end, self.index.copies.move_end
             end, other = (other, end) if move else (end, other)
-            assert other(self.now, client, T, key)[0] == Code.BAD_PARAMS
-            assert end(self.now, client, T, key)[0] == Code.OK
+            assert other(self.now, client, T, key).code == Code.BAD_PARAMS
+            assert end(self.now, client, T, key).code == Code.OK
             for claim in claims:
                 claim.until = 0
             self.note("copy_end")
@@ -172,17 +178,17 @@ class Driver(Puts):
 
     def tick(self) -> None:
         self.now += self.random.choice((1, 10, 50, 200, 700))
-        self.index.ping(self.now, STORAGE)
+        self.index.owners.ping(self.now, STORAGE)
 
     def leap(self) -> None:
         """Longer than the storage client's term: taken for dead, though it is not."""
         self.now += self.settings.client_ttl_ms + self.random.choice((1, 200, 5_000))
         self.false_death = True
         self.index.work(self.now, 8)
-        assert self.index.ping(self.now, STORAGE) == ClientStatus.NEED_REMOUNT
+        assert self.index.owners.ping(self.now, STORAGE) == ClientStatus.NEED_REMOUNT
         self.reconcile()
         self.now += self.random.choice((0, 10, 300))
-        assert self.index.remount(self.now, STORAGE, [self.specs[n] for n in self.mounted])[0] == Code.OK
+        assert self.index.mounts.remount(self.now, STORAGE, [self.specs[n] for n in self.mounted]).code == Code.OK
         self.note("false death")
 
     def segments(self) -> None:
@@ -190,25 +196,25 @@ class Driver(Puts):
         if number not in self.mounted:
             self._mount(number)
             return
-        assert self.index.unmount(self.now, STORAGE, self.specs[number].id)[0] == Code.OK
+        assert self.index.mounts.unmount(self.now, STORAGE, self.specs[number].id).code == Code.OK
         self.mounted.discard(number)
         self.ledger.owner_took_back(self.specs[number].endpoint)
         self.false_death = True
         self.note("unmount")
 
     def bad_input(self) -> None:
-        before = (self.index.last_n, self.index.digest())
+        before = (self.index.log.last_n, self.index.digest())
         wrong: list[Callable[[], int]] = [
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"", 10, PutConfig())[0],
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"k" * 70_000, 10, PutConfig())[0],
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"new", 0, PutConfig())[0],
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"new", 1 << 30, PutConfig())[0],
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"new", 1, PutConfig(replicas=0))[0],
-            lambda: self.index.put_start(self.now, CLIENTS[0], T, b"new", 1, PutConfig(soft_pin_ttl_ms=-1))[0],
-            lambda: self.index.remove_by_regex(self.now, T, b"[", False)[0],
-            lambda: self.index.mount(self.now, STORAGE, spec(9, size=0))[0],
-            lambda: self.index.mount(self.now, STORAGE, spec(9, base=0x1000_0000, endpoint="host1:1"))[0],
-            lambda: self.index.unmount(self.now, b"somebody-else---", self.specs[1].id)[0],
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"", 10, PutConfig()).code,
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"k" * 70_000, 10, PutConfig()).code,
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"new", 0, PutConfig()).code,
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"new", 1 << 30, PutConfig()).code,
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"new", 1, PutConfig(replicas=0)).code,
+            lambda: self.index.puts.start(self.now, CLIENTS[0], T, b"new", 1, PutConfig(soft_pin_ttl_ms=-1)).code,
+            lambda: self.index.removes.remove_by_regex(self.now, T, b"[", False).code,
+            lambda: self.index.mounts.mount(self.now, STORAGE, spec(9, size=0)).code,
+            lambda: self.index.mounts.mount(self.now, STORAGE, spec(9, base=0x1000_0000, endpoint="host1:1")).code,
+            lambda: self.index.mounts.unmount(self.now, b"another-client--", self.specs[1].id).code,
         ]
         assert self.random.choice(wrong)() < 0
-        assert before == (self.index.last_n, self.index.digest())
+        assert before == (self.index.log.last_n, self.index.digest())

@@ -1,4 +1,4 @@
-"""What the naive model expects to be there, and what it judges: that what has gone was allowed to go."""
+"""The objects that the naive model expects, and its judgement: an object that vanished was allowed to vanish."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Core:
     @property
     def group_leases(self) -> dict[bytes, int]:
         """The longest lease that anyone of a group was given while the group had members."""
-        return {name[1]: group.lease_end - self.index.offset for name, group in self.index.groups.items()}
+        return {name[1]: group.lease_end - self.index.clock.offset for name, group in self.index.leases.groups.items()}
 
     def reconcile(self) -> None:
-        """What has gone without being asked must have been allowed to go."""
+        """An object that vanished without a command must have been allowed to vanish."""
         index, expected = self.index, self.expected
         for key, version in list(expected.versions.items()):
-            entry = index.lookup(T, key)
+            entry = index.catalog.lookup(T, key)
             if entry is not None and entry.put_seq == version.put_seq:
                 continue
             assert entry is None or entry.put_seq > version.put_seq
@@ -91,23 +91,23 @@ class Core:
             del expected.versions[key]
             expected.copying.pop(key, None)
             if key in expected.beside and entry is not None:
-                expected.versions[key] = expected.beside.pop(key)  # its old version is gone: it stands alone
+                expected.versions[key] = expected.beside.pop(key)  # without an old version it stands alone
         for key, version in list(expected.beside.items()):
-            found = index.pending.get((T, key))
+            found = index.catalog.pending.get((T, key))
             if found is None or found.put_seq != version.put_seq:
                 # Beside a version that lost its segment an upsert stands alone.
                 assert self.now - version.started >= self.settings.put_release_ms or self.false_death
                 del expected.beside[key]
         for key in list(expected.copying):
-            if (T, key) not in index.copies:
+            if (T, key) not in index.catalog.copies:
                 del expected.copying[key]
         self.false_death = False
-        assert index.object_count == len(expected.versions)
+        assert index.catalog.object_count == len(expected.versions)
 
     def _mount(self, number: int) -> None:
-        assert self.index.mount(self.now, STORAGE, self.specs[number])[0] == Code.OK
+        assert self.index.mounts.mount(self.now, STORAGE, self.specs[number]).code == Code.OK
         self.mounted.add(number)
 
     def _replicas(self, key: bytes) -> tuple:  # type: ignore[type-arg]  # of replicas
-        entry = self.index.lookup(T, key)
+        entry = self.index.catalog.lookup(T, key)
         return entry.replicas if entry is not None else ()

@@ -31,8 +31,9 @@ class Puts(Core):
         size = random.choice((1, 64, 100, 1000, 2048, 4000, 8192))
         config, soft_ttl = self.config()
         old = self.expected.versions.get(key)
-        code, entry, after = self.index.put_start(self.now, client, T, key, size, config)
-        if old is not None and self.index.lookup(T, key) is not None and code == Code.EXISTS:
+        reply = self.index.puts.start(self.now, client, T, key, size, config)
+        code, entry, after = reply.code, reply.value, reply.after
+        if old is not None and self.index.catalog.lookup(T, key) is not None and code == Code.EXISTS:
             assert old.complete or self.now - old.started < self.settings.put_discard_ms
             self.note("exists")
             return
@@ -43,7 +44,7 @@ class Puts(Core):
         assert entry is not None
         assert after == entry.put_seq
         if old is not None:
-            gone = self.index.lookup(T, key) is entry
+            gone = self.index.catalog.lookup(T, key) is entry
             assert gone
             if not old.complete:
                 assert self.now - old.started >= self.settings.put_discard_ms
@@ -54,7 +55,7 @@ class Puts(Core):
     def _started(
         self, key: bytes, client: bytes, size: int, config: PutConfig, soft_ttl: int | None, put_seq: int
     ) -> Version:
-        entry = self.index.unfinished[put_seq]
+        entry = self.index.catalog.unfinished[put_seq]
         assert 1 <= len(entry.replicas) <= config.replicas
         assert len({replica.segment.incarnation for replica in entry.replicas}) == len(entry.replicas)
         gives_up = self.now + self.settings.put_release_ms
@@ -73,16 +74,17 @@ class Puts(Core):
         config, soft_ttl = self.config()
         leased = old is not None and old.complete and self.lease_of(old) > self.now
         places = {(r.segment.incarnation, r.offset) for r in self._replicas(key)}
-        code, entry, _ = self.index.upsert_start(self.now, client, T, key, size, config)
+        reply = self.index.puts.start_upsert(self.now, client, T, key, size, config)
+        code, entry = reply.code, reply.value
         if code in (Code.NO_SPACE, Code.NOT_READY):
             self.note(f"upsert {code.name}")
-            if code == Code.NO_SPACE and old is not None and self.index.lookup(T, key) is None:
+            if code == Code.NO_SPACE and old is not None and self.index.catalog.lookup(T, key) is None:
                 assert not leased
             return
         assert code == Code.OK
         assert entry is not None
         new_places = {(r.segment.incarnation, r.offset) for r in entry.replicas}
-        beside = self.index.pending.get((T, key)) is entry
+        beside = self.index.catalog.pending.get((T, key)) is entry
         if leased:
             assert beside, "an upsert under a lease is beside"
         if places & new_places:
@@ -102,7 +104,7 @@ class Puts(Core):
         self.note("upsert beside" if beside else "upsert over")
 
     def _draft_to_end(self, *, its_key: float, its_client: float) -> tuple[bytes, Version | None, bytes]:
-        """An unfinished put's key, what is expected of it, and who asks: mostly the right ones, by these chances."""
+        """The key of an unfinished put, its expected version, and a client: mostly the right ones, by these chances."""
         random, expected = self.random, self.expected
         unfinished = [k for k, v in expected.versions.items() if not v.complete] + list(expected.beside)
         key = random.choice(unfinished) if unfinished and random.random() < its_key else random.choice(KEYS)
@@ -113,7 +115,7 @@ class Puts(Core):
     def put_end(self) -> None:
         expected = self.expected
         key, version, client = self._draft_to_end(its_key=0.9, its_client=0.95)
-        code, _ = self.index.put_end(self.now, client, T, key)
+        code = self.index.puts.end(self.now, client, T, key).code
         if version is None:
             assert code == Code.NOT_FOUND
         elif version.client != client:
@@ -128,7 +130,7 @@ class Puts(Core):
                     version.soft_end = self._soft_end_in_index(key)
                 expected.versions[key] = expected.beside.pop(key)
             for claim in version.writer:
-                claim.until = 0  # the writer has said that it is done
+                claim.until = 0  # the writer has reported that it is done
             version.complete = True
             version.lease_end = self.now
             if version.soft_ttl is not None:
@@ -138,13 +140,13 @@ class Puts(Core):
             self.note("put_end")
 
     def _soft_end_in_index(self, key: bytes) -> int:
-        entry = self.index.lookup(T, key)
-        return 0 if entry is None or not entry.soft_pin_end else entry.soft_pin_end - self.index.offset
+        entry = self.index.catalog.lookup(T, key)
+        return 0 if entry is None or not entry.soft_pin_end else entry.soft_pin_end - self.index.clock.offset
 
     def put_revoke(self) -> None:
         expected = self.expected
         key, version, client = self._draft_to_end(its_key=0.8, its_client=0.9)
-        code, _ = self.index.put_revoke(self.now, client, T, key)
+        code = self.index.puts.revoke(self.now, client, T, key).code
         if version is None:
             assert code == Code.NOT_FOUND
         elif version.client != client:

@@ -25,14 +25,16 @@ def test_agrees_with_the_naive_model(seed: int) -> None:
         allocation="random" if seed % 3 == 0 else "free-ratio-first",
     )
     index = Index(ours, Random(seed).randrange)
-    index.end_step_objects = seed % 2  # half of them meet objects whose segment has ended, and nobody has told them
+    index.catalog.settle_step_objects = (
+        seed % 2
+    )  # half of the runs meet objects of unmounted segments before they are settled
     index.begin(0, 1)
     driver = Driver(index, ours, seed)
     for _ in range(_COMMANDS):
         driver.step()
         index.check()
-        index.take_outbox()
-        index.durable(index.last_n)
+        index.log.take_outbox()
+        index.log.durable(index.log.last_n)
     for what in ("put_end", "hit", "miss", "remove", "remove forced", "evicted", "upsert beside",
                  "copy_end", "put_revoke", "false death", "unmount", "exists"):  # fmt: skip
         assert driver.counts.get(what, 0) > 2, (what, driver.counts)

@@ -7,10 +7,10 @@ import pytest
 from leasehold.index.index import Index
 from leasehold.index.model import PutConfig, SegmentSpec
 from leasehold.index.records import Record
-from leasehold.index.saving import BadSnapshot
 from leasehold.index.settings import IndexSettings
-from leasehold.index.snapshot import Slice
-from leasehold.index.state import TABLES
+from leasehold.index.snapshot_format import Slice
+from leasehold.index.snapshot_load import BadSnapshot
+from leasehold.index.tables import TABLES
 from leasehold.journal.snapshot_file import SnapshotTaker, UnreadableSnapshot, load_snapshot
 
 CLIENT, TENANT = b"writer", b"default"
@@ -19,15 +19,15 @@ CLIENT, TENANT = b"writer", b"default"
 def index_with(count: int) -> Index:
     index = Index(IndexSettings(), lambda choices: 0)
     index.begin(0, 5)
-    index.mount(0, b"storage", SegmentSpec(b"s" * 16, "s", 1 << 40, 1 << 24, "h:1", "tcp"))
+    index.mounts.mount(0, b"storage", SegmentSpec(b"s" * 16, "s", 1 << 40, 1 << 24, "h:1", "tcp"))
     put(index, range(count))
     return index
 
 
 def put(index: Index, numbers: range) -> None:
     for number in numbers:
-        index.put_start(1, CLIENT, TENANT, b"key-%d" % number, 64, PutConfig())
-        index.put_end(1, CLIENT, TENANT, b"key-%d" % number)
+        index.puts.start(1, CLIENT, TENANT, b"key-%d" % number, 64, PutConfig())
+        index.puts.end(1, CLIENT, TENANT, b"key-%d" % number)
 
 
 def replayed(raw: bytes, records: list[tuple[int, Record]]) -> Index:
@@ -35,7 +35,7 @@ def replayed(raw: bytes, records: list[tuple[int, Record]]) -> Index:
     index = Index(IndexSettings(), lambda choices: 0)
     index.load(loaded.keyless, loaded.slices)
     for n, record in records:
-        if n > index.last_n:
+        if n > index.log.last_n:
             index.apply(n, record)
     index.check()
     return index
@@ -46,15 +46,15 @@ def test_a_snapshot_and_the_records_since_give_the_same_state() -> None:
     taker, parts, step = SnapshotTaker(leader, "c"), [], 0
     while not taker.sliced:
         parts.append(taker.slice(TABLES // 16))
-        leader.remove(2, TENANT, b"key-%d" % (step * 7), True)
+        leader.removes.remove(2, TENANT, b"key-%d" % (step * 7), True)
         put(leader, range(1_000 + step, 1_001 + step))
         step += 1
-    leader.remove_by_regex(3, TENANT, b"key-4.$", True)
+    leader.removes.remove_by_regex(3, TENANT, b"key-4.$", True)
     parts.append(taker.keyless())
     put(leader, range(2_000, 2_020))
-    follower = replayed(b"".join(parts), leader.take_outbox())
+    follower = replayed(b"".join(parts), leader.log.take_outbox())
     assert follower.digest() == leader.digest()
-    assert follower.object_count == leader.object_count
+    assert follower.catalog.object_count == leader.catalog.object_count
 
 
 def test_a_snapshot_of_another_cluster_or_version_or_an_incomplete_one_is_refused() -> None:
@@ -93,9 +93,9 @@ def whole(taker: SnapshotTaker) -> bytes:
 )
 def test_slices_must_cover_every_table_exactly_once(spans: list[tuple[int, int]], why: str) -> None:
     leader = index_with(3)
-    slices = [Slice(first, count, leader.epoch, leader.last_n, ()) for first, count in spans]
+    slices = [Slice(first, count, leader.log.epoch, leader.log.last_n, ()) for first, count in spans]
     with pytest.raises(BadSnapshot, match=why):
-        Index(IndexSettings(), lambda choices: 0).load(leader.export_keyless(), slices)
+        Index(IndexSettings(), lambda choices: 0).load(leader.export.keyless(), slices)
 
 
 @pytest.mark.parametrize(("objects", "at_least", "at_most"), [(10, 2, 2), (40_000, 190, 240)])
@@ -112,6 +112,6 @@ def test_many_tenants_do_not_make_a_step_longer() -> None:
     """Each tenant has tables of its own, and empty ones are visited as well."""
     index = index_with(1)
     for number in range(320):
-        index.put_start(1, CLIENT, b"tenant-%d" % number, b"key", 64, PutConfig())
-    assert index.export_slice(0).table_count < 100
-    assert index.export_slice(0, 5).table_count == 5
+        index.puts.start(1, CLIENT, b"tenant-%d" % number, b"key", 64, PutConfig())
+    assert index.export.tables(0).table_count < 100
+    assert index.export.tables(0, 5).table_count == 5

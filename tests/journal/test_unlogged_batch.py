@@ -13,12 +13,12 @@ KEYS = 40
 def test_long_keys_are_spread_over_batches_and_only_the_last_is_complete() -> None:
     index = Index(IndexSettings(), lambda n: 0)
     index.begin(0, 5)
-    index.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 30, 1 << 20, "h:1", "tcp"))
+    index.mounts.mount(0, b"c", SegmentSpec(b"s", "s", 1 << 30, 1 << 20, "h:1", "tcp"))
     keys = [(b"%04d" % n) * (limits.key_bytes_max // 4) for n in range(KEYS)]
     for key in keys:
-        index.put_start(0, b"c", b"t", key, 64, PutConfig())
-        index.put_end(0, b"c", b"t", key)
-        assert index.get(1, b"t", key) is not None
+        index.puts.start(0, b"c", b"t", key, 64, PutConfig())
+        index.puts.end(0, b"c", b"t", key)
+        assert index.reads.get(1, b"t", key) is not None
     queue = UnloggedQueue()
     sent: list[bytes] = []
     flags: list[bool] = []

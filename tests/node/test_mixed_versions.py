@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from leasehold.index.snapshot import SavedObject
+from leasehold.index.snapshot_format import SavedObject
 from leasehold.journal.snapshot_file import Loaded, load_snapshot
 from leasehold.node.worker.snapshot_files import unseal
 from leasehold.testing.etcd import EtcdCluster

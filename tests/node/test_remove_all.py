@@ -34,8 +34,8 @@ async def test_thousands_of_objects_are_removed_in_steps_while_others_are_served
             assert await client.service_ready()
             assert await removing == 5_999  # one is leased
             assert await client.remove_by_regex("^k1", force=True) == 1
-            records_n = master.index.last_n
-            assert master.index.object_count == 0
+            records_n = master.index.log.last_n
+            assert master.index.catalog.object_count == 0
             assert records_n > 12_000 + 3
             with pytest.raises(MasterError) as refused:
                 await client.remove_by_regex("[")

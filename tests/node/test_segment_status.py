@@ -20,7 +20,7 @@ def test_a_draining_segment_is_reported_only_when_its_record_is_durable() -> Non
     index = primary()
     service = MasterService(index, OpenGate(), NEWEST)
     assert service.query_segment_status("seg1")[0] == MOUNTED
-    _, drained_n = index.drain(0, STORAGE, spec(1).id, MINUTE_MS)
+    drained_n = index.mounts.drain(0, STORAGE, spec(1).id, MINUTE_MS).after
     for answer, after in (service.query_segment_status("seg1"), service.query_segment_status_by_id(spec(1).id)):
         assert answer == DRAINING
         assert after >= drained_n, "the answer shows the drain: it waits for its record"
@@ -28,7 +28,7 @@ def test_a_draining_segment_is_reported_only_when_its_record_is_durable() -> Non
 
 def test_a_standby_knows_that_a_segment_is_draining() -> None:
     index, follower = primary(), standby()
-    index.drain(0, STORAGE, spec(1).id, MINUTE_MS)
+    index.mounts.drain(0, STORAGE, spec(1).id, MINUTE_MS)
     follow(follower, index)
     assert MasterService(follower, OpenGate(), NEWEST).query_segment_status("seg1")[0] == DRAINING
 

@@ -46,8 +46,8 @@ class Bench:
         value = arguments if len(arguments) > 1 else arguments[0]
         body = pack(function.request, value, literal=literal)
         frame = self.handlers[function.id](_NO_CONNECTION, self.seq, body)
-        self.index.take_outbox()
-        self.index.durable(self.index.last_n)
+        self.index.log.take_outbox()
+        self.index.log.durable(self.index.log.last_n)
         assert frame is not None
         (answer,) = ResponseReader(1 << 30).feed(frame)
         assert (answer.seq, answer.err) == (self.seq, 0)
@@ -205,7 +205,7 @@ async def test_no_answer_leaves_before_what_it_shows_is_durable() -> None:
     bench = Bench(RELEASES["0.3.13"], tide)
     talk = Talk(bench)
     await talk.open()
-    n = bench.index.last_n
+    n = bench.index.log.last_n
     tide.rise(n)
     talk.ask(1, "MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
     talk.ask(2, "PutStart", CLIENT, b"k", 10, m.ReplicateConfig(), T)
@@ -220,7 +220,7 @@ async def test_no_answer_leaves_before_what_it_shows_is_durable() -> None:
     assert await talk.answered(3) == [5, 1, 2]
     tide.rise(n + 3)
     assert await talk.answered(5) == [5, 1, 2, 3, 4]
-    tide.rise(bench.index.last_n)
+    tide.rise(bench.index.log.last_n)
     assert sorted(await talk.answered(8)) == list(range(1, 9))
     talk.close()
 
@@ -230,7 +230,7 @@ async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart()
     bench = Bench(RELEASES["0.3.13"])
     bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
     put(bench, b"k")
-    bench.index.distrust_owners()
+    bench.index.owners.distrust()
     talk = Talk(bench)
     await talk.open()
     talk.ask(1, "GetReplicaList", b"k", T)
@@ -249,7 +249,7 @@ async def test_writers_wait_while_no_owner_of_space_was_heard_of() -> None:
     """H9: after a failover "no space" was said of memory whose owner only had not pinged yet."""
     bench = Bench(RELEASES["0.3.13"])
     bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
-    bench.index.distrust_owners()
+    bench.index.owners.distrust()
     talk = Talk(bench)
     await talk.open()
     talk.ask(1, "PutStart", CLIENT, b"one", 64, bench.config(), T)
@@ -259,7 +259,7 @@ async def test_writers_wait_while_no_owner_of_space_was_heard_of() -> None:
     assert await talk.answered(1) == [4]
     talk.ask(5, "Ping", CLIENT)
     assert sorted(await talk.answered(5)) == [1, 2, 3, 4, 5]
-    assert [bench.index.lookup(T, key) is not None for key in (b"one", b"two", b"three")] == [True] * 3
+    assert [bench.index.catalog.lookup(T, key) is not None for key in (b"one", b"two", b"three")] == [True] * 3
     talk.close()
 
 
@@ -279,9 +279,9 @@ async def test_a_caller_that_removes_too_much_in_vain_waits_its_turn() -> None:
         await asyncio.sleep(0.001)
         if tide.waiting:
             waits += 1
-            bench.index.durable(bench.index.last_n)
-            tide.rise(bench.index.last_n)
+            bench.index.log.durable(bench.index.log.last_n)
+            tide.rise(bench.index.log.last_n)
     assert sorted(await answers) == [1, 2, 3]
     assert waits >= 3
-    assert bench.index.last_n >= len(keys) + 1
+    assert bench.index.log.last_n >= len(keys) + 1
     talk.close()

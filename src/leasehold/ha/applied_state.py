@@ -15,10 +15,10 @@ from leasehold.base.errors import LeaseholdError
 from leasehold.base.limits import replay_piece_objects
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.steps import Steps
+from leasehold.index.errors import NotHere
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
-from leasehold.index.state import NotHere
 from leasehold.journal.batch import (
     NOT_TOLD,
     ExplicitBatch,
@@ -152,7 +152,8 @@ class AppliedState:
         self.unlogged.skip_to(unlogged_written)
         self.discard_quarantined()
         index = self.index
-        self._cleared_before = (index.displaced_count, index.evicted_count, index.evicted_bytes)
+        evicted = index.eviction
+        self._cleared_before = (index.space.displaced_count, evicted.evicted_count, evicted.evicted_bytes)
 
     def discard_quarantined(self) -> None:
         """The quarantined records were deleted from the journal."""
@@ -161,8 +162,9 @@ class AppliedState:
 
     def cleared(self) -> tuple[int, int, int]:
         """As a standby: objects displaced by newer claims, objects evicted as the primary reported, their bytes."""
-        index, (displaced, evicted, evicted_bytes) = self.index, self._cleared_before
-        return index.displaced_count - displaced, index.evicted_count - evicted, index.evicted_bytes - evicted_bytes
+        index, (displaced, count, size) = self.index, self._cleared_before
+        evicted = index.eviction
+        return index.space.displaced_count - displaced, evicted.evicted_count - count, evicted.evicted_bytes - size
 
     def take_explicit(self, now_ms: int, n: int, raw: bytes, *, leads: int) -> Steps[BatchOutcome]:
         """Offer one value of `journal/explicit/` from the slot of record `n`.
@@ -261,7 +263,7 @@ class AppliedState:
             known = index.apply_renewal(one.tenant, one.key, one.put_seq, one.lease_end_ms, one.soft_pin_end_ms)
             if known:
                 continue
-            if batch.as_of_n == self.applied.n and index.covered_n is None:
+            if batch.as_of_n == self.applied.n and index.coverage.tables_n is None:
                 # As of exactly this record the primary has an object that this node lacks: the states diverged.
                 self.diverged = f"the primary renewed {one.key!r} (put {one.put_seq}), which this node does not have"
             else:
@@ -273,7 +275,7 @@ class AppliedState:
         while index.observe(batch.leader_ms):
             yield
         if batch.unheard_n != NOT_TOLD:
-            index.unheard_n = batch.unheard_n
+            index.owners.set_unproven_before_n(batch.unheard_n)
         if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
         if batch.complete and batch.expires:  # the leader's policy decides: this node's may differ
@@ -299,7 +301,7 @@ class AppliedState:
     def unheard_n(self) -> int:
         """The last leader still waits for pings from owners of segments mounted before this record, as it reported."""
         reported_n = self._reported_unheard_n if self._unlogged_seen[0] == self.applied.epoch else NOT_TOLD
-        return max(self.index.unheard_n, reported_n)
+        return max(self.index.owners.unproven_before_n, reported_n)
 
     def _quarantine(self, n: int, reason: str) -> BatchOutcome:
         if all(one.n != n for one in self.quarantined_records):

@@ -142,17 +142,17 @@ class Leading(Activity):
         self._spoke_ms = spoke_ms
         drift_ms = self._drift_ms() if handover_ms is not None else 0
         self._ctx.state.index.begin(
-            0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unheard=owners_unheard
+            0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unproven=owners_unheard
         )
         self.decided(now_ms)
 
     def _drift_ms(self) -> int:
         index = self._ctx.state.index
-        return int(index.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.leader_margin_ms
+        return int(index.clock.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.leader_margin_ms
 
     def decided(self, now_ms: int) -> None:
         """Take what the index has decided and get it on its way."""
-        outbox = self._ctx.state.index.take_outbox()
+        outbox = self._ctx.state.index.log.take_outbox()
         if outbox:
             self.committer.offer([record for _, record in outbox])
         self._send(now_ms)
@@ -198,7 +198,7 @@ class Leading(Activity):
         state.advance_to(durable)
         first_n, _, value = self.committer.written
         state.journal_length.add(first_n, len(value))
-        state.index.durable(durable.n)
+        state.index.log.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._buffered:
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
@@ -218,13 +218,13 @@ class Leading(Activity):
         if lapsed and silent_ms > index.settings.client_ttl_ms:
             # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,
             # and are told before anything is answered (H9).
-            index.suspect_owners()
+            index.owners.suspect_all()
             self._tell_from, self._unlogged.due_ms = self._unlogged.number + 1, now_ms
         if self.unlogged_written < self._tell_from:
             return
         self.right.committed(sent_ms)
         if lapsed and self.right.holds(now_ms):
-            index.hear_all(self.leader_ms(now_ms))
+            index.owners.all_seen(self.leader_ms(now_ms))
 
     def _in_doubt(self, now_ms: int) -> bool:
         """After a time without the store, every undetermined batch is written again before anything is answered."""

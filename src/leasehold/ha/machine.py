@@ -227,6 +227,6 @@ class NodeMachine:
             self._refresh()
         else:
             return False
-        if self.index.urgent:
+        if self.index.renewals.urgent:
             self.wake_at_ms = min(self.wake_at_ms, leading.wake_at_ms)
         return now_ms < self.wake_at_ms and leading.steady

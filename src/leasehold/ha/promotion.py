@@ -257,7 +257,7 @@ class Promotion(Activity):
         self.close()
         handover_ms = handover.at_ms if holds and handover is not None else None
         sentence = _begins(self.epoch, state.applied.n, counts, handed_over=holds)
-        state.index.unheard_n = state.unheard_n()
+        state.index.owners.set_unproven_before_n(state.unheard_n())
         unheard = self._owners_unheard(now_ms)
         last_write_ms = now_ms if unheard or not state.applied.n else state.heartbeat.after_ms
         self._ready(now_ms, PromotionResult(handover_ms, unheard, last_write_ms, counts, sentence))
@@ -271,7 +271,7 @@ class Promotion(Activity):
         """Counts of this promotion's work, of this node's cleanup as a standby, and of the state it starts with."""
         state = self._ctx.state
         index = state.index
-        extents, extent_bytes = index.quarantined()
+        extents, extent_bytes = index.space.quarantine.totals()
         displaced, cleaned_up, bytes_cleaned_up = state.cleared()
         return {
             "applied": state.records_applied - self._applied_before,
@@ -279,9 +279,9 @@ class Promotion(Activity):
             "cleaned_up": cleaned_up,
             "bytes_cleaned_up": bytes_cleaned_up,
             "batches_drained": self._drained,
-            "objects": index.object_count,
-            "bytes_used": index.used_bytes,
-            "in_grace": 0 if handed_over else index.readable_count,
+            "objects": index.catalog.object_count,
+            "bytes_used": index.space.used_bytes,
+            "in_grace": 0 if handed_over else index.catalog.readable_count,
             "extents_resting": extents,
             "bytes_resting": extent_bytes,
         }

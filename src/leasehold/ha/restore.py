@@ -6,7 +6,7 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import ReadSnapshot
 from leasehold.ha.events import SnapshotRead
 from leasehold.ha.node_values import ConfirmedSnapshot
-from leasehold.index.saving import BadSnapshot
+from leasehold.index.snapshot_load import BadSnapshot
 from leasehold.journal.snapshot_file import UnreadableSnapshot, load_snapshot
 
 PAUSE_MS = 1_000  # between two attempts to rebuild

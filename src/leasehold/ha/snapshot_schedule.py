@@ -92,7 +92,7 @@ class SnapshotSchedule:
         if taker is None or now_ms < self._next_step_ms:
             return
         self._next_step_ms = now_ms + STEP_MS
-        if taker.started.epoch != self._ctx.state.index.epoch:
+        if taker.started.epoch != self._ctx.state.index.log.epoch:
             self.abandon()  # its slices would mix the leader times of two epochs: start again
             return
         if not taker.sliced:

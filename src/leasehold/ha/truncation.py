@@ -49,7 +49,7 @@ class Truncation(Activity):
         self._written_copies = ctx.view.truncation_copies
         alone = ctx.settings.copies > 1 and ctx.view.truncation_copies == 1
         self.copies = 1 if alone else ctx.settings.copies  # nodes whose snapshots must cover the truncation point
-        ctx.state.index.journal_full = False
+        ctx.state.index.log.set_journal_full(False)
         if known:
             self._refuse_if_full()  # now: otherwise each of many leaders in a row could add a second's worth of records
         self._epoch = epoch
@@ -132,8 +132,8 @@ class Truncation(Activity):
     def _refuse_if_full(self) -> None:
         index = self._ctx.state.index
         full = self._full() if self._ctx.settings.journal_full == "refuse" else self._full(2)
-        if full is not index.journal_full:
-            index.journal_full = full
+        if full is not index.log.journal_full:
+            index.log.set_journal_full(full)
             self._warn(
                 "The journal is full and too few nodes have snapshots of it: puts are refused. Start another node."
                 if full

@@ -80,7 +80,7 @@ class UnloggedWriter(Activity):
     def _due_ms(self) -> int:
         if self._sent or self.due_ms == FAR_MS or self._writer.undecided or not self.open:
             return FAR_MS
-        if self._ctx.state.index.urgent:
+        if self._ctx.state.index.renewals.urgent:
             return min(
                 self.due_ms,
                 self.due_ms - self._ctx.settings.flush_interval_ms + self._ctx.settings.urgent_flush_interval_ms,
@@ -103,15 +103,15 @@ class UnloggedWriter(Activity):
         batch = UnloggedBatch(
             epoch=self._epoch,
             number=number,
-            as_of_n=index.last_n,
+            as_of_n=index.log.last_n,
             leader_ms=now_ms - self._base_ms,
             complete=complete,
             right_ms=self._ctx.settings.leader_ttl_ms,
             wall_us=self._ctx.wall_us,
             renewals=renewals,
             hints=hints,
-            expires=index.expiry,
-            unheard_n=index.still_unheard_n(),
+            expires=index.leases.expiry,
+            unheard_n=index.owners.still_unproven_before_n(),
         )
         self.number = number
         self.complete = complete

@@ -1,4 +1,4 @@
-"""The master's state: segments, space, objects, leases, limbo, eviction. Pure: time and chance come in."""
+"""The state of one master. Pure: time and randomness are passed in."""
 
 from leasehold.base.codes import Code
 from leasehold.index.index import Index

@@ -1,160 +1,224 @@
-"""Making room, in small pieces, between requests."""
+"""Eviction: making space, in small steps, between requests."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 from leasehold.base.limits import inline_evictions_max
+from leasehold.index.catalog import Catalog
+from leasehold.index.clock import LeaderClock
+from leasehold.index.leases import Leases
+from leasehold.index.log import Log
 from leasehold.index.model import Object, PutConfig
 from leasehold.index.placement import Placement
 from leasehold.index.records import Extent
+from leasehold.index.renewals import Renewals
+from leasehold.index.settings import IndexSettings
+from leasehold.index.space.space import Space
 
 _RIPEN_STEP = 256
 _BUSY_AGAIN_MS = 1_000
 
 
-class Eviction(Placement):
-    """Evictions need no records: whoever gets the space next has one, and claims displace (docs/journal.md).
+class Eviction:
+    """Evicts objects whose lease has expired, the oldest end first; soft pins last or never, hard pins never.
 
-    Only objects whose lease has ended, the oldest end first; soft pins last or never, hard pins never. All replicas
-    here are in memory: an object whose memory replicas go is gone.
+    Evictions need no records: the record that hands out the space next displaces the object on every other node (see
+    `Space`). All replicas are in memory: an object that loses its replicas is deleted.
     """
 
-    def _evict_some(self, now: int, budget: int) -> bool:
-        """One piece of a round; True if there is more to do at once."""
-        if self.expiry:
-            return self._evict_ended(now, budget)
-        if self.evict_to_bytes < 0:
-            if self.used_bytes <= self.settings.eviction_high_watermark * self.total_bytes or not self.total_bytes:
+    __slots__ = (
+        "_catalog", "_clock", "_evict_soft_pinned", "_evict_to_bytes", "_high_watermark", "_leases", "_log",
+        "_placement", "_ratio", "_renewals", "_soft", "_space", "evicted_bytes", "evicted_count",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: IndexSettings,
+        clock: LeaderClock,
+        log: Log,
+        space: Space,
+        renewals: Renewals,
+        leases: Leases,
+        catalog: Catalog,
+        placement: Placement,
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._space = space
+        self._renewals = renewals
+        self._leases = leases
+        self._catalog = catalog
+        self._placement = placement
+        self._high_watermark = settings.eviction_high_watermark
+        self._ratio = settings.eviction_ratio
+        self._evict_soft_pinned = settings.allow_evict_soft_pinned and not leases.expiry
+        self._soft: deque[Object] = deque()  # soft-pinned objects whose lease has expired
+        self._evict_to_bytes = -1  # the goal of the current round; -1: there is no round
+        self.evicted_count = 0
+        self.evicted_bytes = 0
+
+    # --- rounds ---
+
+    def start_round(self, to_bytes: int) -> None:
+        """Evict until at most `to_bytes` are used, with the next calls of `evict_some`."""
+        self._evict_to_bytes = to_bytes
+
+    def evict_some(self, now: int, budget: int) -> bool:
+        """One step of a round: look at `budget` objects at most. Returns True if there is more to do."""
+        if self._leases.expiry:
+            return self._evict_expired(now, budget)
+        space = self._space
+        if self._evict_to_bytes < 0:
+            if space.used_bytes <= self._high_watermark * space.total_bytes or not space.total_bytes:
                 return False
-            share = max(0.0, self.settings.eviction_high_watermark - self.settings.eviction_ratio)
-            self.evict_to_bytes = int(share * self.total_bytes)
-        goal, ripe, consider = self.evict_to_bytes, self.wheel.ripe, self._consider
+            self._evict_to_bytes = int(max(0.0, self._high_watermark - self._ratio) * space.total_bytes)
+        goal, ripe, consider = self._evict_to_bytes, self._catalog.wheel.ripe, self._consider
         for _ in range(budget):
-            if self.used_bytes <= goal:
-                self.evict_to_bytes = -1
+            if space.used_bytes <= goal:
+                self._evict_to_bytes = -1
                 return False
             if ripe:
                 consider(ripe.popleft(), now, False, True)
             elif not self._consider_next(now):
-                self.evict_to_bytes = -1  # nothing can go now: leased, pinned or unfinished
+                self._evict_to_bytes = -1  # nothing can be evicted now: leased, pinned or unfinished
                 return False
         return True
 
-    def _evict_ended(self, now: int, budget: int) -> bool:
-        """Policy `expiry`: whatever is past its end."""
-        ripe = self.wheel.ripe
+    def _evict_expired(self, now: int, budget: int) -> bool:
+        """Policy `expiry`: evict every expired object."""
+        wheel = self._catalog.wheel
         for _ in range(budget):
-            if not ripe and not self.wheel.ripen(now, _RIPEN_STEP):
+            if not wheel.ripe and not wheel.ripen(now, _RIPEN_STEP):
                 return False
-            self._consider(ripe.popleft(), now)
+            self._consider(wheel.ripe.popleft(), now)
         return True
 
     def _consider_next(self, now: int, in_turn: bool = True) -> bool:
-        """Look at one object, and evict it (or its group) if it may go; False if there is none to look at.
+        """Look at one object, and evict it (or its group) if allowed. Returns False if there is none to look at.
 
-        One look, not one eviction: of objects that were read meanwhile there may be a million in a row.
+        One look, not one eviction: there may be a million objects in a row that were read meanwhile.
         """
-        ripe = self.wheel.ripe
-        if ripe or self.wheel.ripen(now, _RIPEN_STEP):
-            self._consider(ripe.popleft(), now, in_turn=in_turn)
+        wheel = self._catalog.wheel
+        if wheel.ripe or wheel.ripen(now, _RIPEN_STEP):
+            self._consider(wheel.ripe.popleft(), now, in_turn=in_turn)
             return True
-        if self.soft:
-            self._consider(self.soft.popleft(), now, soft_pins_too=True)
+        if self._soft:
+            self._consider(self._soft.popleft(), now, soft_pins_too=True)
             return True
         return False
 
-    def _consider(self, entry: Object, now: int, soft_pins_too: bool = False, in_turn: bool = False) -> bool:
-        """Evict it if that is allowed; else put it where it will be found again. True if something was evicted.
+    def _consider(self, entry: Object, now: int, soft_pins_too: bool = False, in_turn: bool = False) -> None:
+        """Evict an object if allowed; else put it where it will be found again.
 
-        `in_turn`: not yet if it was read since it was put into its bucket, even if that lease has ended, too.
+        `in_turn`: not yet if it was read since it was put into its bucket, even if that lease has expired too.
         """
-        if not entry.visible or (self.ending and not self.settle(entry)):
-            return False  # gone meanwhile
+        catalog = self._catalog
+        if not entry.visible or (catalog.ending and not catalog.settle(entry)):
+            return  # deleted meanwhile
+        wheel = catalog.wheel
         end = entry.lease_end
-        if end < self.older_than or entry.group:
-            end = self.lease_end_of(entry)
+        if end < self._clock.older_than or entry.group:
+            end = self._leases.end_of(entry)
         if end > now:
-            self.wheel.add_later(entry, end, now)
-            return False
-        if in_turn and self.wheel.is_out_of_turn(entry):
-            self.wheel.add(entry, end)
-            return False
-        if entry.soft_pin_end > now and not soft_pins_too:
-            if self.expiry or not self.settings.allow_evict_soft_pinned:
-                self.wheel.add_later(entry, entry.soft_pin_end, now)
+            wheel.add_later(entry, end, now)
+        elif in_turn and wheel.is_out_of_turn(entry):
+            wheel.add(entry, end)
+        elif entry.soft_pin_end > now and not soft_pins_too:
+            if self._evict_soft_pinned:
+                self._soft.append(entry)
             else:
-                self.soft.append(entry)
-            return False
-        if (self.copies or self.pending) and self._busy(entry):
-            self.wheel.add(entry, now + _BUSY_AGAIN_MS)
-            return False
-        if entry.group:
-            self._evict_companions(entry, now)
-        self._evict(entry)
-        return True
-
-    def _busy(self, entry: Object) -> bool:
-        """A copy or an upsert of it is being written."""
-        if not self.copies and not self.pending:
-            return False
-        name = (entry.tenant, entry.key)
-        return name in self.copies or name in self.pending
-
-    def _after_busy(self, entry: Object) -> int:
-        """What "not now" shows: the object as it is, and the copy or upsert of it that is being written."""
-        name = (entry.tenant, entry.key)
-        beside, job = self.pending.get(name), self.copies.get(name)
-        return max(entry.changed_n, beside.changed_n if beside is not None else 0, job.started_n if job else 0)
+                wheel.add_later(entry, entry.soft_pin_end, now)
+        elif (catalog.copies or catalog.pending) and catalog.is_busy(entry):
+            wheel.add(entry, now + _BUSY_AGAIN_MS)
+        else:
+            if entry.group:
+                self._evict_companions(entry, now)
+            self.evict(entry)
 
     def _evict_companions(self, entry: Object, now: int) -> None:
-        """The rest of a group goes with its first, as far as nothing else protects it."""
-        group = self.groups.get((entry.tenant, entry.group))
-        for key in list(group.members) if group else ():
-            other = self.lookup(entry.tenant, key)
-            if other is None or other is entry or not other.visible or other.hard_pin or self._busy(other):
+        """Evict the other members of a group with the first, unless something else protects them."""
+        for key in self._leases.members_of(entry):
+            other = self._catalog.lookup(entry.tenant, key)
+            if other is None or other is entry or not other.visible or other.hard_pin or self._catalog.is_busy(other):
                 continue
-            if self.lease_end_of(other) <= now and other.soft_pin_end <= now:
-                self._evict(other)
+            if self._leases.end_of(other) <= now and other.soft_pin_end <= now:
+                self.evict(other)
 
-    def _evict(self, entry: Object, hint: bool = True) -> None:
-        for replica in entry.replicas:
-            self.used_bytes -= replica.segment.space.release(replica.offset)
-            replica.segment.evicted = True
-        entry.replicas = ()
-        self._delete(entry)
-        if entry.changed_n > self.durable_n:
-            # Its end is not durable yet, and then neither is it that the version before is gone: a miss shows that.
-            self._remember_removed((entry.tenant, entry.key), entry.changed_n)
+    # --- one object ---
+
+    def evict(self, entry: Object, hint: bool = True) -> None:
+        """Evict an object. `hint`: report it to the standbys."""
+        space, log = self._space, self._log
+        space.evict(entry.replicas)
+        self._catalog.evict(entry)
+        if entry.changed_n > log.durable_n:
+            # The end of this put is not durable yet, and so neither is the end of the version before: a miss shows it.
+            log.remember_removed((entry.tenant, entry.key), entry.changed_n)
         self.evicted_count += 1
         self.evicted_bytes += entry.size
         if hint:
-            self.hints.append(entry)
-            self.hinted_bytes += entry.size
-            if self.hinted_bytes * 2 > self.total_bytes - self.used_bytes:
-                # Half of what is free would be ghosts to a successor, which could not give it out: tell soon.
-                self.urgent = True
+            self._renewals.hint(entry, space.total_bytes - space.used_bytes)
 
-    def _place_or_evict(self, now: int, size: int, config: PutConfig) -> tuple[Extent, ...]:
-        """Places for an object; if there are none, evict a little and try again, and let a round follow."""
-        places = self._place(size, config)
-        if places or size > self._largest_bytes(config.native):
+    def lookup_live(self, now: int, tenant: bytes, key: bytes) -> Object | None:
+        """The object of this name. Under policy `expiry` an expired one is evicted now and not returned."""
+        entry = self._catalog.lookup(tenant, key)
+        if entry is None or not self._leases.expiry or not self._leases.has_expired(entry, now):
+            return entry
+        if self._catalog.is_busy(entry):
+            return entry
+        self.evict(entry)
+        return None
+
+    def place_or_evict(self, now: int, size: int, config: PutConfig) -> tuple[Extent, ...]:
+        """Extents for an object. If there are none, evict a little, try again, and start a round."""
+        space, placement = self._space, self._placement
+        places = placement.place(size, config)
+        if places or size > placement.largest_bytes(config.native):
             return places
-        if self.quarantine and self.quarantine[0][0] <= now:
-            self._free_limbo(now)
-            places = self._place(size, config)
+        if space.quarantine.has_expired(now):
+            space.free_quarantined(now)
+            places = placement.place(size, config)
             if places:
                 return places
-        if not self.expiry and self.total_bytes:
-            ratio = self.settings.eviction_ratio
-            self.evict_to_bytes = max(0, self.used_bytes - max(size, int(ratio * self.total_bytes)))
+        if not self._leases.expiry and space.total_bytes:
+            self.start_round(max(0, space.used_bytes - max(size, int(self._ratio * space.total_bytes))))
         freed, goal = 0, size
         for _ in range(inline_evictions_max):
-            before = self.used_bytes
-            if self.expiry or not self._consider_next(now, in_turn=False):
+            before = space.used_bytes
+            if self._leases.expiry or not self._consider_next(now, in_turn=False):
                 break
-            freed += before - self.used_bytes
+            freed += before - space.used_bytes
             if freed >= goal:
-                places = self._place(size, config)
+                places = placement.place(size, config)
                 if places:
                     return places
-                goal = freed + size  # in pieces: more is needed until some of them grow together
-        return self._place(size, config)
+                goal = freed + size  # the freed extents are apart: free more until some of them are adjacent
+        return placement.place(size, config)
+
+    # --- a standby ---
+
+    def expire_until(self, last: int, every: int) -> Iterator[None]:
+        """Policy `expiry`, standby: evict every object that expired up to this time, with a pause after `every` looks.
+
+        The leader, whose clock has passed this time and all of whose renewals were applied, has evicted them too.
+        """
+        catalog = self._catalog
+        wheel = catalog.wheel
+        wheel.ripen_all(last)  # once: objects may be put back into a bucket that has begun
+        ripe = wheel.ripe
+        for place in range(1, len(ripe) + 1):
+            if place % every == 0:
+                yield
+            entry = ripe.popleft()
+            if not entry.visible or (catalog.ending and not catalog.settle(entry)):
+                continue
+            end = self._leases.end_of_life(entry)
+            if end > last or catalog.is_busy(entry):
+                wheel.add(entry, max(end, last + 1))
+            elif entry.soft_pin_end:
+                # Reads may have renewed its pin, unknown here, for longer than any gap's grace: only a hint evicts it.
+                wheel.add(entry, last + 1 + self._clock.max_term_ms)
+            else:
+                self.evict(entry, hint=False)

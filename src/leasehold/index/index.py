@@ -1,42 +1,117 @@
-"""The master's state machine.
+"""The state of one master: an object made of parts.
 
-Two halves over one state:
+| part | owns |
+|---|---|
+| `clock` | internal time: offset, grace, maximum lease term |
+| `log` | record numbers, outbox, what answers must wait for, refusals |
+| `coverage` | which records a loaded snapshot already contains |
+| `space` | segments, allocators, quarantine, suspect space, retired segments: P3 |
+| `renewals` | the contents of the next unlogged batch |
+| `leases` | when leases and pins expire; groups: P2 |
+| `catalog` | objects, unfinished puts, upserts and copies, the expiry wheel |
+| `owners` | storage clients, and whose memory is proven |
+| `task_table` | tasks |
 
-- **decide** (primary): validates, chooses, emits records into the outbox, and applies them by the same code;
-- **apply** (standby, replay): a function of the records, and of renewals and hints, which travel in bulk.
+Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`. A decision is a
+record: `Decisions.emit` queues it for the journal and applies it by the same handlers (`*_records`) that a standby
+applies it with. Renewals and evictions have no records; they travel in unlogged batches.
 
-`now_ms` is leader time. Every command says `after`: the number that must be durable (`durable_n >= after`) before its
-answer may leave. A command answers `(code, after)`, or `(code, value, after)`; the hot paths answer an `Object` whose
-`changed_n` is the `after`.
-
-The parts, each a file over the one before. What there is: `state` (numbers and time), `resting` (limbo), `objects`,
-`claims` (who has which place). Records: `replay` (over a snapshot), `mounts`, `doubt`, `put_records`, `copy_records`,
-`apply`. Decisions: `placement`, `eviction`, `puts`, `removes`, `lending` (segments and clients), `copying`; beside them
-`reads`. At last `saving` (snapshots) and `checking`.
+`now_ms` is leader time. Every command returns a reply that names the record it waits for (`replies`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Final
 
-from leasehold.base.codes import Code
 from leasehold.base.invariants import ensure
-from leasehold.index.checking import Checking
+from leasehold.index.apply import Applier
+from leasehold.index.catalog import Catalog
+from leasehold.index.clock import LeaderClock
+from leasehold.index.copies import Copies
+from leasehold.index.copy_records import CopyRecords
+from leasehold.index.coverage import Coverage
+from leasehold.index.decisions import Decisions
+from leasehold.index.epoch_records import EpochRecords
+from leasehold.index.eviction import Eviction
+from leasehold.index.leases import Leases
+from leasehold.index.log import Log
+from leasehold.index.mount_records import MountRecords
+from leasehold.index.mounts import Mounts
+from leasehold.index.owners import Owners
+from leasehold.index.placement import Placement
+from leasehold.index.put_records import PutRecords
+from leasehold.index.puts import Puts
 from leasehold.index.reads import Reads
-from leasehold.index.records import NEVER_MS, Begin, Cause, Handover, MaxTerm, PutRevoke, Record
-from leasehold.index.state import Unappliable
+from leasehold.index.records import NEVER_MS, Begin, Handover, MaxTerm
+from leasehold.index.removes import Removes
+from leasehold.index.renewals import Renewals
+from leasehold.index.settings import IndexSettings
+from leasehold.index.snapshot_export import SnapshotExport
+from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
+from leasehold.index.snapshot_load import SnapshotLoad
+from leasehold.index.space.space import Space
+from leasehold.index.tasks import Tasks, TaskTable
 
-__all__ = ["Code", "Index", "Unappliable"]
+_MAINTENANCE_MS: Final = 100
 
-_HOUSEKEEPING_MS = 100
+Renewal = tuple[bytes, bytes, int, int, int]  # tenant, key, put_seq, lease_end_ms, soft_pin_end_ms
+Hint = tuple[bytes, bytes, int]  # tenant, key, put_seq
 
 
-class Index(Reads, Checking):
-    """The state of one master: one thread, no locks, no clock, no randomness."""
+class Index:
+    """Puts the parts together, and has what concerns all of them: epochs, time, unlogged batches, snapshots.
 
-    _housekept = -_HOUSEKEEPING_MS
+    One thread, no locks, no clock, no randomness.
+    """
 
-    # --- epochs and durability ---
+    __slots__ = (
+        "_loader", "_maintained", "apply", "catalog", "clock", "copies", "coverage", "decisions", "eviction", "export",
+        "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals", "settings", "space",
+        "task_table", "tasks",
+    )  # fmt: skip
+
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
+        """`choose(n)` returns a number in 0..n-1: the only randomness, from outside."""
+        self.settings = settings
+        release_ms = settings.put_release_ms
+        # the state
+        self.clock = clock = LeaderClock(settings.lease_ttl_ms)
+        self.log = log = Log(clock)
+        self.coverage = coverage = Coverage()
+        self.space = space = Space(clock, coverage, release_ms)
+        self.renewals = renewals = Renewals()
+        self.leases = leases = Leases(settings, clock, renewals)
+        self.catalog = catalog = Catalog(clock, log, space, leases, release_ms)
+        self.owners = owners = Owners(clock, log, space)
+        self.task_table = task_table = TaskTable(log, coverage)
+        # records
+        handlers = {
+            **EpochRecords(clock, log, coverage, space, renewals, leases, catalog, owners).handlers(),
+            **MountRecords(clock, log, coverage, space, catalog, owners).handlers(),
+            **PutRecords(clock, log, coverage, space, catalog).handlers(),
+            **CopyRecords(clock, coverage, space, catalog).handlers(),
+            **task_table.handlers(),
+        }
+        self.decisions = decisions = Decisions(log, handlers)
+        applier = Applier(clock, log, coverage, space, catalog, handlers)
+        self.apply = applier.apply  # standby, replay; the method itself, since a forwarding call costs 60 ns a record
+        # commands
+        self.placement = placement = Placement(space, settings.allocation, choose)
+        self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
+        self.reads = Reads(settings, clock, log, leases, catalog)
+        self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.removes = Removes(clock, log, decisions, leases, catalog, eviction)
+        self.mounts = Mounts(settings, clock, log, decisions, space, owners)
+        self.copies = Copies(clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
+        # snapshots
+        self.export = SnapshotExport(clock, log, space, catalog, owners, task_table)
+        self._loader = SnapshotLoad(clock, log, coverage, space, catalog, owners, task_table, applier)
+        self._maintained = -_MAINTENANCE_MS
+
+    # --- epochs ---
 
     def begin(
         self,
@@ -45,178 +120,172 @@ class Index(Reads, Checking):
         *,
         handover_ms: int | None = None,
         drift_ms: int = 0,
-        owners_unheard: bool = False,
+        owners_unproven: bool = False,
     ) -> int:
-        """Primary: the first record of an epoch; returns its number.
+        """Primary: decide the first record of an epoch; returns its number.
 
-        With `handover_ms` (the leader time of the old epoch's hand-over) older ends are mapped; else all get grace.
-        The maximum term never shrinks here: leases of the old length may be out (schedule 9).
-        `owners_unheard`: everything was down, or nobody knows for how long: owners of memory are waited for (H9).
+        With `handover_ms` (leader time of the old epoch's hand-over) older lease ends are mapped; else all get grace.
+        The maximum term never shrinks here: leases of the old length may be live (schedule 9).
+        `owners_unproven`: all nodes were down, or for an unknown time: wait for the owners of memory (H9).
         """
-        ensure(self.covered_n is None, "P1 an epoch begins only on a complete replay")
-        ensure(epoch > self.epoch, "P4 epochs grow", epoch, self.epoch)
-        max_term_ms = max(self.max_term_ms, self.settings.lease_ttl_ms)
-        self._housekept = -_HOUSEKEEPING_MS
-        # Whom the leader before waited for, and has not told to have heard, is waited for again.
-        unheard_n = self.last_n + 1 if owners_unheard else self.unheard_n
+        clock, log = self.clock, self.log
+        ensure(self.coverage.tables_n is None, "P1 an epoch begins only on a complete replay")
+        ensure(epoch > log.epoch, "P4 epochs grow", epoch, log.epoch)
+        max_term_ms = max(clock.max_term_ms, self.settings.lease_ttl_ms)
+        self._maintained = -_MAINTENANCE_MS
+        # Owners that the leader before waited for, and has not reported as proven, are waited for again.
+        unproven_n = log.last_n + 1 if owners_unproven else self.owners.unproven_before_n
         if handover_ms is not None:
-            n = self._emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unheard_n))
+            n = self.decisions.emit(Begin(now_ms, epoch, max_term_ms, 0, handover_ms, drift_ms, 0, unproven_n))
         else:
-            shift_ms = self.latest + self.max_term_ms + 1 - self.offset
-            n = self._emit(Begin(now_ms, epoch, max_term_ms, self.max_term_ms, NEVER_MS, 0, shift_ms, unheard_n))
-        self.distrust_owners(unheard_n)
-        self._begin_settling()
+            shift_ms = clock.latest + clock.max_term_ms + 1 - clock.offset
+            n = self.decisions.emit(
+                Begin(now_ms, epoch, max_term_ms, clock.max_term_ms, NEVER_MS, 0, shift_ms, unproven_n)
+            )
+        self.owners.distrust(unproven_n)
+        self.space.begin_settling()
         return n
 
     def handover(self, now_ms: int, last_unlogged: int) -> int:
-        """Primary: the last record of this epoch. Nothing may be decided after it."""
-        return self._emit(Handover(now_ms, self.epoch, last_unlogged))
-
-    def take_outbox(self) -> list[tuple[int, Record]]:
-        """The records decided since the last call, in order, with their numbers."""
-        taken, self.outbox = self.outbox, []
-        return taken
+        """Primary: decide the last record of this epoch. Nothing may be decided after it."""
+        return self.decisions.emit(Handover(now_ms, self.log.epoch, last_unlogged))
 
     # --- time ---
 
     def work(self, now_ms: int, budget: int = 256) -> bool:
-        """Primary, between requests.
+        """Primary, between requests: time-outs, quarantine, eviction; at most about `budget` objects.
 
-        Time-outs, limbo, eviction, at most about `budget` objects. True: call again soon.
+        Returns True if there is more to do: call again soon.
         """
-        now = now_ms + self.offset
-        self.latest = max(self.latest, now)
-        if not 0 <= now - self._housekept < _HOUSEKEEPING_MS:
-            self._housekept = now
-            self._keep_house(now)
-        if self._free_limbo(now) or (self.ending and self.end_some(budget)):
+        now = now_ms + self.clock.offset
+        self.clock.see(now)
+        if not 0 <= now - self._maintained < _MAINTENANCE_MS:
+            self._maintained = now
+            self._maintain(now)
+        space, catalog = self.space, self.catalog
+        if space.free_quarantined(now) or (catalog.ending and catalog.settle_some(budget)):
             return True
-        if self.unsettled and self._settle_some(now, budget):
+        if space.unsettled and space.settle_some(now, budget):
             return True
-        return self._evict_some(now, budget)
+        return self.eviction.evict_some(now, budget)
 
-    def _keep_house(self, now: int) -> None:
-        self._prune_graves(now)
-        self.forget_some_tenants()
-        self._end_silent_clients(now)
-        self._end_drained(now)
-        self._end_stale_copies(now)
-        self._end_stale_puts(now)
-        if self.open_tasks:
-            self._end_stale_tasks(now)
-        ttl_ms = self.settings.lease_ttl_ms
-        if self.max_term_ms > ttl_ms and now >= self.epoch_start + self.max_term_ms:
-            self._emit(MaxTerm(now - self.offset, ttl_ms))  # one old term later: no longer lease can be out
+    def _maintain(self, now: int) -> None:
+        self.space.retired.prune(now)
+        self.catalog.forget_some_tenants()
+        self.mounts.end_silent_clients(now)
+        self.mounts.end_drained(now)
+        self.copies.end_stale(now)
+        self.puts.end_stale(now)
+        if self.task_table.open:
+            self.tasks.end_stale(now)
+        clock, ttl_ms = self.clock, self.settings.lease_ttl_ms
+        if clock.max_term_ms > ttl_ms and now >= clock.epoch_start + clock.max_term_ms:
+            self.decisions.emit(MaxTerm(now - clock.offset, ttl_ms))  # one old term later: no longer lease can be live
 
-    def _end_stale_puts(self, now: int) -> None:
-        """Unfinished puts whose writer must have given up; the oldest is first."""
-        while self.unfinished:
-            entry = next(iter(self.unfinished.values()))
-            if self._writer_gives_up(entry) > now:
-                return
-            record = PutRevoke(now - self.offset, entry.tenant, entry.key, entry.put_seq, 0, Cause.PUT_TIMEOUT)
-            self._emit(record)
+    def observe(self, leader_ms: int) -> bool:
+        """Standby: the leader's clock has reached this. Returns True if there is more to do: call again soon."""
+        clock = self.clock
+        now = leader_ms + clock.offset
+        clock.see(now)
+        self.space.retired.prune(now)
+        self.catalog.forget_some_tenants()
+        if self.catalog.ending:
+            self.catalog.settle_some(self.catalog.settle_step_objects)
+        return self.space.free_quarantined(now, max(clock.begin_n, self.coverage.keyless_n))
 
-    # --- bulk: out of the primary ---
+    # --- unlogged batches ---
 
-    def take_renewals(self, limit: int) -> tuple[list[tuple[bytes, bytes, int, int, int]], bool]:
-        """([(tenant, key, put_seq, lease_end_ms, soft_pin_end_ms)], whether that is all of them), in leader time."""
-        batch = self.dirty[:limit]
-        del self.dirty[:limit]
-        while self.slow_dirty and len(batch) < limit:
-            entry = next(iter(self.slow_dirty))
-            del self.slow_dirty[entry]
-            batch.append(entry)
-        offset = self.offset
-        told = []
-        for entry in batch:
-            entry.dirty = False
-            # What was on a segment that has ended is gone for everybody: a standby would take it for divergence.
-            if entry.visible and (not self.ending or self.settle(entry)):
+    def take_renewals(self, limit: int) -> tuple[list[Renewal], bool]:
+        """Primary: renewed leases, in leader time, and whether these are all of them."""
+        offset, catalog = self.clock.offset, self.catalog
+        renewals = []
+        for entry in self.renewals.take_renewed(limit):
+            # An object on an unmounted segment is deleted on every node: a standby would report divergence.
+            if entry.visible and (not catalog.ending or catalog.settle(entry)):
                 soft_ms = max(0, entry.soft_pin_end - offset)
-                told.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
-        complete = not self.dirty and not self.slow_dirty
-        if complete:
-            self.urgent = False
-        return told, complete
+                renewals.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
+        return renewals, self.renewals.finish_batch()
 
-    def take_hints(self, limit: int) -> list[tuple[bytes, bytes, int]]:
-        """[(tenant, key, put_seq)] of evictions not yet told; bounded, the oldest are dropped."""
-        hints = self.hints
-        told = [hints.popleft() for _ in range(min(limit, len(hints)))]
-        # What fell out of the bounded queue is not counted any more once the queue is empty.
-        self.hinted_bytes = self.hinted_bytes - sum(entry.size for entry in told) if hints else 0
-        return [(entry.tenant, entry.key, entry.put_seq) for entry in told]
-
-    # --- bulk: into a standby ---
+    def take_hints(self, limit: int) -> list[Hint]:
+        """Primary: evictions that were not sent yet. The number kept is bounded, the oldest are dropped."""
+        return [(entry.tenant, entry.key, entry.put_seq) for entry in self.renewals.take_hints(limit)]
 
     def apply_renewal(self, tenant: bytes, key: bytes, put_seq: int, lease_end_ms: int, soft_pin_end_ms: int) -> bool:
-        """False: there is no such object; with the mark at the bulk's as-of that means this node has diverged."""
-        entry = self.lookup(tenant, key)
+        """Standby: the leader has renewed a lease.
+
+        Returns False if there is no such object. If this node has applied exactly the records that the batch is as of,
+        it has diverged.
+        """
+        entry = self.catalog.lookup(tenant, key)
         if entry is None or entry.put_seq != put_seq:
             return False
-        end = lease_end_ms + self.offset
-        if end > entry.lease_end:
-            entry.lease_end = end
-            if entry.group:
-                group = self.groups.get((tenant, entry.group))
-                if group is not None:
-                    group.lease_end = max(self._shared_end(group), end)
-        if soft_pin_end_ms:
-            entry.soft_pin_end = max(entry.soft_pin_end, soft_pin_end_ms + self.offset)
+        offset = self.clock.offset
+        self.leases.renewed_by_leader(
+            entry, lease_end_ms + offset, soft_pin_end_ms + offset if soft_pin_end_ms else None
+        )
         return True
 
     def apply_hint(self, tenant: bytes, key: bytes, put_seq: int) -> bool:
-        """The primary evicted it: free its space. False: not here (any more), which is fine."""
-        entry = self.lookup(tenant, key)
-        if entry is None or entry.put_seq != put_seq or not entry.visible or self._busy(entry):
+        """Standby: the leader has evicted an object. Returns False if the object is already deleted, or is busy."""
+        entry = self.catalog.lookup(tenant, key)
+        if entry is None or entry.put_seq != put_seq or not entry.visible or self.catalog.is_busy(entry):
             return False
-        self._evict(entry, hint=False)
+        self.eviction.evict(entry, hint=False)
         return True
 
-    def observe(self, leader_ms: int) -> bool:
-        """The leader's clock has reached this: limbo that is over by then is free here too. True: call again soon."""
-        now = leader_ms + self.offset
-        self.latest = max(self.latest, now)
-        self._prune_graves(now)
-        self.forget_some_tenants()
-        if self.ending:
-            self.end_some(self.end_step_objects)
-        return self._free_limbo(now, max(self.begin_n, self.keyless_n))
+    def expiring(self, leader_ms: int, every: int) -> Iterator[None]:
+        """Standby, policy `expiry`: all renewals up to this leader time were applied. Evict what expired before it.
+
+        Pauses after `every` objects; nothing else may be applied meanwhile.
+        """
+        if self.leases.expiry:
+            yield from self.eviction.expire_until(leader_ms + self.clock.offset - 1, every)
 
     def expire_until(self, leader_ms: int) -> int:
-        """Policy `expiry`, on a complete bulk batch of this epoch: everything that ended before is gone. How many."""
-        before = self.evicted_count
+        """As `expiring`, without pauses. Returns the number of evicted objects."""
+        before = self.eviction.evicted_count
         for _ in self.expiring(leader_ms, 1_000):
             pass
-        return self.evicted_count - before
-
-    def expiring(self, leader_ms: int, every: int) -> Iterator[None]:
-        """As `expire_until`, with a pause after `every` objects; nothing else may be applied meanwhile."""
-        if not self.expiry:
-            return
-        last = leader_ms + self.offset - 1
-        self.wheel.ripen_all(last)  # once: what is put back may come into a bucket that has begun
-        ripe = self.wheel.ripe
-        for place in range(1, len(ripe) + 1):
-            if place % every == 0:
-                yield
-            entry = ripe.popleft()
-            if not entry.visible or (self.ending and not self.settle(entry)):
-                continue
-            end = self.end_of_life(entry)
-            if end > last or self._busy(entry):
-                self.wheel.add(entry, max(end, last + 1))
-            elif entry.soft_pin_end:
-                # Reads may have renewed its pin unheard, for longer than any gap's grace: only a hint ends it here.
-                self.wheel.add(entry, last + 1 + self.max_term_ms)
-            else:
-                self._evict(entry, hint=False)
+        return self.eviction.evicted_count - before
 
     def gap_closed(self, leader_ms: int) -> None:
-        """Bulk was missed until here: nothing counts as ended before `leader_ms` + the maximum term (H3).
+        """Standby: unlogged batches were missed until here (H3).
 
-        Whoever starts from a snapshot or from the log alone has missed bulk too, also that of older epochs.
+        A node that starts from a snapshot or from the records alone has missed batches too, also of older epochs.
         """
-        self.floor = max(self.floor, leader_ms + self.offset + self.max_term_ms)
-        self.older_than = max(self.older_than, self.floor)
+        self.clock.gap_closed(leader_ms)
+
+    # --- snapshots ---
+
+    def load(self, keyless: Keyless, slices: Iterable[Slice], quarantined: Iterable[QuarantineSlice] = ()) -> None:
+        """Fill an empty index from a snapshot. Continue with `apply` from `log.last_n` on."""
+        self._loader.load(keyless, slices, quarantined)
+
+    # --- invariants ---
+
+    def check(self) -> None:
+        """Raise `InvariantBroken` unless every invariant of every part holds. Slow: for tests and simulation."""
+        self.clock.check()
+        self.log.check()
+        self.coverage.check()
+        self.renewals.check()
+        self.space.check()
+        self.catalog.check()
+        self.owners.check()
+        self.task_table.check()
+
+    def digest(self) -> bytes:
+        """A hash of the state that records alone determine: names, versions, places, pins.
+
+        Equal on equal nodes, except for objects that one of them has evicted.
+        """
+        while self.catalog.settle_some(1_000):
+            pass
+        lines = sorted(
+            (
+                entry.tenant, entry.key, entry.put_seq, entry.size, entry.visible, entry.hard_pin, entry.group,
+                tuple((r.id, r.segment.incarnation, r.offset) for r in entry.replicas),
+            )
+            for entry in [*self.catalog.objects(), *self.catalog.pending.values()]
+        )  # fmt: skip
+        return blake2b(repr((lines, sorted(self.space.segments))).encode(), digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""Patterns over keys: linear time in the key, so that nobody can stall the master with one.
+"""Patterns over keys. Matching takes time linear in the key, so that no client can stall the master with a pattern.
 
-Linear is not yet short: for each byte of a key, each instruction of the compiled pattern may be looked at. So these are
-bounded, too, and whoever matches many keys in one step counts them by that (`work_of`).
+Linear is not yet short: for each byte of a key, each instruction of the compiled pattern may be looked at. So the
+number of instructions is bounded too, and steps over many keys are measured by `work_of`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leasehold.base.limits import pattern_bytes_max, pattern_instructions_max
 
 
 class Pattern(Protocol):
-    """What a compiled pattern can do for us."""
+    """The methods of a compiled pattern that we use."""
 
     def search(self, text: bytes, /) -> object: ...
 
@@ -26,7 +26,7 @@ class Pattern(Protocol):
 
 
 class BadPattern(InvalidArgument):
-    """A pattern that cannot be read; `position` is where, in bytes."""
+    """A malformed pattern; `position` is the place of the error, in bytes."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"bad pattern at position {position}: {reason}")
@@ -34,21 +34,21 @@ class BadPattern(InvalidArgument):
 
 
 def accept_pattern(pattern: bytes) -> Pattern:
-    """A pattern that somebody asks for: as `compile_pattern`, and refused if matching it could take too long."""
+    """Compile a client's pattern, as `compile_pattern`; refused if matching it could take too long."""
     compiled = compile_pattern(pattern)
     if compiled.programsize > pattern_instructions_max:
-        raise BadPattern("too complex: repeat less often, or ask in several steps", len(pattern))
+        raise BadPattern("too complex: use fewer repetitions, or several patterns", len(pattern))
     return compiled
 
 
 def work_of(pattern: Pattern, keys: Collection[bytes]) -> int:
-    """How much it can be to match these keys, counted in keys of the usual length and patterns of the usual kind."""
+    """The work to match these keys, counted in keys of the usual length and patterns of the usual kind."""
     return len(keys) + (sum(map(len, keys)) * pattern.programsize >> 12)
 
 
 @lru_cache(maxsize=64)
 def compile_pattern(pattern: bytes) -> Pattern:
-    """Compile, or raise `BadPattern` with the position of what is wrong."""
+    """Compile, or raise `BadPattern` with the position of the error."""
     if len(pattern) > pattern_bytes_max:
         raise BadPattern(f"longer than {pattern_bytes_max} bytes", pattern_bytes_max)
     options = re2.Options()
@@ -64,7 +64,7 @@ def compile_pattern(pattern: bytes) -> Pattern:
 
 
 def _position(pattern: bytes, reason: str) -> int:
-    """RE2 tells the offending piece after the last colon, not where it is."""
+    """RE2 reports the offending piece after the last colon, not its position."""
     piece = reason.rpartition(": ")[2].encode("latin-1", "replace")
     found = pattern.rfind(piece) if piece else -1
     return found if found >= 0 else len(pattern)

@@ -1,22 +1,30 @@
-"""Where new objects go."""
+"""Choosing segments and extents for new objects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from leasehold.index.apply import Apply
 from leasehold.index.model import PutConfig, Segment
 from leasehold.index.records import Extent
+from leasehold.index.space.space import Space
 
-_SAMPLE = 6  # how many segments are compared for the freest, if there are many
+_SAMPLE = 6  # segments that are compared for the freest one, if there are many
 
 
-class Placement(Apply):
-    """Choosing extents. Nothing is taken here: the record that names them takes them."""
+class Placement:
+    """Finds free extents. It takes none of them: the record that names them does."""
 
-    def _place(self, size: int, config: PutConfig) -> tuple[Extent, ...]:
-        """Up to `config.replicas` places on different segments; empty if there is none at all."""
-        candidates = self.segments.placeable[config.native]
+    __slots__ = ("_choose", "_free_first", "_space")
+
+    def __init__(self, space: Space, allocation: str, choose: Callable[[int], int]) -> None:
+        """`choose(n)` returns a number in 0..n-1."""
+        self._space = space
+        self._free_first = allocation == "free-ratio-first"
+        self._choose = choose
+
+    def place(self, size: int, config: PutConfig) -> tuple[Extent, ...]:
+        """Up to `config.replicas` extents on different segments; empty if there is none at all."""
+        candidates = self._space.segments.placeable[config.native]
         if not candidates:
             return ()
         if config.replicas == 1 and not config.preferred_segments and not config.preferred_host:
@@ -26,27 +34,29 @@ class Placement(Apply):
                 return (Extent(first.incarnation, offset),)
             if len(candidates) == 1:
                 return ()
-        return self._places_on(self._in_order(candidates, config), size, config.replicas)
+        return self.place_on(self._in_order(candidates, config), size, config.replicas)
 
     def _first_choice(self, candidates: list[Segment]) -> Segment:
-        """Which segment the strategy would try first: it nearly always has room."""
-        if self.settings.allocation != "free-ratio-first":
-            return candidates[self.choose(len(candidates))]
+        """The segment that the strategy tries first: it nearly always has space."""
+        if not self._free_first:
+            return candidates[self._choose(len(candidates))]
         best, least_used = candidates[0], 1.0
         for segment in self._sample(candidates, 1):
-            space = segment.space
-            used = space.used_bytes / space.size
+            allocator = segment.allocator
+            used = allocator.used_bytes / allocator.size
             if used < least_used:
                 best, least_used = segment, used
         return best
 
     def _find_on(self, segment: Segment, size: int) -> int:
-        """Where it would fit, or -1. (Doubts are settled first: what is doubtful is not free.)"""
-        if self.unsettled and segment.incarnation in self.unsettled:
-            self._settle(segment.incarnation, segment.space.size)
-        return segment.space.find(size)
+        """The offset of a free extent of this size, or -1. Suspect space of the segment is settled first."""
+        unsettled = self._space.unsettled
+        if unsettled and segment.incarnation in unsettled:
+            self._space.settle_segment(segment.incarnation, segment.allocator.size)
+        return segment.allocator.find(size)
 
-    def _places_on(self, candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:
+    def place_on(self, candidates: Iterable[Segment], size: int, wanted: int) -> tuple[Extent, ...]:
+        """Up to `wanted` extents on different segments, in the order of the candidates."""
         found: list[Extent] = []
         tried: set[int] = set()
         for segment in candidates:
@@ -61,17 +71,17 @@ class Placement(Apply):
         return tuple(found)
 
     def _in_order(self, candidates: list[Segment], config: PutConfig) -> Iterable[Segment]:
-        """Preferred ones first, then a few by the strategy, then all the rest from a random start."""
+        """Preferred segments first, then a few by the strategy, then all others from a random start."""
         if config.preferred_segments:
             for name in config.preferred_segments:
-                for segment in self.segments.by_name.get(name):
+                for segment in self._space.segments.by_name.get(name):
                     if segment.placeable and segment.native == config.native:
                         yield segment
         if config.preferred_host:
             yield from (segment for segment in candidates if segment.spec.host_id == config.preferred_host)
         count = len(candidates)
-        start = self.choose(count)
-        if self.settings.allocation == "free-ratio-first":
+        start = self._choose(count)
+        if self._free_first:
             yield from sorted(self._sample(candidates, config.replicas), key=_free_ratio, reverse=True)
         for step in range(count):
             yield candidates[(start + step) % count]
@@ -79,11 +89,12 @@ class Placement(Apply):
     def _sample(self, candidates: list[Segment], wanted: int) -> Sequence[Segment]:
         if len(candidates) <= _SAMPLE + wanted:
             return candidates
-        return [candidates[self.choose(len(candidates))] for _ in range(_SAMPLE + wanted)]
+        return [candidates[self._choose(len(candidates))] for _ in range(_SAMPLE + wanted)]
 
-    def _largest_bytes(self, native: bool) -> int:
-        return max((segment.space.size for segment in self.segments.placeable[native]), default=0)
+    def largest_bytes(self, native: bool) -> int:
+        """The size of the largest segment for new objects."""
+        return max((segment.allocator.size for segment in self._space.segments.placeable[native]), default=0)
 
 
 def _free_ratio(segment: Segment) -> float:
-    return segment.space.free_bytes / segment.space.size
+    return segment.allocator.free_bytes / segment.allocator.size

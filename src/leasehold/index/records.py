@@ -1,11 +1,11 @@
-"""What was decided: the records of the explicit chain. The same records give the same state on every node.
+"""Records: decisions of the primary, in a dense chain. The same records give the same state on every node.
 
-Numbers are not inside: a record's number `n` is its place in the chain, and travels beside it. Numbers are
-dense and go on across epochs. Times (`at_ms`) are leader time (milliseconds of the epoch on the leader's clock).
-Durations (`limbo_ms`) count from `at_ms`.
+A record does not contain its number: `n` is its place in the chain and travels beside it. Numbers are dense and
+continue across epochs. Times (`at_ms`) are leader time (milliseconds of the epoch on the leader's clock). Durations
+(`quarantine_ms`) count from `at_ms`.
 
-They are packed as arrays with an integer tag, so that a record costs few bytes; new fields are added at the end, with a
-default, so that a neighbouring release can read them.
+Records are packed as arrays with an integer tag, so that each costs few bytes. New fields are added at the end, with
+a default, so that a neighbouring release can read them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cause(IntEnum):
 
 
 class Extent(Struct, array_like=True, frozen=True, gc=False):
-    """A place: which mount of which segment, and where in it. The length is the object's."""
+    """A place: the mount of a segment, and an offset in it. The length is the object's."""
 
     incarnation: int
     offset: int
@@ -41,13 +41,14 @@ class Extent(Struct, array_like=True, frozen=True, gc=False):
 class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
     """The first record of every epoch, durable before any answer.
 
-    With `handover_ms == NEVER_MS` every older lease end and everything in limbo is lifted to at least
-    `at_ms + grace_ms` (limbo: or its own duration anew).
-    `shift_ms` is where on the old epoch's clock the new one starts, for what is not a promise (soft pins): the same on
-    every node, though not every node has heard of the same last moment.
-    After a hand-over at leader time `handover_ms` of the epoch before, older ends
-    are mapped to `end - handover_ms + drift_ms` instead.
-    `unheard_n`: owners of segments mounted before this record are waited for, each until its first ping (H9); 0: none.
+    With `handover_ms == NEVER_MS` every older lease end, and every end in quarantine, is lifted to at least
+    `at_ms + grace_ms` (in quarantine: or to its own duration again).
+    `shift_ms` is the place on the old epoch's clock where the new one starts, for times that are not promises (soft
+    pins). It is in the record because not every node has seen the same last moment of the old epoch.
+    After a hand-over at leader time `handover_ms` of the epoch before, older ends are mapped to
+    `end - handover_ms + drift_ms` instead.
+    `unproven_before_n`: owners of segments mounted before this record are unproven until their first ping (H9);
+    0: none.
     """
 
     at_ms: int
@@ -57,11 +58,11 @@ class Begin(Struct, tag=0, array_like=True, frozen=True, gc=False):
     handover_ms: int = NEVER_MS
     drift_ms: int = 0
     shift_ms: int = 0
-    unheard_n: int = 0
+    unproven_before_n: int = 0
 
 
 class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):
-    """The last record of an epoch that ends by plan; names the last bulk batch, which a successor must have."""
+    """The last record of an epoch that ends by plan; names the last unlogged batch, which a successor must have."""
 
     at_ms: int
     epoch: int
@@ -69,7 +70,7 @@ class Handover(Struct, tag=1, array_like=True, frozen=True, gc=False):
 
 
 class MaxTerm(Struct, tag=2, array_like=True, frozen=True, gc=False):
-    """The longest lease that may be granted from here on. Raised before the first longer grant."""
+    """The longest lease that may be granted from now on. Raised before the first longer grant."""
 
     at_ms: int
     max_term_ms: int
@@ -91,7 +92,7 @@ class MountSegment(Struct, tag=3, array_like=True, frozen=True, gc=False):
 
 
 class UnmountSegment(Struct, tag=4, array_like=True, frozen=True, gc=False):
-    """Segments are gone, and every replica in them."""
+    """Segments are unmounted, and every replica in them is lost."""
 
     at_ms: int
     incarnations: tuple[int, ...]
@@ -107,7 +108,7 @@ class DrainSegment(Struct, tag=5, array_like=True, frozen=True, gc=False):
 
 
 class ClientGone(Struct, tag=6, array_like=True, frozen=True, gc=False):
-    """A client has not been heard of for its term; `incarnations` are its segments, gone with it."""
+    """A client has not pinged for the client TTL and is dead; `incarnations` are its segments, which end with it."""
 
     at_ms: int
     client: bytes
@@ -117,9 +118,9 @@ class ClientGone(Struct, tag=6, array_like=True, frozen=True, gc=False):
 class PutStart(Struct, tag=7, array_like=True, frozen=True, gc=False):
     """Space is handed to a writer. Durable before it is answered, always (P3).
 
-    `discards` is the number of an unfinished put of the same key that it replaces, whose extents rest for `limbo_ms`.
-    `upsert` says that a finished object of this name stays readable until the end; `in_place`, that its extents are
-    written over.
+    `discards` is the number of an unfinished put of the same key that it replaces; the extents of that put are
+    quarantined for `quarantine_ms`. `upsert`: a finished object of this name stays readable until the end.
+    `in_place`: the extents of that object are written over.
     """
 
     at_ms: int
@@ -143,7 +144,7 @@ class PutStart(Struct, tag=7, array_like=True, frozen=True, gc=False):
 class PutEnd(Struct, tag=8, array_like=True, frozen=True, gc=False):
     """A put or upsert is complete. `lease_ms`: the first lease (policy `expiry`), 0 for none.
 
-    `limbo_ms`: how long the extents of the version that it replaces must still rest.
+    `quarantine_ms`: for the extents of the version that it replaces.
     """
 
     at_ms: int
@@ -156,7 +157,7 @@ class PutEnd(Struct, tag=8, array_like=True, frozen=True, gc=False):
 
 
 class PutRevoke(Struct, tag=9, array_like=True, frozen=True, gc=False):
-    """An unfinished put or upsert is given back; its extents rest until its writer must have given up."""
+    """An unfinished put or upsert is given back; its extents are quarantined until its writer must have given up."""
 
     at_ms: int
     tenant: bytes
@@ -167,7 +168,7 @@ class PutRevoke(Struct, tag=9, array_like=True, frozen=True, gc=False):
 
 
 class Remove(Struct, tag=10, array_like=True, frozen=True, gc=False):
-    """One key is removed, whether the primary still had it or not (a standby may have what the primary evicted)."""
+    """One key is removed, whether the primary had it or not (a standby may have an object that the primary evicted)."""
 
     at_ms: int
     tenant: bytes
@@ -177,9 +178,9 @@ class Remove(Struct, tag=10, array_like=True, frozen=True, gc=False):
 
 
 class RemoveRange(Struct, tag=11, array_like=True, frozen=True, gc=False):
-    """Everything of a tenant, in a span of tables (of key hashes), that is older than this record and matches.
+    """Remove the objects of a tenant, in a span of tables (of key hashes), that are older than this record and match.
 
-    `stays` lists by put number what is left (leased, unfinished). An empty pattern matches all.
+    `stays` lists by put number the objects that stay (leased, unfinished). An empty pattern matches all.
     """
 
     at_ms: int
@@ -206,8 +207,8 @@ class ReplicaClear(Struct, tag=12, array_like=True, frozen=True, gc=False):
 class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
     """Space for more replicas of a finished object.
 
-    `moves` is the replica that ends when a move is done (0: a copy). `size` is the object's (0: not told), for those
-    who do not have it any more.
+    `moves` is the replica that ends when a move is done (0: a copy). `size` is the object's (0: not known), for nodes
+    that have evicted the object.
     """
 
     at_ms: int
@@ -222,7 +223,7 @@ class CopyStart(Struct, tag=13, array_like=True, frozen=True, gc=False):
 
 
 class CopyEnd(Struct, tag=14, array_like=True, frozen=True, gc=False):
-    """The copies begun by record `started` are complete; a moved replica rests for `limbo_ms`."""
+    """The copies begun by record `started` are complete; a moved replica is quarantined for `quarantine_ms`."""
 
     at_ms: int
     tenant: bytes
@@ -244,7 +245,7 @@ class CopyRevoke(Struct, tag=15, array_like=True, frozen=True, gc=False):
 
 
 class TaskCreate(Struct, tag=16, array_like=True, frozen=True, gc=False):
-    """A copy or move that a storage client shall do. Its id is (epoch, number of this record)."""
+    """A copy or move for a storage client to carry out. Its id is (epoch, number of this record)."""
 
     at_ms: int
     kind: int
@@ -257,7 +258,7 @@ class TaskCreate(Struct, tag=16, array_like=True, frozen=True, gc=False):
 
 
 class TaskDone(Struct, tag=17, array_like=True, frozen=True, gc=False):
-    """A task's end, as its client told it."""
+    """A task has finished, as its client reports."""
 
     at_ms: int
     task: bytes

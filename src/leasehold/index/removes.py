@@ -1,4 +1,4 @@
-"""Removing: one key, or everything that matches. A removed key does not come back (P5)."""
+"""Removing one key, or every key that matches. A removed key does not come back (P5)."""
 
 from __future__ import annotations
 
@@ -14,118 +14,154 @@ from leasehold.base.limits import (
     range_step_objects,
     tenant_bytes_max,
 )
+from leasehold.index.catalog import Catalog
+from leasehold.index.clock import LeaderClock
+from leasehold.index.decisions import Decisions
+from leasehold.index.eviction import Eviction
+from leasehold.index.leases import Leases
+from leasehold.index.log import Log
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, accept_pattern, compile_pattern, work_of
-from leasehold.index.puts import Puts
 from leasehold.index.records import Cause, Remove, RemoveRange, ReplicaClear
-from leasehold.index.state import TABLES
+from leasehold.index.replies import Acknowledged, Answered
+from leasehold.index.tables import TABLES
 
 
-class Removes(Puts):
-    """Deciding about removals."""
+class Removes:
+    """Commands that remove objects or replicas."""
 
-    def remove(self, now_ms: int, tenant: bytes, key: bytes, force: bool, source: bytes = b"") -> tuple[Code, int]:
+    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log")
+
+    def __init__(
+        self,
+        clock: LeaderClock,
+        log: Log,
+        decisions: Decisions,
+        leases: Leases,
+        catalog: Catalog,
+        eviction: Eviction,
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._decisions = decisions
+        self._leases = leases
+        self._catalog = catalog
+        self._eviction = eviction
+
+    def remove(self, now_ms: int, tenant: bytes, key: bytes, force: bool, source: bytes = b"") -> Acknowledged:
         """Remove a key. `source` names the caller, for the bound on absent keys.
 
-        A key that is not here is removed too, by a record: a standby may still have what was evicted here (schedule 4).
-        `TRY_AGAIN`: the caller has too many of those under way; wait for `after`, then repeat.
+        An absent key is removed too, by a record: a standby may still have an object that was evicted here
+        (schedule 4). `TRY_AGAIN`: the caller has too many of those under way; wait for `after`, then repeat.
         """
         if not 0 < len(key) <= key_bytes_max or len(tenant) > tenant_bytes_max:
-            self.refuse("bad key")
-            return (Code.BAD_KEY if key else Code.NOT_FOUND), 0  # there is never an object without a name
-        now = now_ms + self.offset
-        tables = self.tables.get(tenant)
+            self._log.refuse("bad key")
+            return Acknowledged(Code.BAD_KEY if key else Code.NOT_FOUND, 0)  # no object has an empty key
+        catalog = self._catalog
+        now = now_ms + self._clock.offset
+        tables = catalog.tables.get(tenant)
         entry = None if tables is None else tables[crc32(key) & 16383].get(key)
-        if entry is not None and (self.expiry or self.ending):
-            entry = self._still_there(now, tenant, key)
+        if entry is not None and (self._leases.expiry or catalog.ending):
+            entry = self._eviction.lookup_live(now, tenant, key)
         if entry is None:
             return self._remove_absent(now_ms, tenant, key, source)
-        left_ms = self.lease_end_of(entry) - now
+        left_ms = self._leases.end_of(entry) - now
         if left_ms > 0 and not force:
-            return Code.HAS_LEASE, entry.changed_n
-        if entry.draft is not None or ((self.copies or self.pending) and self._busy(entry)):
-            return Code.NOT_READY, self._after_busy(entry)
-        return Code.OK, self._emit(Remove(now_ms, tenant, key, left_ms if left_ms > 0 else 0))
+            return Acknowledged(Code.HAS_LEASE, entry.changed_n)
+        if entry.draft is not None or ((catalog.copies or catalog.pending) and catalog.is_busy(entry)):
+            return Acknowledged(Code.NOT_READY, catalog.busy_n(entry))
+        return Acknowledged(Code.OK, self._decisions.emit(Remove(now_ms, tenant, key, left_ms if left_ms > 0 else 0)))
 
-    def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> tuple[Code, int]:
-        if self.absent_bytes.get(source, 0) + len(key) > absent_removes_bytes_max:
-            return Code.TRY_AGAIN, self.last_n
-        if self.refuses_records():
-            return Code.NO_SPACE, 0
-        n = self._emit(Remove(now_ms, tenant, key, self._grace_left_ms(now_ms)))
-        self._count_absent(n, source, len(key))
-        return Code.NOT_FOUND, n
+    def _remove_absent(self, now_ms: int, tenant: bytes, key: bytes, source: bytes) -> Acknowledged:
+        log = self._log
+        if log.absent_bytes.get(source, 0) + len(key) > absent_removes_bytes_max:
+            return Acknowledged(Code.TRY_AGAIN, log.last_n)
+        if log.refuses_records():
+            return Acknowledged(Code.NO_SPACE, 0)
+        # This leader may have evicted an object that the leader before still had, and leased. Another node that still
+        # has it must not free its space within the grace (schedule 8).
+        n = self._decisions.emit(Remove(now_ms, tenant, key, self._clock.grace_left(now_ms + self._clock.offset)))
+        log.count_absent(n, source, len(key))
+        return Acknowledged(Code.NOT_FOUND, n)
 
-    def _grace_left_ms(self, now_ms: int) -> int:
-        """How long space rests that this leader knows nothing of.
+    def start_range(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
+        """Remove every object of a tenant that matches (an empty pattern: all), in steps.
 
-        What it has evicted, the leader before it may still have had, and have leased: within the grace such a ghost of
-        another node goes by name only (schedule 8).
-        """
-        return max(0, self.floor - now_ms - self.offset)
-
-    def start_removal(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
-        """Remove everything of a tenant that matches (an empty pattern: all), in steps.
-
-        `BadPattern` if it cannot be read, or would take too long.
+        `BadPattern` if the pattern is malformed, or would take too long.
         """
         if pattern:
             accept_pattern(pattern)
-        return RangeRemoval(self, tenant, pattern, force)
+        return RangeRemoval(self._clock, self._decisions, self._leases, self._catalog, tenant, pattern, force)
 
-    def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> tuple[Code, int, int]:
-        """(code, how many, after), in one go."""
+    def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> Answered[int]:
+        """Remove all objects of a tenant, in one call. The value is their number."""
         return self._remove_range(now_ms, tenant, b"", force)
 
-    def remove_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> tuple[Code, int, int]:
-        """(code, how many, after), in one go. A pattern that cannot be read is `BAD_PARAMS`."""
+    def remove_by_regex(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> Answered[int]:
+        """Remove all objects that match, in one call. A malformed pattern is `BAD_PARAMS`."""
         if not pattern:
-            self.refuse("bad pattern")
-            return Code.BAD_PARAMS, 0, 0
+            self._log.refuse("bad pattern")
+            return Answered(Code.BAD_PARAMS, 0, 0)
         return self._remove_range(now_ms, tenant, pattern, force)
 
-    def _remove_range(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> tuple[Code, int, int]:
+    def _remove_range(self, now_ms: int, tenant: bytes, pattern: bytes, force: bool) -> Answered[int]:
         try:
-            removal = self.start_removal(tenant, pattern, force)
+            removal = self.start_range(tenant, pattern, force)
         except BadPattern:
-            self.refuse("bad pattern")
-            return Code.BAD_PARAMS, 0, 0
-        if self.refuses_records():
-            return Code.NO_SPACE, 0, 0
+            self._log.refuse("bad pattern")
+            return Answered(Code.BAD_PARAMS, 0, 0)
+        if self._log.refuses_records():
+            return Answered(Code.NO_SPACE, 0, 0)
         while not removal.step(now_ms):
             pass
-        return Code.OK, removal.count, removal.after
+        return Answered(Code.OK, removal.count, removal.after)
 
-    def replica_clear(
+    def clear_replicas(
         self, now_ms: int, client: bytes, tenant: bytes, keys: Sequence[bytes], segment_name: str
-    ) -> tuple[Code, list[bytes], int]:
-        """Clear this client's unleased objects, or their replicas on one segment: which keys were."""
-        now = now_ms + self.offset
+    ) -> Answered[list[bytes]]:
+        """Clear this client's unleased objects, or their replicas on one segment. The value is the cleared keys."""
+        now = now_ms + self._clock.offset
         cleared: list[bytes] = []
         for key in keys:
-            entry = self._still_there(now, tenant, key)  # what is over a standby may have dropped: no record of it
-            if entry is None or entry.client != client or not entry.visible or self._busy(entry):
+            # An expired object is not found: a standby may have dropped it, so there must be no record of it.
+            entry = self._eviction.lookup_live(now, tenant, key)
+            if entry is None or entry.client != client or not entry.visible or self._catalog.is_busy(entry):
                 continue
-            if self.lease_end_of(entry) > now:
+            if self._leases.end_of(entry) > now:
                 continue
-            gone = tuple(r.id for r in entry.replicas if not segment_name or r.segment.spec.name == segment_name)
-            if gone:
-                self._emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, gone, 0))
+            ids = tuple(r.id for r in entry.replicas if not segment_name or r.segment.spec.name == segment_name)
+            if ids:
+                self._decisions.emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, ids, 0))
                 cleared.append(key)
-        return Code.OK, cleared, self.last_n
+        return Answered(Code.OK, cleared, self._log.last_n)
 
 
 class RangeRemoval:
-    """`remove_all` or `remove_by_regex` on its way: a span of tables at each step, each one record.
+    """`remove_all` or `remove_by_regex` under way: one span of tables, and one record, for each step.
 
-    The record says "everything older that matches, except these": on a standby it also takes what the primary evicted.
-    What stays is named by put number, so a record stays small however long the keys are (H12).
+    The record means "every older object that matches, except these": on a standby it also removes objects that the
+    primary has evicted. Objects that stay are named by put number, so a record is small however long the keys are
+    (H12).
     """
 
-    __slots__ = ("_force", "_index", "_pattern", "_tenant", "after", "count", "next_table")
+    __slots__ = (
+        "_catalog", "_clock", "_decisions", "_force", "_leases", "_pattern", "_tenant", "after", "count", "next_table",
+    )  # fmt: skip
 
-    def __init__(self, index: Removes, tenant: bytes, pattern: bytes, force: bool) -> None:
-        self._index = index
+    def __init__(
+        self,
+        clock: LeaderClock,
+        decisions: Decisions,
+        leases: Leases,
+        catalog: Catalog,
+        tenant: bytes,
+        pattern: bytes,
+        force: bool,
+    ) -> None:
+        self._clock = clock
+        self._decisions = decisions
+        self._leases = leases
+        self._catalog = catalog
         self._tenant = tenant
         self._pattern = pattern
         self._force = force
@@ -134,29 +170,32 @@ class RangeRemoval:
         self.after = 0
 
     def step(self, now_ms: int) -> bool:
-        """Do the next span of tables; True when all is done. `after` is then the number to wait for."""
-        index = self._index
-        now = now_ms + index.offset
-        tables = index.tables.get(self._tenant)
+        """Remove from the next span of tables; returns True when all tables are done.
+
+        `after` is then the record to wait for, and `count` the number of removed objects.
+        """
+        catalog, leases = self._catalog, self._leases
+        now = now_ms + self._clock.offset
+        tables = catalog.tables.get(self._tenant)
         pattern = compile_pattern(self._pattern) if self._pattern else None
         search = pattern.search if pattern is not None else None
         first = self.next_table
         stays: list[int] = []
         looked_at = going = 0
-        quarantine_ms = index._grace_left_ms(now_ms)
+        quarantine_ms = self._clock.grace_left(now)  # for objects that only other nodes have: see `_remove_absent`
         for number, table in enumerate(tables[first:], first) if tables is not None else ():
             if not table:
                 continue
             looked_at += len(table) if pattern is None else work_of(pattern, table)
-            for key, entry in list(table.items()) if index.ending else table.items():
-                if (search is not None and not search(key)) or (index.ending and not index.settle(entry)):
+            for key, entry in list(table.items()) if catalog.ending else table.items():
+                if (search is not None and not search(key)) or (catalog.ending and not catalog.settle(entry)):
                     continue
-                left_ms = self._may_go(entry, now)
+                left_ms = self._quarantine_ms(entry, now)
                 if left_ms < 0:
                     stays.append(entry.put_seq)
                 else:
                     going += 1
-                    self.count += not (index.expiry and index.is_over(entry, now))
+                    self.count += not (leases.expiry and leases.has_expired(entry, now))
                     quarantine_ms = max(quarantine_ms, left_ms)
             if looked_at >= range_step_objects or going >= range_step_hits or len(stays) >= range_record_stays_max:
                 self.next_table = number + 1
@@ -165,14 +204,14 @@ class RangeRemoval:
             self.next_table = TABLES
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_table - 1)
-        self.after = index._emit(
+        self.after = self._decisions.emit(
             RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), quarantine_ms, cause)
         )
         return self.next_table == TABLES
 
-    def _may_go(self, entry: Object, now: int) -> int:
-        """-1: it stays (leased, unfinished). Else how long its space must rest."""
-        left_ms = self._index.lease_end_of(entry) - now
-        if entry.draft is not None or self._index._busy(entry) or (left_ms > 0 and not self._force):
+    def _quarantine_ms(self, entry: Object, now: int) -> int:
+        """How long the object's space must stay in quarantine. -1: the object stays (leased or unfinished)."""
+        left_ms = self._leases.end_of(entry) - now
+        if entry.draft is not None or self._catalog.is_busy(entry) or (left_ms > 0 and not self._force):
             return -1
         return max(0, left_ms)

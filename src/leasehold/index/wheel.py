@@ -1,7 +1,7 @@
-"""Who may be evicted next, nearly in the order of lease ends, without ever scanning.
+"""Candidates for eviction, nearly in the order of lease ends, without scanning.
 
-An object is in one bucket, that of its lease end when it was put there. Reads do not touch the wheel: an object
-whose lease was renewed meanwhile is found out when its bucket is due, and goes to the bucket of its new end.
+An object is in one bucket, that of its lease end when it was put there. Reads do not touch the wheel: when a bucket is
+due, objects whose lease was renewed meanwhile move to the bucket of their new end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _LOOK_AGAIN_MS = 10
 
 
 class Wheel:
-    """Buckets of objects by lease end; those whose end had passed when they were last looked at are `ripe`."""
+    """Buckets of objects by lease end. Objects from buckets that are due are `ripe`.
+
+    `ripe` keeps its identity. `Eviction` takes from it directly: a call for each object would cost 2 % of an eviction.
+    """
 
     __slots__ = ("_buckets", "_looked_at", "_order", "_ripening", "ripe")
 
@@ -25,7 +28,7 @@ class Wheel:
         self._order: list[int] = []
         self.ripe: deque[Object] = deque()
         self._looked_at = -1
-        self._ripening = 0  # the bucket that what is ripe came from, the latest of them
+        self._ripening = 0  # the latest bucket that ripe objects came from
 
     def add(self, entry: Object, end: int) -> None:
         number = end >> _BUCKET_BITS
@@ -37,11 +40,11 @@ class Wheel:
             bucket.append(entry)
 
     def add_later(self, entry: Object, end: int, now: int) -> None:
-        """As `add`, but not into the bucket of this very moment, where it would be found again at once."""
+        """As `add`, but not into the current bucket, where it would be found again immediately."""
         self.add(entry, max(end, ((now >> _BUCKET_BITS) + 1) << _BUCKET_BITS))
 
     def ripen(self, now: int, limit: int) -> bool:
-        """Make up to about `limit` more objects ripe whose bucket has passed; False if there are none."""
+        """Make up to about `limit` more objects ripe whose bucket has passed. Returns False if there are none."""
         order = self._order
         if not order:
             return False
@@ -58,7 +61,7 @@ class Wheel:
         return number << _BUCKET_BITS <= now and self._ripen_part(number, now)
 
     def is_out_of_turn(self, entry: Object) -> bool:
-        """Whether something ripe was renewed since it was put into its bucket, and now belongs into a later one."""
+        """Whether a ripe object was renewed since it was put into its bucket, and now belongs into a later one."""
         return entry.lease_end >> _BUCKET_BITS > self._ripening
 
     def ripen_all(self, now: int) -> None:
@@ -68,7 +71,7 @@ class Wheel:
             self.ripe.extend(self._buckets.pop(heappop(order)))
 
     def _ripen_part(self, number: int, now: int) -> bool:
-        """The bucket of this very moment: only what has ended. Not looked at too often, for it may be large."""
+        """The current bucket: only expired objects. It may be large, so it is not looked at too often."""
         if 0 <= now - self._looked_at < _LOOK_AGAIN_MS:
             return False
         bucket = self._buckets[number]

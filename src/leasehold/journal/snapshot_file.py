@@ -21,9 +21,9 @@ from msgspec import Struct
 from leasehold.base.errors import PeerError
 from leasehold.base.limits import snapshot_step_extents
 from leasehold.index.index import Index
-from leasehold.index.snapshot import Keyless, QuarantineSlice, Slice
-from leasehold.index.state import TABLES
-from leasehold.index.walk import QuarantineWalk
+from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
+from leasehold.index.space.walk import QuarantineWalk
+from leasehold.index.tables import TABLES
 from leasehold.journal.chain import Position
 
 VERSION_NEWEST: Final = 1  # the only version that this release writes and reads
@@ -86,8 +86,8 @@ class SnapshotTaker:
         self._version = version
         self._next = 0  # table
         self._walk: QuarantineWalk | None = None
-        self.started = Position(index.epoch, index.last_n)
-        self.low_n = index.last_n  # replay begins after this record
+        self.started = Position(index.log.epoch, index.log.last_n)
+        self.low_n = index.log.last_n  # replay begins after this record
         self.end = Position()  # known after the last step
 
     @property
@@ -104,7 +104,7 @@ class SnapshotTaker:
         head = b""
         if self._next == 0:
             head = _pack(Head(self._version, self._cluster, self.started.epoch, self.started.n))
-        part = self._index.export_slice(self._next, tables_max)
+        part = self._index.export.tables(self._next, tables_max)
         self._next += part.table_count
         return head + _pack(part)
 
@@ -114,16 +114,16 @@ class SnapshotTaker:
         Returns nothing once the remaining extents fit into the last frame, also if they fit from the start.
         """
         if self._walk is None:
-            if len(self._index.quarantine) <= extents_max:
+            if len(self._index.space.quarantine) <= extents_max:
                 return b""
-            self._walk = QuarantineWalk(self._index)
+            self._walk = QuarantineWalk(self._index.space)
         if self._walk.is_short(extents_max):
             return b""
-        return _pack(self._index.export_quarantine(self._walk, extents_max))
+        return _pack(self._index.export.quarantine(self._walk, extents_max))
 
     def keyless(self) -> bytes:
         """The last frame. Law: write it only once `end` is durable, or the file could hold records that were lost."""
-        keyless = self._index.export_keyless(self._walk)
+        keyless = self._index.export.keyless(self._walk)
         self.end = Position(keyless.epoch, keyless.n)
         return _pack(keyless)
 

@@ -57,10 +57,10 @@ async def import_file(data: bytes, url: str, cluster: str, prefix: str, data_dir
         part = folder / "import.part"
         _write_durably(part, whole_index(index, cluster, lambda: None))
         async with await connect(url) as coord:
-            await _claim(coord, Keys(cluster, prefix), index.last_n)
+            await _claim(coord, Keys(cluster, prefix), index.log.last_n)
             part.rename(folder / "snapshot-000000000001.lsnap")
         sync_folder(folder)
-    return Imported(index.object_count, index.last_n)
+    return Imported(index.catalog.object_count, index.log.last_n)
 
 
 def _read(data: bytes, cluster: str) -> Index:
@@ -81,7 +81,7 @@ def _read(data: bytes, cluster: str) -> Index:
         ) from None
     index = Index(IndexSettings(), lambda choices: 0)
     index.load(loaded.keyless, loaded.slices, loaded.quarantined)
-    index.epoch = 0  # epochs are revisions of the store, and this is a new store: its first epoch must be higher
+    index.log.begin_epoch(0)  # epochs are revisions of a store, and the target is another store
     return index
 
 

@@ -57,8 +57,8 @@ class Standalone:
     def _flush(self) -> None:
         """Nothing is kept: what was decided counts as durable."""
         self._flushing = False
-        self.index.take_outbox()
-        self.index.durable(self.index.last_n)
+        self.index.log.take_outbox()
+        self.index.log.durable(self.index.log.last_n)
 
     def _work(self) -> None:
         now_ms = self._clock.now_ms()

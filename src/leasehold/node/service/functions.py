@@ -145,17 +145,17 @@ class MasterService:
         return "", 0
 
     def ping(self, client: bytes) -> Result:
-        return m.PingResponse(self._view_version(), self._index.ping(self._gate.now_ms, client)), 0
+        return m.PingResponse(self._view_version(), self._index.owners.ping(self._gate.now_ms, client)), 0
 
     # --- what is not hot
 
     def put_revoke(self, client: bytes, key: bytes, kind: int, tenant: bytes) -> Result:
-        code, after = self._index.put_revoke(self._gate.now_ms, client, tenant, key, kind)
-        return _void(code), after
+        reply = self._index.puts.revoke(self._gate.now_ms, client, tenant, key, kind)
+        return _void(reply.code), reply.after
 
     def upsert_revoke(self, client: bytes, key: bytes, kind: int, tenant: bytes) -> Result:
-        code, after = self._index.upsert_revoke(self._gate.now_ms, client, tenant, key, kind)
-        return _void(code), after
+        reply = self._index.puts.revoke(self._gate.now_ms, client, tenant, key, kind)
+        return _void(reply.code), reply.after
 
     def batch_put_revoke(self, client: bytes, keys: list[bytes], kind: int, tenant: bytes) -> Result:
         return _each(self.put_revoke(client, key, kind, tenant) for key in keys)
@@ -164,20 +164,18 @@ class MasterService:
         return _each(self.upsert_revoke(client, key, m.ReplicaKind.ALL, tenant) for key in keys)
 
     def batch_replica_clear(self, keys: list[bytes], client: bytes, segment_name: str) -> Result:
-        code, cleared, after = self._index.replica_clear(
-            self._gate.now_ms, client, m.DEFAULT_TENANT, keys, segment_name
-        )
-        return (cleared if code == Code.OK else Failed(code)), after
+        reply = self._index.removes.clear_replicas(self._gate.now_ms, client, m.DEFAULT_TENANT, keys, segment_name)
+        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
 
     def evict_disk_replica(self, client: bytes, key: bytes, tenant: bytes, kind: int) -> Result:
         """There are no disk replicas: of an object that is here, nothing to evict is success."""
-        return self._no_disk_replica(key, tenant, kind), self._index.last_n
+        return self._no_disk_replica(key, tenant, kind), self._index.log.last_n
 
     def batch_evict_disk_replica(self, client: bytes, keys: list[bytes], tenant: bytes, kind: int) -> Result:
-        return [self._no_disk_replica(key, tenant, kind) for key in keys], self._index.last_n
+        return [self._no_disk_replica(key, tenant, kind) for key in keys], self._index.log.last_n
 
     def _no_disk_replica(self, key: bytes, tenant: bytes, kind: int) -> Failed | None:
-        if self._index.lookup(tenant, key) is None:
+        if self._index.catalog.lookup(tenant, key) is None:
             return _NOT_FOUND
         return None if kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK) else Failed(Code.BAD_PARAMS)
 
@@ -196,7 +194,8 @@ class MasterService:
         ) -> bytes | None:
             last = 0
             for key in keys[len(done) :]:
-                code, after = self._index.remove(self._gate.now_ms, tenant, key, force, connection.source)
+                reply = self._index.removes.remove(self._gate.now_ms, tenant, key, force, connection.source)
+                code, after = reply.code, reply.after
                 if code == Code.TRY_AGAIN:
                     self._leaving.tell()
                     again = partial(step, connection, seq, keys, force, tenant, done)
@@ -220,14 +219,14 @@ class MasterService:
 
         if many:
             return remove_many
-        gate, decide, send = self._gate, self._index.remove, self._leaving.send
+        gate, decide, send = self._gate, self._index.removes.remove, self._leaving.send
 
         def remove(connection: Connection, seq: int, body: bytes) -> bytes | None:
             key, force, tenant = read(body)
-            code, after = decide(gate.now_ms, tenant, key, force, connection.source)
-            if code == Code.TRY_AGAIN:
+            reply = decide(gate.now_ms, tenant, key, force, connection.source)
+            if reply.code == Code.TRY_AGAIN:
                 return step(connection, seq, [key], force, tenant, [])
-            return send(connection, seq, answers[code](seq), after)
+            return send(connection, seq, answers[reply.code](seq), reply.after)
 
         return remove
 
@@ -236,105 +235,108 @@ class MasterService:
     def mount_segment(self, segment: m.Segment, client: bytes) -> Result:
         if _nowhere(segment):
             return Failed(Code.BAD_PARAMS), 0
-        code, after = self._index.mount(self._gate.now_ms, client, _specs([segment])[0])
-        return _void(code), after
+        reply = self._index.mounts.mount(self._gate.now_ms, client, _specs([segment])[0])
+        return _void(reply.code), reply.after
 
     def re_mount_segment(self, segments: list[m.Segment], client: bytes) -> Result:
         if any(_nowhere(segment) for segment in segments):
             return Failed(Code.BAD_PARAMS), 0
-        code, after = self._index.remount(self._gate.now_ms, client, _specs(segments))
-        return _void(code), after
+        reply = self._index.mounts.remount(self._gate.now_ms, client, _specs(segments))
+        return _void(reply.code), reply.after
 
     def unmount_segment(self, segment: bytes, client: bytes) -> Result:
         """Unmounting what is not there is success: the C++ master says so, and its clients repeat it."""
-        code, after = self._index.unmount(self._gate.now_ms, client, segment)
-        return (None if code == Code.SEGMENT_NOT_FOUND else _void(code)), after
+        reply = self._index.mounts.unmount(self._gate.now_ms, client, segment)
+        return (None if reply.code == Code.SEGMENT_NOT_FOUND else _void(reply.code)), reply.after
 
     def graceful_unmount_segment(self, segment: bytes, client: bytes, grace_ms: int) -> Result:
-        code, after = self._index.drain(self._gate.now_ms, client, segment, grace_ms)
-        return _void(code), after
+        reply = self._index.mounts.drain(self._gate.now_ms, client, segment, grace_ms)
+        return _void(reply.code), reply.after
 
     def query_segment_status(self, name: str) -> Result:
-        found = self._index.segments_by_name(name)
+        found = self._index.space.segments.by_name.get(name)
         return self._segment_status(found[0] if found else None)
 
     def query_segment_status_by_id(self, segment: bytes) -> Result:
-        return self._segment_status(self._index.segment_by_id(segment))
+        return self._segment_status(self._index.space.segments.by_id.get(segment))
 
     def _segment_status(self, segment: Any) -> Result:
         if segment is None:
-            return _NO_SEGMENT, self._index.last_n
+            return _NO_SEGMENT, self._index.log.last_n
         if segment.drain_end:
-            return _SEGMENT_DRAINING, self._index.last_n
+            return _SEGMENT_DRAINING, self._index.log.last_n
         return _SEGMENT_MOUNTED, segment.incarnation
 
     def batch_query_ip(self, clients: list[bytes]) -> Result:
         """The hosts (without ports) on which clients lend memory; clients without any are left out."""
         hosts = {client: self._hosts(client) for client in clients}
-        return {client: found for client, found in hosts.items() if found}, self._index.last_n
+        return {client: found for client, found in hosts.items() if found}, self._index.log.last_n
 
     def _hosts(self, client: bytes) -> list[str]:
-        endpoints = self._index.client_endpoints(client)
+        endpoints = self._index.owners.endpoints_of(client)
         return list(dict.fromkeys(endpoint.rpartition(":")[0] or endpoint for endpoint in endpoints))
 
     # --- copies, moves, tasks
 
     def copy_start(self, client: bytes, key: bytes, tenant: bytes, source: str, targets: list[str]) -> Result:
-        code, plan, after = self._index.copy_start(self._gate.now_ms, client, tenant, key, source, targets)
+        reply = self._index.copies.copy_start(self._gate.now_ms, client, tenant, key, source, targets)
+        code, plan, after = reply.code, reply.value, reply.after
         if plan is None:
             return Failed(code), after
         size = self._size_of(tenant, key)
         return m.CopyPlan(message_of(plan[0], size), [message_of(each, size) for each in plan[1]]), after
 
     def copy_end(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        code, after = self._index.copy_end(self._gate.now_ms, client, tenant, key)
-        return _void(code), after
+        reply = self._index.copies.copy_end(self._gate.now_ms, client, tenant, key)
+        return _void(reply.code), reply.after
 
     def copy_revoke(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        code, after = self._index.copy_revoke(self._gate.now_ms, client, tenant, key)
-        return _void(code), after
+        reply = self._index.copies.copy_revoke(self._gate.now_ms, client, tenant, key)
+        return _void(reply.code), reply.after
 
     def move_start(self, client: bytes, key: bytes, tenant: bytes, source: str, target: str) -> Result:
-        code, plan, after = self._index.move_start(self._gate.now_ms, client, tenant, key, source, target)
+        reply = self._index.copies.move_start(self._gate.now_ms, client, tenant, key, source, target)
+        code, plan, after = reply.code, reply.value, reply.after
         if plan is None:
             return Failed(code), after
         size = self._size_of(tenant, key)
         return m.MovePlan(message_of(plan[0], size), message_of(plan[1], size) if plan[1] else None), after
 
     def move_end(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        code, after = self._index.move_end(self._gate.now_ms, client, tenant, key)
-        return _void(code), after
+        reply = self._index.copies.move_end(self._gate.now_ms, client, tenant, key)
+        return _void(reply.code), reply.after
 
     def move_revoke(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        code, after = self._index.move_revoke(self._gate.now_ms, client, tenant, key)
-        return _void(code), after
+        reply = self._index.copies.move_revoke(self._gate.now_ms, client, tenant, key)
+        return _void(reply.code), reply.after
 
     def _size_of(self, tenant: bytes, key: bytes) -> int:
-        found = self._index.lookup(tenant, key)
+        found = self._index.catalog.lookup(tenant, key)
         return found.size if found is not None else 0
 
     def create_copy_task(self, key: bytes, tenant: bytes, targets: list[str]) -> Result:
-        code, task, after = self._index.create_copy_task(self._gate.now_ms, tenant, key, targets)
-        return (task if code == Code.OK else Failed(code)), after
+        reply = self._index.tasks.create_copy(self._gate.now_ms, tenant, key, targets)
+        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
 
     def create_move_task(self, key: bytes, tenant: bytes, source: str, target: str) -> Result:
-        code, task, after = self._index.create_move_task(self._gate.now_ms, tenant, key, source, target)
-        return (task if code == Code.OK else Failed(code)), after
+        reply = self._index.tasks.create_move(self._gate.now_ms, tenant, key, source, target)
+        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
 
     def fetch_tasks(self, client: bytes, limit: int) -> Result:
-        tasks, after = self._index.fetch_tasks(self._gate.now_ms, client, limit)
-        return [self._assignment(task) for task in tasks], after
+        reply = self._index.tasks.fetch(self._gate.now_ms, client, limit)
+        return [self._assignment(task) for task in reply.value], reply.after
 
     def mark_task_to_complete(self, client: bytes, report: m.TaskReport) -> Result:
         if report.status not in (m.TaskStatus.FAILED, m.TaskStatus.SUCCESS):
             return Failed(Code.BAD_PARAMS), 0
-        code, after = self._index.finish_task(self._gate.now_ms, client, report.id, report.status, report.message)
-        return _void(code), after
+        reply = self._index.tasks.finish(self._gate.now_ms, client, report.id, report.status, report.message)
+        return _void(reply.code), reply.after
 
     def query_task(self, task_id: bytes) -> Result:
-        code, task, after = self._index.query_task(task_id)
+        reply = self._index.tasks.query(task_id)
+        task, after = reply.value, reply.after
         if task is None:
-            return Failed(code), after
+            return Failed(reply.code), after
         created_ms, updated_ms = self._wall_ms(task.created_ms), self._wall_ms(task.updated_ms)
         return m.TaskView(task.id, task.kind, task.status, created_ms, updated_ms, task.client, task.message), after
 

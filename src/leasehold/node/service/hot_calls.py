@@ -14,6 +14,8 @@ from typing import Final
 from leasehold.base.codes import Code
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
+from leasehold.index.puts import ManyStarted, NewObject, Started, Written
+from leasehold.index.replies import Acknowledged, Answered
 from leasehold.node.service.descriptors import COMPLETE, PROCESSING, DescriptorWriter, readable
 from leasehold.node.service.leaving import Leaving, wait_for_owner
 from leasehold.node.service.put_config import BatchConfig, config_of
@@ -31,8 +33,10 @@ _FIRST_MEMBERS: Final = slice(0, 3)  # of a start: client, key(s), size(s); the 
 _WIDTHS: Final = (1, 2, 4, 8)
 _NUMBERED: Final = struct.Struct("<II")  # how a good answer begins: the four first bytes as one number, then its own
 
-Starter = Callable[[int, bytes, bytes, bytes, int, PutConfig], tuple[Code, Object | None, int]]
-Ender = Callable[[int, bytes, bytes, bytes, int, int | None], tuple[Code, int]]
+Starter = Callable[[int, bytes, bytes, bytes, int, PutConfig], Started]
+BatchStarter = Callable[[int, bytes, bytes, Iterable[NewObject]], ManyStarted]
+Ender = Callable[[int, bytes, bytes, bytes, int, int | None], Acknowledged]
+BatchEnder = Callable[[int, bytes, bytes, Iterable[Written], int], Answered[list[Code]]]
 
 
 def failure(code: int) -> bytes:
@@ -103,14 +107,14 @@ class HotPaths:
             "BatchExistKey": self._batch_exist(),
             "GetReplicaList": self._get(),
             "BatchGetReplicaList": self._batch_get(),
-            "PutStart": self._start("PutStart", index.put_start),
-            "UpsertStart": self._start("UpsertStart", index.upsert_start),
-            "BatchPutStart": self._batch_start("BatchPutStart", index.put_start),
-            "BatchUpsertStart": self._batch_start("BatchUpsertStart", index.upsert_start),
-            "PutEnd": self._end("PutEnd", index.put_end),
-            "UpsertEnd": self._end("UpsertEnd", index.upsert_end),
-            "BatchPutEnd": self._batch_end("BatchPutEnd", index.put_end),
-            "BatchUpsertEnd": self._batch_end("BatchUpsertEnd", index.upsert_end),
+            "PutStart": self._start("PutStart", index.puts.start),
+            "UpsertStart": self._start("UpsertStart", index.puts.start_upsert),
+            "BatchPutStart": self._batch_start("BatchPutStart", index.puts.start_many),
+            "BatchUpsertStart": self._batch_start("BatchUpsertStart", index.puts.start_many_upserts),
+            "PutEnd": self._end("PutEnd", index.puts.end),
+            "UpsertEnd": self._end("UpsertEnd", index.puts.end),
+            "BatchPutEnd": self._batch_end("BatchPutEnd", index.puts.end_many),
+            "BatchUpsertEnd": self._batch_end("BatchUpsertEnd", index.puts.end_many),
         }
         return {self._functions[name].id: handler for name, handler in made.items()}
 
@@ -125,13 +129,13 @@ class HotPaths:
         read = argument_reader(self._request("ExistKey"))
         front = heads(self._functions["ExistKey"].returns)[1]
         yes, no = fixed(front + _HIT), fixed(front + _MISS)
-        gate, find, miss, send = self._gate, self._index.exist, self._index.miss, self._leaving.send
+        gate, find, miss, send = self._gate, self._index.reads.exist, self._index.reads.miss, self._leaving.send
 
         def exist(connection: Connection, seq: int, body: bytes) -> bytes | None:
             key, tenant = read(body)
             found = find(gate.now_ms, tenant, key)
             if found is None:
-                return send(connection, seq, no(seq), miss(tenant, key)[1])
+                return send(connection, seq, no(seq), miss(tenant, key).after)
             if found.changed_n <= gate.acked_n:
                 return yes(seq)
             return send(connection, seq, yes(seq), found.changed_n)
@@ -141,28 +145,29 @@ class HotPaths:
     def _batch_exist(self) -> Handler:
         read = argument_reader(self._request("BatchExistKey"))
         fronts = CountedFronts(heads(self._functions["BatchExistKey"].returns), len(_HIT))
-        gate, find, send, numbered = self._gate, self._index.exist_many, self._leaving.send, _NUMBERED.pack
+        gate, find, send, numbered = self._gate, self._index.reads.exist_many, self._leaving.send, _NUMBERED.pack
 
         def batch_exist(connection: Connection, seq: int, body: bytes) -> bytes | None:
             keys, tenant = read(body)
-            results, after = find(gate.now_ms, tenant, keys, _HIT, _MISS)
-            return send(connection, seq, numbered(MAGIC, seq) + fronts[len(keys)] + b"".join(results), after)
+            reply = find(gate.now_ms, tenant, keys, _HIT, _MISS)
+            frame = numbered(MAGIC, seq) + fronts[len(keys)] + b"".join(reply.value)
+            return send(connection, seq, frame, reply.after)
 
         return batch_exist
 
     def _get(self) -> Handler:
         read = argument_reader(self._request("GetReplicaList"))
         front = heads(self._functions["GetReplicaList"].returns)
-        gate, find, send, write = self._gate, self._index.get, self._leaving.send, self._found
+        gate, find, send, write = self._gate, self._index.reads.get, self._leaving.send, self._found
 
         def get(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             key, tenant = read(body)
             index = self._index
             found = find(gate.now_ms, tenant, key)
             if found is None:
-                code, after = index.miss(tenant, key)
-                return send(connection, seq, framed(seq, front[1] + self._failures[code]), after)
-            if index.unproven and index.must_wait(found):
+                reply = index.reads.miss(tenant, key)
+                return send(connection, seq, framed(seq, front[1] + self._failures[reply.value]), reply.after)
+            if index.owners.unproven and index.owners.must_wait(found):
                 wait_for_owner(connection, seq, partial(get, connection, seq, body), until_s, len(body))
                 return None
             try:
@@ -176,13 +181,14 @@ class HotPaths:
     def _batch_get(self) -> Handler:
         read = argument_reader(self._request("BatchGetReplicaList"))
         front = heads(self._functions["BatchGetReplicaList"].returns)
-        gate, find, send = self._gate, self._index.get_many, self._leaving.send
+        gate, find, send = self._gate, self._index.reads.get_many, self._leaving.send
 
         def batch_get(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             keys, tenant = read(body)
             index = self._index
-            found, after = find(gate.now_ms, tenant, keys)
-            if index.unproven and any(each is not None and index.must_wait(each) for each in found):
+            reply = find(gate.now_ms, tenant, keys)
+            found = reply.value
+            if index.owners.unproven and any(each is not None and index.owners.must_wait(each) for each in found):
                 wait_for_owner(connection, seq, partial(batch_get, connection, seq, body), until_s, len(body))
                 return None
             width = width_for(len(keys))
@@ -191,7 +197,7 @@ class HotPaths:
             except LengthOverflow:
                 width = 4
                 payload = self._found_many(tenant, keys, found, width)
-            return send(connection, seq, framed(seq, front[width] + counted(len(keys), width) + payload), after)
+            return send(connection, seq, framed(seq, front[width] + counted(len(keys), width) + payload), reply.after)
 
         return batch_get
 
@@ -203,13 +209,13 @@ class HotPaths:
             self._writer.alternative,
         )
         one = b"\x01" + counted(1, width)
-        lease = self._index.lease_ttl_ms.to_bytes(8, "little")
+        lease = self._index.settings.lease_ttl_ms.to_bytes(8, "little")
         end = lease + b"\x00" if self._checksums else lease
         parts: list[bytes] = []
         append = parts.append
         for number, each in enumerate(found):
             if each is None:
-                append(self._failures[self._index.miss(tenant, keys[number])[0]])
+                append(self._failures[self._index.reads.miss(tenant, keys[number]).value])
                 continue
             replicas = each.replicas
             if len(replicas) == 1 and each.checksum is None:
@@ -236,7 +242,7 @@ class HotPaths:
             if not usable:  # only in hosts that speak our protocol alone: for this caller there is nothing to read
                 return self._failures[Code.NOT_FOUND]
             written = b"\x01" + self._writer.vector(usable, found.size, width)
-        lease = self._index.lease_ttl_ms.to_bytes(8, "little")
+        lease = self._index.settings.lease_ttl_ms.to_bytes(8, "little")
         if not self._checksums:
             return written + lease
         if found.checksum is None:
@@ -274,7 +280,7 @@ class HotPaths:
         vector, good = self._writer.vector, front[1] + b"\x01"
 
         def start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
-            if index.unproven and index.space_must_wait(native=False):
+            if index.owners.unproven and index.owners.space_must_wait(native=False):
                 wait_for_owner(connection, seq, partial(start, connection, seq, body), until_s, len(body))
                 return None
             (client, key, size), _, at, width = read(body)
@@ -282,24 +288,25 @@ class HotPaths:
             chosen = config.for_one
             if not isinstance(chosen, PutConfig):
                 return framed(seq, front[1] + failure(chosen))
-            code, made, after = begin(gate.now_ms, client, tenant, key, size, chosen)
+            reply = begin(gate.now_ms, client, tenant, key, size, chosen)
+            made = reply.value
             if made is None:
-                return send(connection, seq, framed(seq, front[1] + failures[code]), after)
+                return send(connection, seq, framed(seq, front[1] + failures[reply.code]), reply.after)
             try:
                 answer = framed(seq, good + vector(made.replicas, size, 1))
             except LengthOverflow:
                 answer = framed(seq, front[4] + b"\x01" + vector(made.replicas, size, 4))
-            return send(connection, seq, answer, after, True)
+            return send(connection, seq, answer, reply.after, True)
 
         return start
 
-    def _batch_start(self, name: str, begin: Starter) -> Handler:
+    def _batch_start(self, name: str, begin: BatchStarter) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        send, index = self._leaving.send, self._index
+        gate, send, index = self._gate, self._leaving.send, self._index
 
         def batch_start(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
-            if index.unproven and index.space_must_wait(native=False):
+            if index.owners.unproven and index.owners.space_must_wait(native=False):
                 wait_for_owner(connection, seq, partial(batch_start, connection, seq, body), until_s, len(body))
                 return None
             (client, keys, sizes), _, at, width = read(body)
@@ -308,7 +315,8 @@ class HotPaths:
             if isinstance(chosen, int):
                 width = width_for(len(keys))
                 return framed(seq, front[width] + counted(len(keys), width) + failure(chosen) * len(keys))
-            results, last = self._begin_many(begin, client, tenant, zip(keys, sizes, chosen, strict=True))
+            reply = begin(gate.now_ms, client, tenant, zip(keys, sizes, chosen, strict=True))
+            results = reply.value or []
             width = width_for(len(keys))
             try:
                 payload = self._started_many(results, width)
@@ -316,32 +324,20 @@ class HotPaths:
                 width = 4
                 payload = self._started_many(results, width)
             answer = framed(seq, front[width] + counted(len(keys), width) + payload)
-            return send(connection, seq, answer, last, True)
+            return send(connection, seq, answer, reply.after, True)
 
         return batch_start
 
-    def _begin_many(
-        self, begin: Starter, client: bytes, tenant: bytes, items: Iterable[tuple[bytes, int, PutConfig]]
-    ) -> tuple[list[tuple[Code, Object | None]], int]:
-        now_ms, last = self._gate.now_ms, 0
-        results: list[tuple[Code, Object | None]] = []
-        append = results.append
-        for key, size, config in items:
-            code, made, after = begin(now_ms, client, tenant, key, size, config)
-            if after > last:
-                last = after
-            append((code, made))
-        return results, last
-
-    def _started_many(self, results: Sequence[tuple[Code, Object | None]], width: int) -> bytes:
+    def _started_many(self, results: Sequence[Started], width: int) -> bytes:
         """Results of starts, one after the other. The usual object has one replica: that is written in line."""
         vector, pack_numbers, place = self._writer.vector, self._writer.numbers, self._writer.alternative
         tail_name, one = self._writer.tail_name(PROCESSING, width), b"\x01" + counted(1, width)
         parts: list[bytes] = []
         append = parts.append
-        for code, made in results:
+        for result in results:
+            made = result.value
             if made is None:
-                append(self._failures[code])
+                append(self._failures[result.code])
                 continue
             replicas = made.replicas
             replica = replicas[0]
@@ -364,12 +360,13 @@ class HotPaths:
         def end(connection: Connection, seq: int, body: bytes) -> bytes | None:
             client, named, kind, tenant = read(body)
             key, checksum = (named.key, named.checksum) if object_meta else (named, None)
-            code, after = finish(gate.now_ms, client, tenant, key, kind, checksum)
-            return send(connection, seq, done(seq) if code == 0 else refused[code](seq), after)
+            reply = finish(gate.now_ms, client, tenant, key, kind, checksum)
+            code = reply.code
+            return send(connection, seq, done(seq) if code == 0 else refused[code](seq), reply.after)
 
         return end
 
-    def _batch_end(self, name: str, finish: Ender) -> Handler:
+    def _batch_end(self, name: str, finish: BatchEnder) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)
         gate, send, object_meta, failures = self._gate, self._leaving.send, self._object_meta, self._failures
@@ -378,15 +375,12 @@ class HotPaths:
         def batch_end(connection: Connection, seq: int, body: bytes) -> bytes | None:
             client, objects, *kinds, tenant = read(body)
             kind = kinds[0] if with_kind else 4
-            now_ms, last, parts = gate.now_ms, 0, []
-            for named in objects:
-                key, checksum = (named.key, named.checksum) if object_meta else (named, None)
-                code, after = finish(now_ms, client, tenant, key, kind, checksum)
-                if after > last:
-                    last = after
-                parts.append(DONE if code == 0 else failures[code])
+            written = [(named.key, named.checksum) if object_meta else (named, None) for named in objects]
+            reply = finish(gate.now_ms, client, tenant, written, kind)
+            parts = [DONE if code == 0 else failures[code] for code in reply.value]
             width = width_for(len(parts))
-            return send(connection, seq, framed(seq, front[width] + counted(len(parts), width) + b"".join(parts)), last)
+            frame = framed(seq, front[width] + counted(len(parts), width) + b"".join(parts))
+            return send(connection, seq, frame, reply.after)
 
         return batch_end
 

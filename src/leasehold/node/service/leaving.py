@@ -22,17 +22,17 @@ class Leaving:
         self.gate = gate
         self._index = index
         self._decided = decided
-        self._told_n = index.last_n
+        self._told_n = index.log.last_n
 
     def tell(self) -> None:
         """Tell the journal if anything was decided since the last time."""
-        if self._index.last_n != self._told_n:
-            self._told_n = self._index.last_n
+        if self._index.log.last_n != self._told_n:
+            self._told_n = self._index.log.last_n
             self._decided()
 
     def send(self, connection: Connection, seq: int, frame: bytes, after: int, space: bool = False) -> bytes | None:
         """The frame itself if it may leave now; else None, and it leaves when record `after` may be told."""
-        if self._index.last_n != self._told_n:
+        if self._index.log.last_n != self._told_n:
             self.tell()
         if after <= (self.gate.durable_n if space else self.gate.acked_n):
             return frame

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from leasehold.base.codes import Code, ReplicaStatus
 from leasehold.base.limits import wire_batch_items_max
 from leasehold.index.index import Index
 from leasehold.index.model import Object
+from leasehold.index.puts import ManyStarted, NewObject
 from leasehold.node.service.descriptors import message_of
 from leasehold.node.service.leaving import Leaving, wait_for_owner
 from leasehold.node.service.put_config import config_of
@@ -18,7 +19,7 @@ from leasehold.wire.frame import response
 from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Located, Start, Started
 from leasehold.wire.rpc import Method
 
-Begin = Callable[..., tuple[Code, Object | None, int]]
+Begin = Callable[[int, bytes, bytes, Iterable[NewObject], int], ManyStarted]
 
 
 class OwnCalls:
@@ -33,8 +34,8 @@ class OwnCalls:
         """By function id."""
         index = self._index
         return {
-            PUT_START.id: self._starting(PUT_START, index.put_start),
-            UPSERT_START.id: self._starting(UPSERT_START, index.upsert_start),
+            PUT_START.id: self._starting(PUT_START, index.puts.start_many),
+            UPSERT_START.id: self._starting(UPSERT_START, index.puts.start_many_upserts),
             GET.id: self._get,
         }
 
@@ -42,7 +43,7 @@ class OwnCalls:
         def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
             request = method.unpack_request(body)
             _bounded(request.keys)
-            if self._index.unproven and self._index.space_must_wait(request.native):
+            if self._index.owners.unproven and self._index.owners.space_must_wait(request.native):
                 wait_for_owner(connection, seq, partial(handle, connection, seq, body), until_s, len(body))
                 return None
             value, after = self._start(request, begin)
@@ -58,26 +59,23 @@ class OwnCalls:
         chosen = config.for_many(len(start.keys)) if same_length else int(Code.BAD_PARAMS)
         if isinstance(chosen, int):
             return Started([Located(chosen) for _ in start.keys]), 0
-        objects, last = [], 0
-        for number, (key, size, each) in enumerate(zip(start.keys, start.sizes, chosen, strict=True)):
-            request = start.request + number if start.request else 0
-            code, made, after = begin(self._gate.now_ms, start.client_id, start.tenant, key, size, each, request)
-            last = max(last, after)
-            objects.append(_located(code, made, started=True))
-        return Started(objects), last
+        objects = zip(start.keys, start.sizes, chosen, strict=True)
+        reply = begin(self._gate.now_ms, start.client_id, start.tenant, objects, start.request)
+        return Started([_located(each.code, each.value, started=True) for each in reply.value or ()]), reply.after
 
     def _get(self, connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
         get, index = GET.unpack_request(body), self._index
         _bounded(get.keys)
-        found, after = index.get_many(self._gate.now_ms, get.tenant, get.keys)
-        if index.unproven and any(each is not None and index.must_wait(each) for each in found):
+        reply = index.reads.get_many(self._gate.now_ms, get.tenant, get.keys)
+        found, after = reply.value, reply.after
+        if index.owners.unproven and any(each is not None and index.owners.must_wait(each) for each in found):
             wait_for_owner(connection, seq, partial(self._get, connection, seq, body), until_s, len(body))
             return None
         objects = [
-            _located(Code.OK if each is not None else index.miss(get.tenant, key)[0], each)
+            _located(Code.OK if each is not None else index.reads.miss(get.tenant, key).value, each)
             for key, each in zip(get.keys, found, strict=True)
         ]
-        frame = response(seq, GET.pack_answer(Found(objects, index.lease_ttl_ms)))
+        frame = response(seq, GET.pack_answer(Found(objects, index.settings.lease_ttl_ms)))
         return self._leaving.send(connection, seq, frame, after)
 
 

@@ -36,9 +36,9 @@ class Ranges:
             pattern, force, tenant = read(body)
             removal = self._start(tenant, pattern, force)
             if removal is None:
-                self._index.refuse("bad pattern")
+                self._index.log.refuse("bad pattern")
                 return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
-            if self._index.refuses_records():
+            if self._index.log.refuses_records():
                 return response(seq, pack(function.returns, Failed(Code.NO_SPACE), literal=False))
             return self._go_on(connection, seq, removal, function)
 
@@ -51,15 +51,15 @@ class Ranges:
 
         def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
             force, tenant = read(body)
-            if self._index.refuses_records():  # its answer is a number: it has no place for an error of its own
+            if self._index.log.refuses_records():  # its answer is a number: it has no place for an error of its own
                 return refusal(seq, Err.IO, "the journal is full: nothing can be written down")
-            return self._go_on(connection, seq, self._index.start_removal(tenant, b"", force), function)
+            return self._go_on(connection, seq, self._index.removes.start_range(tenant, b"", force), function)
 
         return handle
 
     def _start(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval | None:
         try:
-            return self._index.start_removal(tenant, pattern, force)
+            return self._index.removes.start_range(tenant, pattern, force)
         except BadPattern:
             return None
 

@@ -14,7 +14,7 @@ from leasehold.base.limits import range_step_hits, range_step_objects, regex_ans
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, accept_pattern, work_of
-from leasehold.index.state import TABLES, Tables
+from leasehold.index.tables import TABLES, Tables
 from leasehold.node.service.descriptors import DescriptorWriter, message_of, readable
 from leasehold.node.service.leaving import Leaving, go_on_later, wait_for_owner
 from leasehold.wire import messages as m
@@ -71,10 +71,10 @@ class Listing:
             go_on_later(connection, seq, again, found.kept_bytes)
             return None
         frame = response(seq, found.body(function.returns))
-        return self._leaving.send(connection, seq, frame, self._index.last_n)
+        return self._leaving.send(connection, seq, frame, self._index.log.last_n)
 
     def _refused(self, seq: int, function: Function, reason: str) -> bytes:
-        self._index.refuse(reason)
+        self._index.log.refuse(reason)
         return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
 
 
@@ -104,11 +104,11 @@ class Found:
 
     def step(self, now_ms: int) -> bool:
         """Look through some tables, or go on with what matched in them; whether there is more."""
-        index, tables = self._index, self._index.tables.get(self._tenant)
+        index, tables = self._index, self._index.catalog.tables.get(self._tenant)
         if not self._matched and tables is not None:
             self._match(tables)
         for key in self._matched[:range_step_hits]:
-            entry = index.get(now_ms, self._tenant, key)
+            entry = index.reads.get(now_ms, self._tenant, key)
             if entry is not None:
                 self._add(entry)
         del self._matched[:range_step_hits]
@@ -127,7 +127,7 @@ class Found:
                     return
 
     def _add(self, entry: Object) -> None:
-        if self._index.unproven and self._index.must_wait(entry):
+        if self._index.owners.unproven and self._index.owners.must_wait(entry):
             self.unproven = True  # H9: nobody is sent to memory whose owner has not been heard of
         replicas = readable(entry)
         if not replicas:

@@ -61,7 +61,7 @@ class AdminView:
             ready=serves or machine.role is Role.STANDBY,
             epoch=machine.epoch,
             leader=view.leader.value.name if view.leader is not None else "",
-            applied_n=machine.index.last_n,
+            applied_n=machine.index.log.last_n,
             durable_n=machine.durable_n,
             lag_records=machine.lag,
             behind_ms=-1 if serves or not seen.live else now_ms - seen.seen_ms,
@@ -76,7 +76,7 @@ class AdminView:
             durable_copies=machine.durable_copies,
             journal_batches=machine.ctx.state.journal_length.batches,
             journal_bytes=machine.ctx.state.journal_length.bytes,
-            journal_full=machine.index.journal_full,
+            journal_full=machine.index.log.journal_full,
             buffer_waiting_bytes=node.keeping.cleanup.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
             ),
@@ -90,19 +90,19 @@ class AdminView:
     def _index_counts(self) -> IndexCounts:
         index = self._node.machine.index
         return IndexCounts(
-            objects=index.object_count,
-            unfinished=len(index.unfinished),
-            segments=len(index.segments),
-            clients=len(index.clients),
-            bytes_used=index.used_bytes,
-            bytes_total=index.total_bytes,
-            quarantined_extents=len(index.quarantine),
-            evicted=index.evicted_count,
+            objects=index.catalog.object_count,
+            unfinished=len(index.catalog.unfinished),
+            segments=len(index.space.segments),
+            clients=len(index.owners.clients),
+            bytes_used=index.space.used_bytes,
+            bytes_total=index.space.total_bytes,
+            quarantined_extents=len(index.space.quarantine),
+            evicted=index.eviction.evicted_count,
         )
 
     def _refused(self) -> dict[str, int]:
         """Requests refused by the wire server and by the index, by reason."""
-        return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.refused))
+        return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.log.refused))
 
     def _counters(self) -> Counters:
         server = self._node.entrance.server
@@ -160,11 +160,11 @@ class AdminView:
         node = self._node
         if not node.machine.ready:
             raise Unavailable("this node is not ready, so its index is incomplete: export from another node")
-        if node.machine.role is Role.PRIMARY and node.machine.index.object_count > EXPORT_WHILE_LEADING_MAX:
+        if node.machine.role is Role.PRIMARY and node.machine.index.catalog.object_count > EXPORT_WHILE_LEADING_MAX:
             raise Unavailable(
                 "this node is the primary, and an export would block its clients: start a standby, and export from it"
             )
-        if node.machine.index.last_n > node.machine.durable_n:
+        if node.machine.index.log.last_n > node.machine.durable_n:
             raise Unavailable("this node is the primary and has unfinished writes: export from a standby, or retry")
         return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)
 

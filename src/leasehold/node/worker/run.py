@@ -168,9 +168,9 @@ class RunningNode:
             self._timers["work"] = self._loop.call_later(0.05, self._work)
             return
         index, leader_ms = self.machine.index, self.machine.leader_ms(now_ms)
-        last_n = index.last_n
+        last_n = index.log.last_n
         more = index.work(leader_ms, WORK_BUDGET_OBJECTS)
-        if index.last_n != last_n:
+        if index.log.last_n != last_n:
             self.driver.decided()
         if more:
             self._timers["work"] = self._loop.call_soon(self._work)

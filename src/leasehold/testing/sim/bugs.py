@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from leasehold.ha.applied_state import LastWrite
 from leasehold.ha.effects import Role
+from leasehold.index.index import Index
+from leasehold.index.model import Object, Replica
+from leasehold.index.owners import Owners
+from leasehold.index.reads import Reads
+from leasehold.index.removes import RangeRemoval, Removes
+from leasehold.index.space.space import Space
 
 if TYPE_CHECKING:
-    from leasehold.index.index import Index
-    from leasehold.index.model import Object
     from leasehold.testing.sim.nodes import Run
 
 
@@ -24,7 +29,7 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
         if "no-wait" in bugs:
             replica.last_write = LastWrite(1 << 62)  # newer than every epoch read from now on, and never seen
         if "no-grace" in bugs:
-            index.max_term_ms = 0
+            index.clock.set_max_term(0)
         if "forget-pin" in bugs:
             _forget_pins(index)
 
@@ -32,35 +37,59 @@ def plant(bugs: frozenset[str], run: Run, role: Role) -> None:
 def bend(bugs: frozenset[str], index: Index) -> Index:
     """Plant bugs into a new index."""
     if "no-quarantine" in bugs:
-        let_go = index._let_go
-        index._let_go = lambda replicas, size, n, now, quarantine_ms: let_go(replicas, size, n, now, 0)  # type: ignore[method-assign] # a bug from outside
+        index.space.__class__ = SpaceWithoutQuarantine
     if "no-skip" in bugs:
-        start = index.start_removal
-        index.start_removal = lambda tenant, pattern, force: start(tenant, pattern, True)  # type: ignore[method-assign] # a bug from outside
+        index.removes.__class__ = ForcedRemoves
     if "early-copy" in bugs:
-        _show_copies_early(index)
+        index.reads.__class__ = ReadsOfUnfinishedCopies
     if "trust-owners" in bugs:
-        index.distrust_owners = lambda before_n=0: None  # type: ignore[method-assign] # a bug from outside
+        index.owners.__class__ = TrustedOwners
     return index
 
 
 def _forget_pins(index: Index) -> None:
-    for entry in index.objects():
+    for entry in index.catalog.objects():
         entry.soft_pin_end = 0
         if entry.hard_pin:
             entry.hard_pin = False
-            index.wheel.add(entry, entry.lease_end)
+            index.catalog.wheel.add(entry, entry.lease_end)
 
 
-def _show_copies_early(index: Index) -> None:
+class SpaceWithoutQuarantine(Space):
+    """Space is free as soon as it leaves its object."""
+
+    __slots__ = ()
+
+    def let_go(self, replicas: Iterable[Replica], size: int, n: int, now: int, quarantine_ms: int) -> None:
+        super().let_go(replicas, size, n, now, 0)
+
+
+class ForcedRemoves(Removes):
+    """Range removals take leased objects too."""
+
+    __slots__ = ()
+
+    def start_range(self, tenant: bytes, pattern: bytes, force: bool) -> RangeRemoval:
+        return super().start_range(tenant, pattern, True)
+
+
+class ReadsOfUnfinishedCopies(Reads):
     """Readers see copies that are still being written."""
-    get = index.get
 
-    def early(now_ms: int, tenant: bytes, key: bytes) -> Object | None:
-        found = get(now_ms, tenant, key)
-        job = index.copies.get((tenant, key))
+    __slots__ = ()
+
+    def get(self, now_ms: int, tenant: bytes, key: bytes) -> Object | None:
+        found = super().get(now_ms, tenant, key)
+        job = self._catalog.copies.get((tenant, key))
         if found is None or job is None:
             return found
         return msgspec.structs.replace(found, replicas=found.replicas + job.replicas)
 
-    index.get = early  # type: ignore[method-assign] # a bug from outside
+
+class TrustedOwners(Owners):
+    """No owner of memory is waited for."""
+
+    __slots__ = ()
+
+    def distrust(self, before_n: int = 0) -> None:
+        pass

@@ -36,9 +36,9 @@ class Copier:
             return
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            tasks, after = index.fetch_tasks(leader_ms, self._client, 1)
-            jobs = [Job(task.id, task.kind, task.key, task.source, task.targets) for task in tasks]
-            return Answer(jobs, after)
+            reply = index.tasks.fetch(leader_ms, self._client, 1)
+            jobs = [Job(task.id, task.kind, task.key, task.source, task.targets) for task in reply.value]
+            return Answer(jobs, reply.after)
 
         def then(jobs: list[Job] | None) -> None:
             if jobs and not self._busy:
@@ -56,13 +56,15 @@ class Copier:
 
         def execute(index: Index, leader_ms: int) -> Answer:
             if job.kind == TaskKind.MOVE:
-                code, moved, after = index.move_start(leader_ms, client, TENANT, job.key, job.source, job.targets[0])
+                moving = index.copies.move_start(leader_ms, client, TENANT, job.key, job.source, job.targets[0])
+                code, moved, after = moving.code, moving.value, moving.after
                 found = None if moved is None or moved[1] is None else (moved[0], [moved[1]])
             else:
-                code, found, after = index.copy_start(leader_ms, client, TENANT, job.key, job.source, job.targets)
+                reply = index.copies.copy_start(leader_ms, client, TENANT, job.key, job.source, job.targets)
+                code, found, after = reply.code, reply.value, reply.after
             if found is None:
                 return Answer((code, 0), after, hands_out_space=True)
-            entry = index.lookup(TENANT, job.key)
+            entry = index.catalog.lookup(TENANT, job.key)
             assert entry is not None
             source, targets = found
             lenders = lenders_of(entry).union(replica.segment.spec.id for replica in targets)
@@ -123,11 +125,11 @@ class Copier:
 
         def execute(index: Index, leader_ms: int) -> Answer:
             if job.kind == TaskKind.MOVE:
-                end = index.move_revoke if revoke else index.move_end
+                end = index.copies.move_revoke if revoke else index.copies.move_end
             else:
-                end = index.copy_revoke if revoke else index.copy_end
-            code, after = end(leader_ms, client, TENANT, job.key)
-            return Answer(code, after)
+                end = index.copies.copy_revoke if revoke else index.copies.copy_end
+            reply = end(leader_ms, client, TENANT, job.key)
+            return Answer(reply.code, reply.after)
 
         def then(code: Code | None) -> None:
             good = code is Code.OK and not revoke
@@ -139,8 +141,8 @@ class Copier:
         self._busy = False
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            code, after = index.finish_task(leader_ms, self._client, job.id, status, "")
-            return Answer(code, after)
+            reply = index.tasks.finish(leader_ms, self._client, job.id, status, "")
+            return Answer(reply.code, reply.after)
 
         if self._world.clock.random.random() < 0.9:  # some never report
             self._caller.call("finish_task", execute, lambda _: None)

@@ -34,7 +34,8 @@ class Host(Caller):
         self.mounted = False
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            code, after = index.mount(leader_ms, self.client, self.spec)
+            reply = index.mounts.mount(leader_ms, self.client, self.spec)
+            code, after = reply.code, reply.after
             if code is Code.OK:
                 self._seen()
             return Answer(code, after)
@@ -47,7 +48,7 @@ class Host(Caller):
 
     def _ping(self) -> None:
         def execute(index: Index, leader_ms: int) -> Answer:
-            status = index.ping(leader_ms, self.client)
+            status = index.owners.ping(leader_ms, self.client)
             if status == ClientStatus.OK:
                 self._seen()
             return Answer(status, 0)

@@ -39,15 +39,16 @@ class Reader(Caller):
         lenders: set[bytes] = set()
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
-            found = index.get(leader_ms, TENANT, key)
+            found = index.reads.get(leader_ms, TENANT, key)
             if found is None:
-                code, after = index.miss(TENANT, key)
+                reply = index.reads.miss(TENANT, key)
+                code, after = reply.value, reply.after
                 return Answer(code, 0 if "early-miss" in world.bugs else after, about=after)
-            if index.unproven and index.must_wait(found):
+            if index.owners.unproven and index.owners.must_wait(found):
                 return None
             lenders.clear()
             grants.clear()
-            usable_us = int(index.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
+            usable_us = int(index.settings.lease_ttl_ms * 1000 * (1 - world.plan.drift) / self._rate)
             lenders.update(lenders_of(found))
             until_us = sent_us + usable_us
             blocks = blocks_of_object(found)

@@ -169,7 +169,7 @@ class Script:
         shown = []
         for node in self.world.nodes:
             if node.run is not None:
-                full = ", refuses puts" if node.run.machine.index.journal_full else ""
+                full = ", refuses puts" if node.run.machine.index.log.journal_full else ""
                 shown.append(f"{node.name}: durable_copies {node.run.machine.durable_copies}{full}")
         return "; ".join(shown)
 
@@ -214,12 +214,11 @@ class Script:
         found: list[Object] = []
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
-            if index.unproven and index.space_must_wait(native=False):
+            if index.owners.unproven and index.owners.space_must_wait(native=False):
                 return None
-            start = index.upsert_start if upsert else index.put_start
-            code, entry, after = start(
-                leader_ms, writer.encode(), TENANT, key.encode(), int(blocks) * BLOCK, PutConfig()
-            )
+            start = index.puts.start_upsert if upsert else index.puts.start
+            reply = start(leader_ms, writer.encode(), TENANT, key.encode(), int(blocks) * BLOCK, PutConfig())
+            code, entry, after = reply.code, reply.value, reply.after
             if entry is not None:
                 found.append(entry)
                 self._writing[writer] = Writing(key.encode(), entry.put_seq, blocks_of_object(entry), writer)
@@ -247,8 +246,8 @@ class Script:
         writing.active = False
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            end = index.upsert_end if upsert else index.put_end
-            return Answer(*end(leader_ms, writer.encode(), TENANT, writing.key))
+            reply = index.puts.end(leader_ms, writer.encode(), TENANT, writing.key)
+            return Answer(reply.code, reply.after)
 
         def leaving(answer: Answer) -> None:
             if answer.value is Code.OK:
@@ -282,13 +281,14 @@ class Script:
         grants: list[Grant] = []
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
-            entry = index.get(leader_ms, TENANT, name)
+            entry = index.reads.get(leader_ms, TENANT, name)
             if entry is None:
-                code, after = index.miss(TENANT, name)
+                reply = index.reads.miss(TENANT, name)
+                code, after = reply.value, reply.after
                 return Answer(code, after)
-            if index.unproven and index.must_wait(entry):
+            if index.owners.unproven and index.owners.must_wait(entry):
                 return None
-            until_us = sent_us + int(index.lease_ttl_ms * 1000 * (1 - self.world.plan.drift))
+            until_us = sent_us + int(index.settings.lease_ttl_ms * 1000 * (1 - self.world.plan.drift))
             blocks = blocks_of_object(entry)
             grants.append(Grant(name, entry.put_seq, blocks, until_us, reader, self.world.clock.now_us))
             return Answer(Code.OK, entry.changed_n)
@@ -317,7 +317,8 @@ class Script:
         def execute(index: Index, leader_ms: int) -> Answer:
             nonlocal decided_us
             decided_us = self.world.clock.now_us
-            code, after = index.remove(leader_ms, TENANT, name, bool(force), b"script")
+            reply = index.removes.remove(leader_ms, TENANT, name, bool(force), b"script")
+            code, after = reply.code, reply.after
             return Answer((code, after), after)
 
         def leaving(answer: Answer) -> None:
@@ -330,7 +331,8 @@ class Script:
 
     def do_remove_all(self) -> str:
         def execute(index: Index, leader_ms: int) -> Answer:
-            code, count, after = index.remove_all(leader_ms, TENANT, False)
+            reply = index.removes.remove_all(leader_ms, TENANT, False)
+            code, count, after = reply.code, reply.value, reply.after
             return Answer((code, count), after)
 
         value = self._call("remove_all", execute, lambda _: None)
@@ -340,11 +342,13 @@ class Script:
         """Copy an object to another storage host: start and end."""
 
         def start(index: Index, leader_ms: int) -> Answer:
-            code, _, after = index.copy_start(leader_ms, b"copier", TENANT, key.encode(), "", (target,))
+            reply = index.copies.copy_start(leader_ms, b"copier", TENANT, key.encode(), "", (target,))
+            code, after = reply.code, reply.after
             return Answer(code, after, hands_out_space=True)
 
         def end(index: Index, leader_ms: int) -> Answer:
-            return Answer(*index.copy_end(leader_ms, b"copier", TENANT, key.encode()))
+            reply = index.copies.copy_end(leader_ms, b"copier", TENANT, key.encode())
+            return Answer(reply.code, reply.after)
 
         code = self._call("copy_start", start, lambda _: None)
         return _named(self._call("copy_end", end, lambda _: None) if code is Code.OK else code)
@@ -354,10 +358,10 @@ class Script:
         for node in self.world.nodes:
             if node.run is not None and node.run.may_serve():
                 index = node.run.machine.index
-                entry = index.lookup(TENANT, key.encode())
+                entry = index.catalog.lookup(TENANT, key.encode())
                 if entry is None:
                     return "no such key"
-                index._evict(entry)
+                index.eviction.evict(entry)
                 return f"{node.name} evicted {key}"
         return "no node leads"
 
@@ -366,7 +370,7 @@ class Script:
         run = self.world.nodes_by_name[name].run
         if run is None:
             return "down"
-        entry = run.machine.index.lookup(TENANT, key.encode())
+        entry = run.machine.index.catalog.lookup(TENANT, key.encode())
         return f"{name} has nothing" if entry is None else f"{name} has put {entry.put_seq}"
 
 

@@ -13,7 +13,6 @@ from zlib import crc32
 from msgspec import Struct
 
 from leasehold.base.codes import SoftPin, TaskStatus
-from leasehold.index.copy_records import task_id
 from leasehold.index.records import (
     ClientGone,
     CopyEnd,
@@ -32,7 +31,8 @@ from leasehold.index.records import (
     TaskDone,
     UnmountSegment,
 )
-from leasehold.index.state import TABLES
+from leasehold.index.tables import TABLES
+from leasehold.index.tasks import task_id
 
 Places = dict[int, int]
 """Replica id -> the incarnation of its segment."""

@@ -211,7 +211,7 @@ class World:
             machine = node.run.machine
             if node is not leading[0] and machine.role is not Role.STANDBY:
                 return f"{node.name} is {machine.role.value}: {machine.sentence}"
-            if machine.ctx.state.applied.n != tail_n or machine.index.last_n != tail_n:
+            if machine.ctx.state.applied.n != tail_n or machine.index.log.last_n != tail_n:
                 return f"{node.name} is at record {machine.ctx.state.applied.n} of {tail_n}"
         return ""
 
@@ -222,7 +222,7 @@ class World:
         now_ms = serving.machine.leader_ms(serving.node.now_ms())
         if self.oracle.nothing_is_evicted():
             for key, put_seq in truth.visible.items():
-                found = serving.machine.index.get(now_ms, b"default", key)
+                found = serving.machine.index.reads.get(now_ms, b"default", key)
                 if found is None or found.put_seq != put_seq:
                     held = "nothing" if found is None else f"put {found.put_seq}"
                     raise Violation("P1", f"at the end {key!r} should be put {put_seq}, and {serving.name} has {held}")

@@ -67,12 +67,13 @@ class Writer(Caller):
         sent_us = world.clock.now_us
 
         def execute(index: Index, leader_ms: int) -> Answer | None:
-            start = index.upsert_start if upsert else index.put_start
-            if index.unproven and index.space_must_wait(native=False):
+            start = index.puts.start_upsert if upsert else index.puts.start
+            if index.owners.unproven and index.owners.space_must_wait(native=False):
                 return None
-            code, found, after = start(leader_ms, client, TENANT, key, size, config)
+            reply = start(leader_ms, client, TENANT, key, size, config)
+            code, found, after = reply.code, reply.value, reply.after
             if code is Code.NO_SPACE:
-                world.oracle.no_space(key, index.journal_full)
+                world.oracle.no_space(key, index.log.journal_full)
             if code is not Code.OK or found is None:
                 return Answer((code, 0), after, hands_out_space=True)
             blocks, lenders = blocks_of_object(found), lenders_of(found)
@@ -145,12 +146,11 @@ class Writer(Caller):
 
         def execute(index: Index, leader_ms: int) -> Answer:
             if revoke:
-                give_back = index.upsert_revoke if upsert else index.put_revoke
-                code, after = give_back(leader_ms, client, TENANT, key)
+                reply = index.puts.revoke(leader_ms, client, TENANT, key)
             else:
-                end = index.upsert_end if upsert else index.put_end
-                code, after = end(leader_ms, client, TENANT, key)
-            return Answer(code, 0 if "early-put-end" in world.bugs else after, about=after)
+                reply = index.puts.end(leader_ms, client, TENANT, key)
+            after = 0 if "early-put-end" in world.bugs else reply.after
+            return Answer(reply.code, after, about=reply.after)
 
         def leaving(answer: Answer) -> None:
             if answer.value is Code.OK and not revoke and world.oracle.truth.visible.get(key, 0) >= put_seq:
@@ -171,7 +171,8 @@ class Writer(Caller):
         def execute(index: Index, leader_ms: int) -> Answer:
             nonlocal decided_us
             decided_us = world.clock.now_us
-            code, after = index.remove(leader_ms, TENANT, key, force, self.name.encode())
+            reply = index.removes.remove(leader_ms, TENANT, key, force, self.name.encode())
+            code, after = reply.code, reply.after
             return Answer((code, after), 0 if "early-miss" in world.bugs else after, about=after)
 
         def leaving(answer: Answer) -> None:
@@ -186,12 +187,12 @@ class Writer(Caller):
         first: list[int] = []
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            first.append(index.last_n + 1)
+            first.append(index.log.last_n + 1)
             if pattern:
-                code, count, after = index.remove_by_regex(leader_ms, TENANT, pattern, False)
+                reply = index.removes.remove_by_regex(leader_ms, TENANT, pattern, False)
             else:
-                code, count, after = index.remove_all(leader_ms, TENANT, False)
-            return Answer((code, count), after)
+                reply = index.removes.remove_all(leader_ms, TENANT, False)
+            return Answer((reply.code, reply.value), reply.after)
 
         def leaving(answer: Answer) -> None:
             if answer.value[0] is Code.OK:
@@ -208,8 +209,9 @@ class Writer(Caller):
         self._finished = None
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            first_n = index.last_n + 1
-            code, cleared, after = index.replica_clear(leader_ms, client, TENANT, [key], "")
+            first_n = index.log.last_n + 1
+            reply = index.removes.clear_replicas(leader_ms, client, TENANT, [key], "")
+            code, cleared, after = reply.code, reply.value, reply.after
             return Answer((code, first_n if cleared else after + 1), after)
 
         def leaving(answer: Answer) -> None:
@@ -226,10 +228,10 @@ class Writer(Caller):
 
         def execute(index: Index, leader_ms: int) -> Answer:
             if move:
-                code, task, after = index.create_move_task(leader_ms, TENANT, key, "", target)
+                reply = index.tasks.create_move(leader_ms, TENANT, key, "", target)
             else:
-                code, task, after = index.create_copy_task(leader_ms, TENANT, key, (target,))
-            return Answer(task if code is Code.OK else b"", after)
+                reply = index.tasks.create_copy(leader_ms, TENANT, key, (target,))
+            return Answer(reply.value if reply.code is Code.OK else b"", reply.after)
 
         def then(task: bytes | None) -> None:
             if task:
@@ -242,8 +244,9 @@ class Writer(Caller):
         status_before = self.world.oracle.truth.tasks.get(task)
 
         def execute(index: Index, leader_ms: int) -> Answer:
-            code, found, after = index.query_task(task)
-            return Answer((code, found.status if found is not None else -1), after)
+            reply = index.tasks.query(task)
+            found = reply.value
+            return Answer((reply.code, found.status if found is not None else -1), reply.after)
 
         def leaving(answer: Answer) -> None:
             self.world.oracle.task_reported(task, status_before, *answer.value)

@@ -1,4 +1,4 @@
-"""A segment ends at once, and its objects are gone through piece by piece: nobody can tell the difference."""
+"""A segment is unmounted immediately, and its objects are settled step by step: no caller can see the difference."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def spec(number: int) -> SegmentSpec:
 def pool(step_objects: int) -> Index:
     """Six hundred objects on two segments, every tenth on both; the first segment has just been taken back."""
     index = Index(settings(), lambda choices: 0)
-    index.end_step_objects = step_objects
+    index.catalog.settle_step_objects = step_objects
     index.begin(0, 1)
     for number in (1, 2):
-        index.mount(0, bytes([number]), spec(number))
+        index.mounts.mount(0, bytes([number]), spec(number))
     for number in range(COUNT):
         config = PutConfig(replicas=2) if number % 10 == 0 else PLAIN
-        assert index.put_start(1, CLIENT, TENANT, key(number), 64, config)[0] == Code.OK
-        index.put_end(1, CLIENT, TENANT, key(number))
-    assert index.unmount(2, bytes([1]), spec(1).id)[0] == Code.OK
+        assert index.puts.start(1, CLIENT, TENANT, key(number), 64, config).code == Code.OK
+        index.puts.end(1, CLIENT, TENANT, key(number))
+    assert index.mounts.unmount(2, bytes([1]), spec(1).id).code == Code.OK
     return index
 
 
@@ -40,50 +40,52 @@ def key(number: int) -> bytes:
 
 
 def every_answer(index: Index) -> list[object]:
-    """What callers of every kind are told, each about other objects."""
+    """The answers to callers of every kind, each about other objects."""
     keys = [key(number) for number in range(COUNT)]
-    answers: list[object] = [index.exist_many(3, TENANT, keys[0:100], True, False)]
-    answers.append([found and [r.id for r in found.replicas] for found in index.get_many(3, TENANT, keys[100:200])[0]])
-    answers.append([index.remove(3, TENANT, each, True) for each in keys[200:300]])
-    answers.append([index.put_start(3, CLIENT, TENANT, each, 64, PLAIN)[0] for each in keys[300:350]])
-    answers.append([index.upsert_start(3, CLIENT, TENANT, each, 64, PLAIN)[0] for each in keys[350:400]])
-    answers.append([index.copy_start(3, CLIENT, TENANT, each, "s2", ["s2"])[0] for each in keys[400:420]])
-    answers.append([index.get(3, TENANT, each) is not None for each in keys[420:450]])
-    answers.append(index.remove_by_regex(4, TENANT, b"key-4[5-9]", True))
-    answers.append(index.remove_all(4, TENANT, False))
+    answers: list[object] = [index.reads.exist_many(3, TENANT, keys[0:100], True, False)]
+    answers.append(
+        [found and [r.id for r in found.replicas] for found in index.reads.get_many(3, TENANT, keys[100:200]).value]
+    )
+    answers.append([index.removes.remove(3, TENANT, each, True) for each in keys[200:300]])
+    answers.append([index.puts.start(3, CLIENT, TENANT, each, 64, PLAIN).code for each in keys[300:350]])
+    answers.append([index.puts.start_upsert(3, CLIENT, TENANT, each, 64, PLAIN).code for each in keys[350:400]])
+    answers.append([index.copies.copy_start(3, CLIENT, TENANT, each, "s2", ["s2"]).code for each in keys[400:420]])
+    answers.append([index.reads.get(3, TENANT, each) is not None for each in keys[420:450]])
+    answers.append(index.removes.remove_by_regex(4, TENANT, b"key-4[5-9]", True))
+    answers.append(index.removes.remove_all(4, TENANT, False))
     index.check()
     return answers
 
 
-def test_every_caller_is_answered_as_if_all_objects_had_been_told() -> None:
+def test_every_caller_is_answered_as_if_all_objects_had_been_settled() -> None:
     spread, immediately = pool(0), pool(COUNT)
-    assert spread.ending
-    assert not immediately.ending
+    assert spread.catalog.ending
+    assert not immediately.catalog.ending
     assert every_answer(spread) == every_answer(immediately)
-    assert spread.ending, "the rest is still to come"
+    assert spread.catalog.ending, "the rest is still to come"
     while spread.work(5):
         spread.check()
-    assert not spread.ending
+    assert not spread.catalog.ending
     assert spread.digest() == immediately.digest()
-    assert spread.object_count == immediately.object_count
-    assert spread.used_bytes == immediately.used_bytes
+    assert spread.catalog.object_count == immediately.catalog.object_count
+    assert spread.space.used_bytes == immediately.space.used_bytes
 
 
-def test_what_was_met_before_and_lives_on_elsewhere_is_not_taken_with_the_rest() -> None:
+def test_an_object_with_a_replica_elsewhere_survives_the_walk() -> None:
     index = pool(0)
     both = [key(number) for number in range(0, COUNT, 10)]
-    assert all(index.get(3, TENANT, each) is not None for each in both)
+    assert all(index.reads.get(3, TENANT, each) is not None for each in both)
     while index.work(4):
         pass
-    assert [len(found.replicas) for each in both if (found := index.get(5, TENANT, each)) is not None] == [1] * 60
+    assert [len(found.replicas) for each in both if (found := index.reads.get(5, TENANT, each)) is not None] == [1] * 60
     index.check()
 
 
 def test_a_standby_that_is_behind_with_it_ends_in_the_same_state() -> None:
     leader, standby = pool(0), Index(settings(), lambda choices: 0)
-    standby.end_step_objects = 0
+    standby.catalog.settle_step_objects = 0
     every_answer(leader)
-    for n, record in leader.take_outbox():
+    for n, record in leader.log.take_outbox():
         standby.apply(n, record)
         if n % 50 == 0:
             standby.check()
@@ -92,36 +94,36 @@ def test_a_standby_that_is_behind_with_it_ends_in_the_same_state() -> None:
 
 def test_a_snapshot_taken_meanwhile_has_nothing_of_the_segment() -> None:
     leader, loaded = pool(0), Index(settings(), lambda choices: 0)
-    assert leader.ending
-    loaded.load(leader.export_keyless(), all_slices(leader))
+    assert leader.catalog.ending
+    loaded.load(leader.export.keyless(), all_slices(leader))
     loaded.check()
     assert loaded.digest() == leader.digest()
 
 
 def test_renewals_do_not_name_what_was_on_the_segment() -> None:
-    """A standby has taken it away already: it would believe itself diverged, and rebuild, again and again."""
+    """A standby has deleted it already: it would report divergence and rebuild, again and again."""
     index = Index(settings(), lambda choices: 0)
-    index.end_step_objects = 0
+    index.catalog.settle_step_objects = 0
     index.begin(0, 1)
     for number in (1, 2):
-        index.mount(0, bytes([number]), spec(number))
+        index.mounts.mount(0, bytes([number]), spec(number))
     for number in range(COUNT):
-        index.put_start(1, CLIENT, TENANT, key(number), 64, PLAIN)
-        index.put_end(1, CLIENT, TENANT, key(number))
-    index.exist_many(2, TENANT, [key(number) for number in range(COUNT)], True, False)
-    assert index.unmount(2, bytes([1]), spec(1).id)[0] == Code.OK
-    assert index.ending
+        index.puts.start(1, CLIENT, TENANT, key(number), 64, PLAIN)
+        index.puts.end(1, CLIENT, TENANT, key(number))
+    index.reads.exist_many(2, TENANT, [key(number) for number in range(COUNT)], True, False)
+    assert index.mounts.unmount(2, bytes([1]), spec(1).id).code == Code.OK
+    assert index.catalog.ending
     named = {renewal[1] for renewal in index.take_renewals(COUNT)[0]}
-    left = {key(number) for number in range(COUNT) if index.lookup(TENANT, key(number)) is not None}
+    left = {key(number) for number in range(COUNT) if index.catalog.lookup(TENANT, key(number)) is not None}
     assert named == left
 
 
 def test_the_same_memory_lent_again_meanwhile_is_another_segment() -> None:
     index = pool(0)
-    assert index.mount(3, bytes([1]), spec(1))[0] == Code.OK
-    assert index.ending
+    assert index.mounts.mount(3, bytes([1]), spec(1)).code == Code.OK
+    assert index.catalog.ending
     for number in range(COUNT, COUNT + 50):
-        assert index.put_start(3, CLIENT, TENANT, key(number), 64, PLAIN)[0] == Code.OK
+        assert index.puts.start(3, CLIENT, TENANT, key(number), 64, PLAIN).code == Code.OK
     while index.work(4):
         index.check()
     index.check()
@@ -150,7 +152,7 @@ def steps_ms(step, steps_max=1_000_000):
     return [each / slowness for each in took_ms]
 
 def longest_of_the_best(run):
-    # A neighbour's cache misses are in a thread's own time, too: what each step costs is told by the best of three.
+    # A neighbour's cache misses are in a thread's own time, too: the cost of each step is the best of three.
     return max(min(times) for times in zip(run(), run(), run(), strict=True))
 
 def snapshot():
@@ -162,7 +164,7 @@ def listing():
     return steps_ms(lambda: found.step(1_000_000), 1_000)
 
 def removal_by_regex():
-    removal = index.start_removal(TENANT, b"nothing has this name", False)
+    removal = index.removes.start_range(TENANT, b"nothing has this name", False)
     return steps_ms(lambda: not removal.step(1_000_000), 1_000)
 
 def removed_or_applied(one):
@@ -180,14 +182,14 @@ gc.freeze()
 longest_ms["slice"] = longest_of_the_best(snapshot)
 longest_ms["listing"] = longest_of_the_best(listing)
 longest_ms["regex"] = longest_of_the_best(removal_by_regex)
-segment = index.client_segments(STORAGE)[0]
-longest_ms["record"] = max(steps_ms(lambda: index.unmount(2_000_000, STORAGE, segment.spec.id) is None))
-longest_ms["walk"] = max(steps_ms(lambda: index.end_some(256)))
-left = index.object_count
-index.take_outbox()
-removal = index.start_removal(TENANT, b"", True)
+segment = index.space.segments.by_client.get(STORAGE)[0]
+longest_ms["record"] = max(steps_ms(lambda: index.mounts.unmount(2_000_000, STORAGE, segment.spec.id) is None))
+longest_ms["walk"] = max(steps_ms(lambda: index.catalog.settle_some(256)))
+left = index.catalog.object_count
+index.log.take_outbox()
+removal = index.removes.start_range(TENANT, b"", True)
 longest_ms["remove_all"] = removed_or_applied(steps_ms(lambda: not removal.step(2_000_000), 4_000))
-assert removal.count == left - index.object_count > 100_000
+assert removal.count == left - index.catalog.object_count > 100_000
 print(json.dumps({**longest_ms, "left": left}))
 """
 

@@ -1,8 +1,8 @@
-"""A fuzzy snapshot: slices of key hashes, written one after the other while the state goes on, and a last one.
+"""A fuzzy snapshot: slices of key hashes, written one after the other while the state changes, and a last slice.
 
-A slice is a run of tables: how many depends on how many objects they hold, so that every slice is a short step.
+A slice is a run of tables. Their number depends on the objects in them, so that every slice is a short step.
 
-All times are leader time of the snapshot's epoch; they may be negative, being older than the epoch.
+All times are leader time of the snapshot's epoch. Times before the epoch are negative.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SavedQuarantine(Struct, array_like=True, frozen=True, gc=False):
 
 
 class QuarantineSlice(Struct, array_like=True, frozen=True, gc=False, tag=2):
-    """Some of what was in limbo when it was looked at: some of it may have left since (see `walk`)."""
+    """Extents in quarantine when the walk met them; some may have left it since (see `QuarantineWalk`)."""
 
     quarantine: tuple[SavedQuarantine, ...]
 
@@ -118,9 +118,9 @@ class SavedTask(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Keyless(Struct, array_like=True, frozen=True, gc=False):
-    """What has no key: segments, clients, graves, tasks, maximum term, grace, epoch. The last slice (H7).
+    """The last slice: segments, clients, retired segments, tasks, maximum term, grace, epoch (H7).
 
-    Of limbo it has what no `Resting` before it has.
+    Of the quarantine it has the extents that are in no `QuarantineSlice` before it.
     """
 
     epoch: int
@@ -128,12 +128,12 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     latest_ms: int
     max_term_ms: int
     older_than_ms: int
-    floor_ms: int
+    grace_end_ms: int
     epoch_start_ms: int
     segments: tuple[SavedSegment, ...]
     clients: tuple[bytes, ...]
     quarantine: tuple[SavedQuarantine, ...]
     retired: tuple[SavedRetired, ...]
     tasks: tuple[SavedTask, ...]
-    in_doubt: tuple[tuple[int, list[tuple[int, int]]], ...] = ()  # incarnation, stretches (start, end)
-    unheard_n: int = 0
+    suspect: tuple[tuple[int, list[tuple[int, int]]], ...] = ()  # incarnation, stretches (start, end)
+    unproven_before_n: int = 0

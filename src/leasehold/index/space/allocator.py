@@ -3,7 +3,7 @@
 Free blocks are kept by start, by end (to coalesce) and in bins by size class, eight classes for each power of two. The
 free block at the segment's end, the *top*, is in no bin: it is a number, and is cut from only when no bin serves,
 which in a pool that was never full is always. Used blocks are kept by start with their owner, and coarsely in order
-(`_rows`), so that an exact claim can tell what stands in its way. Between two used blocks there is never more than one
+(`_rows`), so that an exact claim finds the blocks in its way. Between two used blocks there is never more than one
 free block.
 
 `free + used = size`, and no byte belongs to two blocks: that is P3 within a segment.
@@ -20,13 +20,13 @@ from leasehold.base.limits import extent_alignment_bytes
 
 _ROUND = extent_alignment_bytes - 1
 _UNIT_BITS = extent_alignment_bytes.bit_length() - 1
-_EXACT_TRIES = 4  # how many blocks of the class just below are looked at before a larger class is used
+_EXACT_TRIES = 4  # blocks of the class just below that are looked at before a larger class is used
 _ROWS_BITS = 12
 _AHEAD = 64  # used blocks that a walk over free space looks ahead
 
 
 class Sized(Protocol):
-    """Whoever owns a block knows its size."""
+    """The owner of a block knows its size."""
 
     size: int
 
@@ -35,7 +35,7 @@ Owner = TypeVar("Owner", bound=Sized)
 
 
 def rounded(size: int) -> int:
-    """What a size takes up: the next multiple of the alignment."""
+    """The bytes that a block of this size takes: the next multiple of the alignment."""
     return (size + _ROUND) & ~_ROUND
 
 
@@ -99,9 +99,9 @@ class Allocator(Generic[Owner]):
         return next(reversed(self._bins[low + (mask & -mask).bit_length() - 1]))
 
     def take(self, offset: int, owner: Owner) -> int:
-        """Take this place if a free block begins here and is long enough: the usual claim, in as few steps as it gets.
+        """Take this place if a free block begins here and is long enough: the usual claim, in few steps.
 
-        How many bytes it takes up. 0: nothing was taken, and `in_the_way` and `claim` have to look closer.
+        Returns the bytes taken. 0: nothing was taken; use `in_the_way` and `claim`.
         """
         length = (owner.size + _ROUND) & ~_ROUND
         if offset == self._top:
@@ -151,7 +151,7 @@ class Allocator(Generic[Owner]):
         start = self._free_start_before(offset)
         free_length = self.size - start if start == self._top else self._free.get(start, 0)
         ensure(free_length >= offset - start + length, "P3 a claim on space that is not free", offset, owner.size)
-        # What is before it is a block of its own; with it gone, a free block begins at the place itself.
+        # Cut the free block in front of the place: then a free block begins at the place.
         if start == self._top:
             self._top = offset
         else:
@@ -161,12 +161,12 @@ class Allocator(Generic[Owner]):
         ensure(self.take(offset, owner) == length, "P3 a claim takes its place", offset, owner.size)
 
     def pass_on(self, offset: int, owner: Owner) -> None:
-        """A used block goes to another owner of the same size: no byte is free in between."""
+        """Give a used block to another owner of the same size. No byte is free in between."""
         ensure(rounded(self.owners[offset].size) == rounded(owner.size), "P3 a block keeps its size", offset)
         self.owners[offset] = owner
 
     def release(self, offset: int) -> int:
-        """Give a block back; it grows together with its free neighbours. Returns how many bytes it took up."""
+        """Free a block and join it with its free neighbours. Returns its bytes."""
         released = (self.owners.pop(offset).size + _ROUND) & ~_ROUND
         row = self._rows[offset >> self._row_bits]
         if row[-1] == offset:
@@ -195,7 +195,7 @@ class Allocator(Generic[Owner]):
         return released
 
     def _grow(self, start: int, old_end: int, end: int) -> None:
-        """A free block becomes longer. Mostly it stays in its bin: what was put together is removed together."""
+        """A free block becomes longer. It mostly stays in its bin: objects put together are removed together."""
         free_ends = self._free_ends
         self._free[start] = end - start
         del free_ends[old_end]
@@ -204,6 +204,11 @@ class Allocator(Generic[Owner]):
         if number != old_number:
             self._unbin(start, old_number)
             self._bin(start, end - start)
+
+    def forget(self, count: int) -> list[Owner]:
+        """Forget up to `count` owners. Only for a segment that was unmounted: its blocks are no longer used."""
+        owners = self.owners
+        return [owners.popitem()[1] for _ in range(min(count, len(owners)))]
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""
@@ -220,7 +225,7 @@ class Allocator(Generic[Owner]):
         return found
 
     def used_from(self, offset: int, count: int) -> list[int]:
-        """The starts of the first `count` used blocks from this offset on, in order: fewer if there are no more."""
+        """The starts of the first `count` used blocks from this offset on, in order; fewer if the segment has fewer."""
         found: list[int] = []
         for row_number in range(offset >> self._row_bits, (self._top >> self._row_bits) + 1):
             if row := self._rows.get(row_number):
@@ -238,7 +243,7 @@ class Allocator(Generic[Owner]):
         return iter(blocks)
 
     def free_within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """(start, end) of what is free of this stretch, in order. Each may be taken before the next is asked for."""
+        """(start, end) of the free parts of this stretch, in order. Each may be taken before the next is requested."""
         if self._free.get(start, 0) == end - start:
             yield start, end
             return

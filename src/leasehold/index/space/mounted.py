@@ -1,4 +1,4 @@
-"""The mounted segments, found by whatever names them. There may be thousands, and a request may name thousands."""
+"""The mounted segments, by every name they have. There may be thousands, and a request may name thousands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Mounted(dict[int, Segment]):
         self.by_client: _Named[bytes] = _Named()
         self.by_name: _Named[str] = _Named()
         self.by_endpoint: _Named[str] = _Named()
-        # Those that may be given new objects, by whether they are of our own protocol.
+        # Segments for new objects, by whether they speak our own protocol.
         self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
 
     def add(self, segment: Segment) -> None:
@@ -56,7 +56,7 @@ class Mounted(dict[int, Segment]):
             self.placeable[segment.native].append(segment)
 
     def discard(self, incarnation: int) -> Segment | None:
-        """Take one out; None if it is not there."""
+        """Take one out. Returns None if it is not there."""
         segment = self.pop(incarnation, None)
         if segment is None:
             return None
@@ -70,7 +70,7 @@ class Mounted(dict[int, Segment]):
         return segment
 
     def refresh_placeable(self) -> None:
-        """Some have changed: they are proven, in doubt, or being drained."""
+        """Some segments were proven, distrusted or drained."""
         for native, segments in self.placeable.items():
             segments[:] = _placeable(self.values(), native)
 

@@ -1,0 +1,431 @@
+"""Objects by tenant and key, and what is being written beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zlib import crc32
+
+from leasehold.base.codes import SoftPin
+from leasehold.base.invariants import ensure
+from leasehold.base.limits import segment_end_step_objects, tenants_step
+from leasehold.index.clock import LeaderClock
+from leasehold.index.leases import Leases
+from leasehold.index.log import Log
+from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Segment
+from leasehold.index.records import CopyEnd, CopyStart, PutEnd, PutStart
+from leasehold.index.space.space import Space
+from leasehold.index.tables import NO_OBJECTS, TABLES, Name, Tables
+from leasehold.index.wheel import Wheel
+
+
+class Catalog:
+    """The objects of all tenants; unfinished puts, upserts and copies; and how each of them starts, ends and leaves.
+
+    A segment is unmounted by one record, immediately and for every client. But it may have had a million objects, and
+    these are settled step by step (`settle_some`). Until then (`ending` is not empty) every access to an object must
+    `settle` it first.
+
+    `tables` and `ending` keep their identity: the hot paths hold them as local names.
+
+    Invariants: an object stands in the table of its key's hash; it has a replica, and each replica owns its place;
+    it is visible when finished, with complete replicas; unfinished puts are in `unfinished`; an upsert beside a
+    readable version is in `pending` and unfinished; a copy has its object; `object_count` counts the tables' objects.
+    """
+
+    __slots__ = (
+        "_clock", "_leases", "_log", "_put_release_ms", "_space", "_tenants_ahead", "copies", "ending", "object_count",
+        "pending", "settle_step_objects", "tables", "unfinished", "wheel",
+    )  # fmt: skip
+
+    def __init__(self, clock: LeaderClock, log: Log, space: Space, leases: Leases, put_release_ms: int) -> None:
+        self._clock = clock
+        self._log = log
+        self._space = space
+        self._leases = leases
+        self._put_release_ms = put_release_ms
+        self.tables: dict[bytes, Tables] = {}
+        self.pending: dict[Name, Object] = {}  # unfinished upserts beside a readable version
+        self.unfinished: dict[int, Object] = {}  # by put number, the oldest first
+        self.copies: dict[Name, CopyJob] = {}
+        self.object_count = 0
+        self.wheel = Wheel()  # finished objects without hard pin, by lease end
+        self.ending: list[Segment] = []  # unmounted; some of their objects are not settled yet
+        self.settle_step_objects = segment_end_step_objects
+        self._tenants_ahead: list[bytes] = []  # see `forget_some_tenants`
+
+    # --- looking up ---
+
+    def lookup(self, tenant: bytes, key: bytes) -> Object | None:
+        """The object in the table under this name, readable or not."""
+        tables = self.tables.get(tenant)
+        entry = None if tables is None else tables[crc32(key) & 16383].get(key)
+        return entry if entry is None or not self.ending or self.settle(entry) else None
+
+    def being_written(self, tenant: bytes, key: bytes) -> Object | None:
+        """The unfinished upsert of this name if there is one, else the object."""
+        if self.pending:
+            beside = self.pending.get((tenant, key))
+            if beside is not None:
+                return beside
+        return self.lookup(tenant, key)
+
+    def objects(self) -> Iterator[Object]:
+        """Every object in the tables."""
+        for tables in self.tables.values():
+            for table in filter(None, tables):
+                yield from table.values()
+
+    def is_busy(self, entry: Object) -> bool:
+        """Whether a copy or an upsert of this object is being written."""
+        if not self.copies and not self.pending:
+            return False
+        name = (entry.tenant, entry.key)
+        return name in self.copies or name in self.pending
+
+    def busy_n(self, entry: Object) -> int:
+        """The record that "not now" shows: of the object, or of the copy or upsert of it that is being written."""
+        name = (entry.tenant, entry.key)
+        beside, job = self.pending.get(name), self.copies.get(name)
+        return max(entry.changed_n, beside.changed_n if beside is not None else 0, job.started_n if job else 0)
+
+    @property
+    def readable_count(self) -> int:
+        """Objects that have a finished version."""
+        return self.object_count - (len(self.unfinished) - len(self.pending))
+
+    # --- puts ---
+
+    def start(self, n: int, record: PutStart, now: int, tables: Tables, table: dict[bytes, Object]) -> None:
+        """Record `n` starts a put of a name without object, group or discarded put: nearly every put."""
+        key = record.key
+        entry = Object(
+            key, record.tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, b"",
+            Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place),
+            None, record.data_type,
+        )  # fmt: skip
+        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
+        if entry.replicas:
+            if not table:
+                table = _table_of(tables, key)
+            self.unfinished[n] = table[key] = entry
+            self.object_count += 1
+
+    def start_over(self, n: int, record: PutStart, now: int) -> None:
+        """Record `n` starts a put of a name that may have an object."""
+        tenant, key = record.tenant, record.key
+        old = self.lookup(tenant, key)
+        draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
+        entry = Object(
+            key, tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, record.group,
+            draft, None, record.data_type,
+        )  # fmt: skip
+        beside = record.upsert and not record.in_place and old is not None and old.visible
+        if old is not None:
+            if record.soft_pin == SoftPin.PRESERVE and record.upsert:
+                entry.soft_pin_end = old.soft_pin_end
+            if not beside:
+                # In place no lease was live. Otherwise the primary had evicted the old version; but within the grace
+                # a client may read it that was sent there by the leader before (schedule 8).
+                self.drop(old, n, now, 0 if record.in_place else self._clock.grace_left(now))
+        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
+        if not entry.replicas:
+            return
+        self.unfinished[n] = entry
+        if beside:
+            self.pending[(tenant, key)] = entry
+        else:
+            self.insert(entry)
+
+    def finish(self, entry: Object, n: int, record: PutEnd, now: int) -> None:
+        """Record `n` ends a put: the object is readable."""
+        draft = entry.draft
+        if draft is None:
+            return
+        if self.pending and self.pending.get(name := (record.tenant, record.key)) is entry:
+            del self.pending[name]
+            old = self.lookup(*name)
+            if old is not None:
+                if draft.soft_pin == SoftPin.PRESERVE:
+                    entry.soft_pin_end = old.soft_pin_end
+                self.drop(old, n, now, record.quarantine_ms)
+            self.insert(entry)
+        if draft.soft_pin:
+            entry.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
+        for replica in entry.replicas:
+            replica.status = COMPLETE
+        entry.checksum = record.checksum
+        entry.draft = None
+        entry.visible = True
+        entry.changed_n = n
+        entry.lease_end = now + record.lease_ms
+        del self.unfinished[record.put_seq]
+        if not entry.hard_pin:
+            self.wheel.add(entry, entry.lease_end)
+
+    # --- copies ---
+
+    def start_copy(self, n: int, record: CopyStart, entry: Object, now: int) -> None:
+        """Record `n` starts a copy or move of an object."""
+        job = CopyJob(
+            record.tenant, record.key, record.put_seq, entry.size, record.client, n, now, record.source, record.moves,
+            (),
+        )  # fmt: skip
+        job.replicas = self._space.take(n, job, record.extents, self.lose_replica)
+        self.copies[(record.tenant, record.key)] = job
+
+    def take_copy(self, tenant: bytes, key: bytes, started_n: int) -> CopyJob | None:
+        """Take out the copy that record `started_n` started. Returns None if it is not there."""
+        job = self.copies.get((tenant, key))
+        if job is None or job.started_n != started_n:
+            return None
+        del self.copies[(tenant, key)]
+        return job
+
+    def finish_copy(self, job: CopyJob, entry: Object, n: int, record: CopyEnd, now: int) -> None:
+        """Record `n` ends a copy: its replicas are the object's. A moved replica leaves."""
+        for replica in job.replicas:
+            replica.status = COMPLETE
+            self._space.pass_on(replica, entry)
+        moved = [replica for replica in entry.replicas if replica.id == job.moves]
+        entry.replicas = tuple(replica for replica in entry.replicas if replica.id != job.moves) + job.replicas
+        entry.changed_n = n
+        self._space.let_go(moved, entry.size, n, now, record.quarantine_ms)
+
+    # --- leaving ---
+
+    def drop(self, entry: Object, n: int, now: int, quarantine_ms: int) -> None:
+        """An object leaves with record `n`, and its unfinished copies; its space is quarantined for `quarantine_ms`."""
+        job = self.copies.get((entry.tenant, entry.key)) if self.copies else None
+        if job is not None and job.put_seq == entry.put_seq:
+            del self.copies[(entry.tenant, entry.key)]
+            self._space.let_go(job.replicas, job.size, n, now, max(quarantine_ms, self._put_release_ms))
+        self._space.let_go(entry.replicas, entry.size, n, now, quarantine_ms)
+        entry.replicas = ()
+        self._forget(entry)
+
+    def discard_put(self, put_seq: int, name: Name, n: int, now: int, quarantine_ms: int) -> None:
+        """Drop the unfinished put of this number and name, if it is still there."""
+        entry = self.unfinished.get(put_seq)
+        if entry is not None and (entry.tenant, entry.key) == name:
+            self.drop(entry, n, now, quarantine_ms)
+
+    def clear_replicas(self, entry: Object, cleared: list[Replica], n: int, now: int, quarantine_ms: int) -> None:
+        """Some replicas, but not all, leave with record `n`."""
+        entry.replicas = tuple(replica for replica in entry.replicas if replica not in cleared)
+        entry.changed_n = n
+        self._space.let_go(cleared, entry.size, n, now, quarantine_ms)
+
+    def evict(self, entry: Object) -> None:
+        """An object leaves its table without a record. Its space must be free already."""
+        entry.replicas = ()
+        del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
+        self.object_count -= 1
+        entry.visible = False
+        if entry.group:
+            self._leases.leave(entry)
+
+    def lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int, n: int) -> None:
+        """An owner has lost this place: a newer claim has it, or its segment was unmounted."""
+        owner.replicas = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
+        if owner.replicas:
+            return
+        if isinstance(owner, CopyJob):
+            self.copies.pop((owner.tenant, owner.key), None)
+        elif self._log.last_n:  # else a snapshot is being loaded
+            self.drop(owner, n, self._clock.latest, 0)
+
+    def _forget(self, entry: Object) -> None:
+        """An object without replicas leaves its table, or the unfinished upserts."""
+        if entry.draft is not None:
+            self.unfinished.pop(entry.put_seq, None)
+        pending = self.pending
+        name = (entry.tenant, entry.key) if pending else None
+        if name is not None and pending.get(name) is entry:
+            del pending[name]
+        elif (tables := self.tables.get(entry.tenant)) is not None:  # none yet while a snapshot is loaded
+            table, key = tables[crc32(entry.key) & 16383], entry.key
+            if table.get(key) is entry:
+                del table[key]
+                self.object_count -= 1
+                if entry.group:
+                    self._leases.leave(entry)
+                if name is not None and (beside := pending.pop(name, None)) is not None:
+                    self.insert(beside)  # an upsert without an old version is an ordinary put
+        entry.visible = False
+
+    # --- tables ---
+
+    def insert(self, entry: Object) -> None:
+        """Put an object into its table."""
+        tables = self.tables.get(entry.tenant)
+        if tables is None:
+            tables = self.tables[entry.tenant] = [NO_OBJECTS] * TABLES
+        table = _table_of(tables, entry.key)
+        if entry.key not in table:
+            self.object_count += 1
+        table[entry.key] = entry
+        if entry.group:
+            self._leases.join(entry)
+
+    def forget_empty_table(self, tenant: bytes, number: int) -> None:
+        """Free the memory of a table that has become empty: a dict does not shrink automatically."""
+        tables = self.tables[tenant]
+        if not tables[number]:
+            tables[number] = NO_OBJECTS
+
+    def forget_some_tenants(self) -> None:
+        """Forget the tables of tenants without objects: a few in each call, since a look at all tables is work."""
+        if not self._tenants_ahead:
+            self._tenants_ahead = list(self.tables)
+        for tenant in self._tenants_ahead[-tenants_step:]:
+            if (tables := self.tables.get(tenant)) is not None and not any(tables):
+                del self.tables[tenant]
+        del self._tenants_ahead[-tenants_step:]
+
+    # --- segments that were unmounted ---
+
+    def written_on(self, segment: Segment) -> list[Object | CopyJob]:
+        """Puts and copies that are under way on this segment."""
+        busy: list[Object | CopyJob] = [*self.unfinished.values(), *self.copies.values()]
+        return [one for one in busy if any(replica.segment is segment for replica in one.replicas)]
+
+    def segment_ended(self, segment: Segment, written: list[Object | CopyJob]) -> None:
+        """A segment was unmounted. `written`: puts and copies that were under way on it.
+
+        These, and the objects that they are written beside, are settled now: how long their space stays in quarantine
+        counts from this record.
+        """
+        for owner in written:
+            self._lose_segment(segment, owner)
+        for name in (*self.copies, *self.pending):
+            if (entry := self.lookup(*name)) is not None:
+                self.settle(entry)
+        self.ending.append(segment)
+        self.settle_some(self.settle_step_objects)
+
+    def _lose_segment(self, segment: Segment, owner: Object | CopyJob) -> None:
+        if isinstance(owner, Object):
+            self.settle(owner)
+            return
+        for replica in owner.replicas:
+            if replica.segment is segment:
+                self.lose_replica(owner, segment, replica.offset, segment.ended_n)
+
+    def settle(self, entry: Object) -> bool:
+        """Take away the replicas that an object had on unmounted segments; returns whether any is left."""
+        for replica in entry.replicas:
+            if replica.segment.unmounted:
+                entry.changed_n = max(entry.changed_n, replica.segment.ended_n)
+                self.lose_replica(entry, replica.segment, replica.offset, replica.segment.ended_n)
+        return bool(entry.replicas)
+
+    def settle_some(self, budget: int) -> bool:
+        """Settle up to `budget` objects of unmounted segments; returns whether there are more."""
+        while self.ending:
+            allocator = self.ending[0].allocator
+            owners = allocator.forget(budget)
+            budget -= len(owners)
+            for owner in owners:
+                if type(owner) is Object and owner.replicas and not self._settle_plain(owner):
+                    self.settle(owner)
+            if allocator.owners:
+                return True
+            self.ending.pop(0)
+        return False
+
+    def _settle_plain(self, entry: Object) -> bool:
+        """Settle the usual object: one replica, finished, alone. There may be a million of them."""
+        if len(entry.replicas) > 1 or not entry.visible or entry.group or self.copies or self.pending:
+            return False
+        if not entry.replicas[0].segment.unmounted:
+            return False  # it was settled before and has a replica elsewhere
+        del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
+        self.object_count -= 1
+        entry.visible = False
+        entry.replicas = ()
+        return True
+
+    # --- snapshots ---
+
+    def load_copy(self, job: CopyJob) -> None:
+        """Add a copy of a snapshot. Its places follow."""
+        self.copies[(job.tenant, job.key)] = job
+
+    def load_place(self, owner: Object | CopyJob, replica: Replica) -> None:
+        """Add a replica of a snapshot, which owns its place."""
+        owner.replicas = (*owner.replicas, replica)
+
+    def load_object(self, entry: Object, beside: bool) -> None:
+        """Add an object of a snapshot, in the order of put numbers. `beside`: an upsert beside a readable version."""
+        if beside:
+            self.pending[(entry.tenant, entry.key)] = entry
+        else:
+            self.insert(entry)
+        if entry.draft is not None:
+            self.unfinished[entry.put_seq] = entry
+            return
+        entry.visible = not entry.replicas or any(replica.status == COMPLETE for replica in entry.replicas)
+        if not entry.hard_pin:
+            self.wheel.add(entry, entry.lease_end)
+
+    def load_finished(self) -> None:
+        """All objects of a snapshot were added: upserts without a readable version are ordinary puts."""
+        for name, beside in list(self.pending.items()):
+            if self.lookup(*name) is None:
+                del self.pending[name]
+                self.insert(beside)
+
+    # --- invariants ---
+
+    def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
+        objects = list(self.objects())
+        places: set[tuple[int, int]] = set()
+        holders: list[Object | CopyJob] = [*objects, *self.pending.values(), *self.copies.values()]
+        for holder in holders:
+            self._check_places(holder, places)
+        for entry in objects:
+            self._check_object(entry)
+        for name, beside in self.pending.items():
+            ensure(beside.draft is not None and not beside.visible, "a pending upsert is unfinished", name)
+        for put_seq, entry in self.unfinished.items():
+            ensure(entry.draft is not None and entry.put_seq == put_seq, "unfinished puts have drafts", entry.key)
+        for name, job in self.copies.items():
+            there = self.lookup(*name)
+            ensure(there is not None and there.put_seq == job.put_seq, "a copy has its object", name)
+        ensure(not NO_OBJECTS, "the shared empty table is empty")
+        ensure(self.object_count == len(objects), "objects are counted", self.object_count)
+        for segment in self._space.segments.values():
+            for start, owner in segment.allocator.owners.items():
+                known = not isinstance(owner, Object | CopyJob) or (segment.incarnation, start) in places
+                ensure(known, "every owner of space is known", segment.spec.name, start)
+        self._leases.check(objects)
+
+    def _check_places(self, entry: Object | CopyJob, places: set[tuple[int, int]]) -> None:
+        ensure(bool(entry.replicas) or isinstance(entry, CopyJob), "an object has a replica", entry.key)
+        for replica in entry.replicas:
+            place = (replica.segment.incarnation, replica.offset)
+            ensure(place not in places, "P3 two holders of one place", place, entry.key)
+            if replica.segment in self.ending:
+                continue
+            ensure(not replica.segment.unmounted, "no replica on an unmounted segment", entry.key)
+            owner = replica.segment.allocator.owners.get(replica.offset)
+            ensure(owner is entry, "P3 a replica owns its place", entry.key)
+            places.add(place)
+
+    def _check_object(self, entry: Object) -> None:
+        ensure(self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key] is entry, "found under its name")
+        ensure(entry.visible == (entry.draft is None), "readable when finished", entry.key)
+        wanted = COMPLETE if entry.visible else PROCESSING
+        ensure(all(replica.status == wanted for replica in entry.replicas), "replicas have its status", entry.key)
+        ensure(entry.visible or entry.put_seq in self.unfinished, "unfinished puts are known", entry.key)
+        ensure(entry.put_seq <= entry.changed_n <= self._log.last_n, "numbers are in order", entry.key)
+
+
+def _table_of(tables: Tables, key: bytes) -> dict[bytes, Object]:
+    """The table of this key, to put something into it. A tenant with few objects has few tables of its own."""
+    number = crc32(key) & 16383
+    table = tables[number]
+    if table is NO_OBJECTS:
+        table = tables[number] = {}
+    return table
