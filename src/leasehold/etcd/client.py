@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from leasehold.base.clock import Clock
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.coord.client import CoordFace
 from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.etcd import codec
 from leasehold.etcd.auth import Authenticator
@@ -20,22 +20,17 @@ from leasehold.etcd.retry import Caller
 from leasehold.etcd.watch_stream import Hub
 from leasehold.mvcc.model import (
     CompactResult,
-    DeleteRange,
-    DeleteResult,
     LeaseGrantResult,
     LeaseKeepAliveResult,
     LeaseListResult,
     LeaseRevokeResult,
     LeaseTimeToLiveResult,
+    Op,
     Put,
-    PutResult,
     Range,
-    RangeResult,
     Status,
     Txn,
-    TxnResult,
     Watch,
-    WatchFilter,
 )
 from leasehold.runtime.clock import BootClock
 
@@ -46,7 +41,7 @@ async def open_etcd(url: CoordUrl, options: ConnectOptions) -> Coord:
     return EtcdCoord(url.endpoints, options, secure=url.scheme == "etcds")
 
 
-class EtcdCoord(CoordFace):
+class EtcdCoord(Coord):
     """A cluster behind the `Coord` interface. Belongs to the event loop and the process that it was opened in."""
 
     def __init__(
@@ -66,23 +61,24 @@ class EtcdCoord(CoordFace):
         self._hub = Hub(self._endpoints, self._caller, authenticator, options)
         self._engine = KeepAliveEngine(addresses, options, self._clock, secure=secure)
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        message = codec.range_request(request)
-        answer = await self._caller.call("Range", message, timeout_s, safe=True, guard=True, local=request.serializable)
-        return codec.range_result(answer)
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        call = self._caller.call
+        if isinstance(op, Txn):
+            message = codec.txn_request(op)
+            if codec.is_read_only(op):
+                return codec.txn_result(await call("ReadTxn", message, timeout_s, safe=True, guard=True))
+            return codec.txn_result(await call("Txn", message, timeout_s, safe=False))
+        if isinstance(op, Range):
+            request = codec.range_request(op)
+            answer = await call("Range", request, timeout_s, safe=True, guard=True, local=op.serializable)
+            return codec.range_result(answer)
+        if isinstance(op, Put):
+            return codec.put_result(await call("Put", codec.put_request(op), timeout_s, safe=False))
+        return codec.delete_result(await call("DeleteRange", codec.delete_request(op), timeout_s, safe=False))
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        return codec.put_result(await self._caller.call("Put", codec.put_request(request), timeout_s, safe=False))
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        message = codec.delete_request(request)
-        return codec.delete_result(await self._caller.call("DeleteRange", message, timeout_s, safe=False))
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        message = codec.txn_request(request)
-        if codec.is_read_only(request):
-            return codec.txn_result(await self._caller.call("ReadTxn", message, timeout_s, safe=True, guard=True))
-        return codec.txn_result(await self._caller.call("Txn", message, timeout_s, safe=False))
+    def open_watch(self, request: Watch) -> WatchStream:
+        self._caller.check_usable()
+        return self._hub.add(request)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         """Forget history before `revision`; with `physical`, answered when it is gone from the disk."""
@@ -110,21 +106,6 @@ class EtcdCoord(CoordFace):
         """Start renewing `lease_id` every third of its TTL, from a thread of its own."""
         self._caller.check_usable()
         return self._engine.add(lease_id, ttl_s, granted_sent_ms)
-
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> WatchStream:
-        """Watch a key, or the range up to `range_end`, from `start_revision` or from now on."""
-        self._caller.check_usable()
-        return self._hub.add(Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters)))
 
     @property
     def endpoint(self) -> str:

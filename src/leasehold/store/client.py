@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
-from leasehold.coord.client import CoordFace
+from leasehold.coord.api import Coord
 from leasehold.coord.errors import ClientClosed
 from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import (
     CompactResult,
-    DeleteRange,
-    DeleteResult,
     LeaseGrantResult,
     LeaseKeepAliveResult,
     LeaseListResult,
@@ -22,15 +20,9 @@ from leasehold.mvcc.model import (
     LeaseTimeToLiveResult,
     Op,
     OpResult,
-    Put,
-    PutResult,
     Range,
-    RangeResult,
     Status,
-    Txn,
-    TxnResult,
     Watch,
-    WatchFilter,
 )
 from leasehold.mvcc.store import Store
 from leasehold.store import opening
@@ -42,7 +34,7 @@ from leasehold.store.watch import LocalWatch
 T = TypeVar("T")
 
 
-class LocalClient(CoordFace):
+class LocalClient(Coord):
     """`Coord` on an engine. Answers wait until what they saw is on the disk; in memory nothing waits."""
 
     def __init__(self, engine: Engine, *, timeout_s: float = 5.0, on_close: Callable[[], None] | None = None) -> None:
@@ -100,17 +92,16 @@ class LocalClient(CoordFace):
         except UnknownOutcome as error:
             raise Unavailable(f"the disk does not answer, so that this cannot be read now ({error})") from None
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        return await self._read(lambda store, _now: store.range(request), timeout_s)
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        run = self._read if isinstance(op, Range) else self._write
+        return await run(lambda store, _now: store.execute(op), timeout_s)
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        return await self._write(lambda store, _now: store.put(request), timeout_s)
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        return await self._write(lambda store, _now: store.delete(request), timeout_s)
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        return await self._write(lambda store, _now: store.txn(request), timeout_s)
+    def open_watch(self, request: Watch) -> LocalWatch:
+        if self._closed:
+            raise ClientClosed
+        watch = LocalWatch(self.engine, request)
+        self._watches = [other for other in self._watches if not other.ended] + [watch]
+        return watch
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         return await self._write(lambda store, _now: store.compact(revision), timeout_s)
@@ -139,24 +130,6 @@ class LocalClient(CoordFace):
         kept = LocalKeepAlive(self.engine, lease_id, ttl_s, granted_sent_ms)
         self._kept = [other for other in self._kept if not other.ended] + [kept]
         return kept
-
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> LocalWatch:
-        if self._closed:
-            raise ClientClosed
-        spec = Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters))
-        watch = LocalWatch(self.engine, spec)
-        self._watches = [other for other in self._watches if not other.ended] + [watch]
-        return watch
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
         with self.engine.lock:
