@@ -15,9 +15,10 @@ from statistics import median
 import grpc.aio
 
 import leasehold
-from leasehold.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.mvcc.model import Put
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import rpc_pb2_grpc
 
 ROUNDS = 16
 ROUND_S = 0.15

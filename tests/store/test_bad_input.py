@@ -12,8 +12,8 @@ import pytest
 from tests.store.support import etcdctl
 
 from leasehold.etcd.pb import rpc_pb2 as rpc
-from leasehold.etcd.pb import rpc_pb2_grpc as stubs
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import rpc_pb2_grpc as stubs
 from leasehold.testing.store import StoreProcess
 
 MIB = 1024 * 1024

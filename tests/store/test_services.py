@@ -12,14 +12,12 @@ import pytest
 from leasehold.coord.api import Coord
 from leasehold.etcd.pb import (
     election_pb2,
-    election_pb2_grpc,
     lock_pb2,
-    lock_pb2_grpc,
     rpc_pb2,
-    rpc_pb2_grpc,
 )
 from leasehold.mvcc.model import prefix_end
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import election_pb2_grpc, lock_pb2_grpc, rpc_pb2_grpc
 from leasehold.testing.store import StoreProcess
 
 

@@ -12,11 +12,11 @@ from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.etcd import codec
 from leasehold.etcd.auth import Authenticator
 from leasehold.etcd.endpoints import Endpoints
-from leasehold.etcd.forks import check_grpc_usable
 from leasehold.etcd.keepalive import KeepAliveEngine
 from leasehold.etcd.leases import LeaseCalls
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.retry import Caller
+from leasehold.etcd.transport.tls import tls_context
 from leasehold.etcd.watch_stream import Hub
 from leasehold.mvcc.model import (
     CompactResult,
@@ -37,7 +37,6 @@ from leasehold.runtime.clock import BootClock
 
 async def open_etcd(url: CoordUrl, options: ConnectOptions) -> Coord:
     """Open a client; no endpoint is contacted before there is something to ask."""
-    check_grpc_usable()
     return EtcdCoord(url.endpoints, options, secure=url.scheme == "etcds")
 
 
@@ -54,12 +53,13 @@ class EtcdCoord(Coord):
     ) -> None:
         options = options or ConnectOptions()
         self._clock = clock or BootClock()
-        self._endpoints = Endpoints(addresses, options, secure=secure)
+        tls = tls_context(options) if secure else None
+        self._endpoints = Endpoints(addresses, tls)
         authenticator = Authenticator(options)
         self._caller = Caller(self._endpoints, authenticator, options)
         self._leases = LeaseCalls(self._caller)
         self._hub = Hub(self._endpoints, self._caller, authenticator, options)
-        self._engine = KeepAliveEngine(addresses, options, self._clock, secure=secure)
+        self._engine = KeepAliveEngine(addresses, options, self._clock, tls)
 
     async def do(self, op: Op, timeout_s: float | None = None) -> Any:
         call = self._caller.call

@@ -10,11 +10,9 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from leasehold.coord.url import ConnectOptions
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.channel import Channel, StreamMethod
 from leasehold.etcd.transport.failures import RpcFailed
-from leasehold.etcd.transport.tls import tls_context
 from leasehold.mvcc.errors import Code
 
 # method -> (path, request, response)
@@ -86,8 +84,7 @@ class Endpoint:
 class Endpoints:
     """All endpoints, of which `current` is in use."""
 
-    def __init__(self, addresses: Sequence[str], options: ConnectOptions, *, secure: bool) -> None:
-        tls = tls_context(options) if secure else None
+    def __init__(self, addresses: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._all = [Endpoint(address, tls) for address in addresses]
         self.current = self._all[0]
 

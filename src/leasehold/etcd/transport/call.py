@@ -169,9 +169,10 @@ class StreamCall(Call):
         self._waiting: asyncio.Future[None] | None = None
         self._failure: RpcFailed | None = None
 
-    def send(self, message: bytes) -> None:
-        """Send one message; one that does not fit is held. After the end it goes nowhere: the reader is told."""
+    def send(self, message: bytes, *, last: bool = False) -> None:
+        """Send one message, or hold it until the server's window has room. After the end it is dropped."""
         if not self.over:
+            self.ends = last
             self.connection.write(self, b"\0" + len(message).to_bytes(4, "big") + message)
 
     async def read(self) -> bytes | None:

@@ -96,6 +96,11 @@ class Channel:
         connection.leave()
         self._loop.call_later(DRAIN_S, connection.abort, "it was replaced")
 
+    def drop(self, reason: str) -> None:
+        """Close the connection now, with all calls on it."""
+        if self.connection is not None:
+            self.connection.abort(reason)
+
     async def close(self) -> None:
         """End the connection, and what is under way on it; what must not be cut off gets a moment."""
         self._closed = True
@@ -223,9 +228,12 @@ class MessageStream:
         self._parse = parse
         self.cancel = call.cancel
 
-    def send(self, request: Any) -> None:
-        """Send one message. After the end of the stream it goes nowhere: whoever reads is told."""
-        self._call.send(self._serialize(request))
+    def send(self, request: Any, *, last: bool = False) -> None:
+        """Send one message; after the `last` one the server knows that no more will come.
+
+        Once the stream has ended, messages are dropped: the reader gets the reason.
+        """
+        self._call.send(self._serialize(request), last=last)
 
     async def tell(self, on_message: Callable[[Any], None]) -> None:
         """Call `on_message` with every message as it comes, until the end, which is told as `read` does it.
