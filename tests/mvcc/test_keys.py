@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import (
     Compacted,
     EmptyKey,
@@ -25,6 +24,7 @@ from leasehold.mvcc.model import (
     SortTarget,
     prefix_end,
 )
+from leasehold.mvcc.store import Store
 
 
 def put(store: Store, key: bytes, value: bytes = b"") -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound, LeaseTTLTooLarge
 from leasehold.mvcc.model import DeleteRange, EventType, Put, Range, Watch
+from leasehold.mvcc.store import Store
 
 
 def test_a_term_below_the_floor_is_lifted() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.hashing import hash_of, hashed_versions
 from leasehold.mvcc.model import FROM_KEY, DeleteRange, KeyValue, Op, Put, Range, Txn
 from leasehold.mvcc.records import Record
+from leasehold.mvcc.store import Store
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 ENDS = st.sampled_from([b"", b"", b"c", FROM_KEY])

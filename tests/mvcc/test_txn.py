@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import (
     Compacted,
     DuplicateKey,
@@ -30,6 +29,7 @@ from leasehold.mvcc.model import (
     Txn,
     TxnResult,
 )
+from leasehold.mvcc.store import Store
 
 EQUAL, GREATER, LESS, NOT_EQUAL = (
     CompareResult.EQUAL,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store, Watcher
 from leasehold.mvcc.errors import Compacted, EmptyWatchRange
 from leasehold.mvcc.model import FROM_KEY, DeleteRange, Event, EventType, Put, Txn, Watch, WatchFilter
+from leasehold.mvcc.store import Store
+from leasehold.mvcc.watch import Watcher
 
 
 def pull_all(store: Store, watcher: Watcher, events_max: int = 1_000) -> list[Event]:

@@ -30,8 +30,8 @@ from leasehold.http2.frames import (
     frame,
 )
 from leasehold.http2.header_codec import HeaderReader, ProtocolBroken, trailers
-from leasehold.mvcc import Store
 from leasehold.mvcc.model import Range, RangeResult
+from leasehold.mvcc.store import Store
 from leasehold.store.server.http2.connection import SENT_TOGETHER_MAX
 from leasehold.store.server.serve import StoreServer
 from leasehold.testing.waiting import until

@@ -1,4 +1,4 @@
-"""`leasehold`: one command, whose parts are loaded only when asked for."""
+"""`leasehold`: one command. Each subcommand's module is imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import click
 
 import leasehold as package
 from leasehold.base.errors import InvalidArgument, LeaseholdError, ResourceUnavailable, SettingError
-from leasehold.cli.help import Chapters
 
-# name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
+# name -> module and attribute
 COMMANDS = {
     "cache": "leasehold.cli.cache:cache",
     "elect": "leasehold.cli.elect:elect",
@@ -35,20 +34,47 @@ COMMANDS = {
     "up": "leasehold.cli.up:up",
     "version": "leasehold.cli.version:version",
 }
-# How `leasehold --help` lists them: by what somebody wants to do.
+# What `leasehold --help` lists, by task. A test compares the lines with those of the commands, which are not imported.
 CHAPTERS = {
-    "Run": ("up", "node", "host", "store", "cache"),
-    "Look and operate": ("status", "history", "switchover", "pause", "resume", "journal", "export", "import"),
-    "Use and plan": ("lock", "elect", "plan"),
-    "Prove": ("sim", "version"),
+    "Run": {
+        "up": "Run a store, two nodes and two storage hosts here, on loopback only.",
+        "node": "Run one node of a cluster: a master for Mooncake's clients, or a hot standby of one.",
+        "host": "Lend a segment of this machine's memory to the pool, over TCP, until told to stop (SIGTERM, Ctrl-C).",
+        "store": "Serve an etcd v3 store on this machine: durable in one directory, no cluster.",
+        "cache": "A cache that is never stale: serve one, read and write.",
+    },
+    "Look and operate": {
+        "status": "Who leads, who is ready to take over, and what needs attention.",
+        "history": "What has happened to the cluster's leadership: when, who, and why.",
+        "switchover": (
+            "Hand the leadership over: the primary flushes, resigns, and a standby leads with all leases known."
+        ),
+        "pause": "Let nobody campaign until `resume`.",
+        "resume": "End a pause: nodes campaign again.",
+        "journal": "Look into the journal.",
+        "export": "Write the whole index to FILE: taken on a standby, so that the primary is not held up.",
+        "import": "Begin an empty cluster with the index in FILE.",
+    },
+    "Use and plan": {
+        "lock": "Hold the lock NAME while COMMAND runs; its exit code is passed on.",
+        "elect": "Stand for election NAME with VALUE; once elected print key and value, and lead until a signal comes.",
+        "plan": "What lease times promise on a bad day, and whether they can work.",
+    },
+    "Prove": {
+        "sim": "Search for a schedule that breaks a promise.",
+        "version": "Print the version.",
+    },
 }
+# They log nothing, and the logging library takes longer to import than everything else here.
+WITHOUT_LOG = {"version", "--version", "--help", "-h"}
+HELP_CHARACTERS_MAX = 200  # of a command's first sentence, which is shown whole
 
 
-class LazyGroup(Chapters):
+class LazyGroup(click.Group):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in CHAPTERS.values() for name in names]
+        return [name for lines in CHAPTERS.values() for name in lines]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = COMMANDS.get(cmd_name)
@@ -61,8 +87,10 @@ class LazyGroup(Chapters):
         signal.signal(signal.SIGTERM, _terminated)
         return command
 
-    def chapters(self, ctx: click.Context) -> dict[str, tuple[str, ...]]:
-        return CHAPTERS
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for chapter, lines in CHAPTERS.items():
+            with formatter.section(chapter):
+                formatter.write_dl(list(lines.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,15 +103,16 @@ def leasehold() -> None:
 
 
 def main() -> None:
-    """Run the command; what goes wrong is one readable line, never a traceback, unless it is a bug of ours.
+    """Run the command. A failure prints one readable line; only a bug prints a traceback.
 
-    Exit codes: 0; 1 if it could not be done, 2 if it was asked for in a wrong way; 130 after Ctrl-C and 143 after
-    SIGTERM. Commands that run until they are told to end (node, store, host, up, cache serve) end in order with 0.
+    Exit codes: 0; 1 if the command failed; 2 if its arguments or settings are wrong; 130 after Ctrl-C; 143 after
+    SIGTERM. Commands that run until a signal (node, store, host, up, cache serve) shut down in order and exit with 0.
     """
     try:
-        from leasehold.runtime import log as logs
+        if WITHOUT_LOG.isdisjoint(sys.argv[1:2]):
+            from leasehold.runtime import log as logs
 
-        logs.configure()  # to standard error: what a command prints is for pipes
+            logs.configure()  # to standard error: standard output is for what a command prints
         code = leasehold.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
@@ -92,9 +121,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except LeaseholdError as error:
-        asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
-        _fail(str(error), 2 if asked_wrongly else 1)
-    except OSError as error:  # a file, a directory or a port that cannot be had
+        wrong_usage = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
+        _fail(str(error), 2 if wrong_usage else 1)
+    except OSError as error:  # a file, a directory or a port that is unavailable
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
 
@@ -105,12 +134,12 @@ def _fail(message: str, code: int = 1) -> NoReturn:
 
 
 def _interrupted() -> NoReturn:
-    """All is undone. Python itself would not say 130 if it was hit in code made from a text, as that of dataclasses."""
+    """Exit with 130. Python itself would not, if the signal arrived in generated code such as that of dataclasses."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(128 + signal.SIGINT)
 
 
 def _terminated(number: int, frame: object) -> NoReturn:
-    """As Ctrl-C: whatever is being done is undone on the way out."""
+    """Like Ctrl-C: work in progress is undone on the way out."""
     sys.exit(128 + number)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
-
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.concurrency.session import CLEANUP_S_MAX
 from leasehold.concurrency.wait import WATCH_BROKEN, WATCH_RETRY_S
@@ -22,8 +20,9 @@ from leasehold.mvcc.model import (
     RangeResult,
     WatchFilter,
 )
+from leasehold.runtime.log import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _unfinished: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
 

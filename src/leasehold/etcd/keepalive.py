@@ -15,19 +15,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import structlog
-
 from leasehold.base.clock import Clock
 from leasehold.coord.url import ConnectOptions
 from leasehold.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
 from leasehold.etcd.renewal_calls import RenewalCalls
+from leasehold.runtime.log import get_logger
 
 PAUSE_S = 0.1
 # Renewals per round: they share one stream and one deadline.
 ROUND_LEASES_MAX = 250
 # Timers stop while the host is suspended, the clock does not. Checking it this often finds renewals that became due.
 CLOCK_CHECK_S_MAX = 1.0
-log = structlog.get_logger("leasehold.etcd.keepalive")
+log = get_logger("leasehold.etcd.keepalive")
 
 
 class EtcdKeepAlive:

@@ -10,8 +10,6 @@ import asyncio
 import re
 from collections import deque
 
-import structlog
-
 from leasehold.coord.errors import ClientClosed, PermissionDenied
 from leasehold.coord.url import ConnectOptions
 from leasehold.etcd import codec
@@ -26,6 +24,7 @@ from leasehold.etcd.transport.failures import RpcFailed
 from leasehold.etcd.watch import EtcdWatch
 from leasehold.mvcc.errors import Code, StoreError
 from leasehold.mvcc.model import Watch
+from leasehold.runtime.log import get_logger
 
 # After this long without a sign of life one is asked for.
 SILENCE_S = 0.4
@@ -35,7 +34,7 @@ BROADCAST = -1
 _STATUS_TEXT = re.compile(r"rpc error: code = (\w+) desc = (.*)", re.DOTALL)
 _STATUS_NAMES = {code.name.replace("_", "").lower(): code for code in Code}
 _LIFELESS = "its endpoint gave no sign of life"
-log = structlog.get_logger("leasehold.etcd.watch")
+log = get_logger("leasehold.etcd.watch")
 
 
 class Hub:

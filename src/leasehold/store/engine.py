@@ -22,9 +22,9 @@ from typing import Protocol
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, UnknownOutcome
-from leasehold.mvcc import Store
 from leasehold.mvcc.model import Op, OpResult
 from leasehold.mvcc.records import Clocked, Record
+from leasehold.mvcc.store import Store
 from leasehold.store import forks
 from leasehold.store.errors import StoreClosed, StoreFailed
 from leasehold.store.group_commit import Group, Tell, Waiters, in_doubt, resolve

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
+from leasehold.runtime.log import get_logger
 from leasehold.store.engine import Engine
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class LocalKeepAlive:

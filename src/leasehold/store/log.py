@@ -6,13 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-import structlog
-
 from leasehold.mvcc.records import Record
+from leasehold.runtime.log import get_logger
 from leasehold.store.disk import AHEAD_BYTES, Folder, Identity, Segment, write_snapshot
 from leasehold.store.engine import Engine
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class SegmentedLog:

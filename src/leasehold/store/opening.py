@@ -8,19 +8,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from leasehold.base.clock import Clock
-from leasehold.mvcc import Store
 from leasehold.mvcc.records import Clocked, Record
+from leasehold.mvcc.store import Store
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.log import get_logger
 from leasehold.store.disk import FIRST_GENERATION, Folder, Identity, Segment, read_snapshot, write_snapshot
 from leasehold.store.engine import Engine
 from leasehold.store.errors import StoreInUse
 from leasehold.store.log import SegmentedLog
 from leasehold.store.settings import StoreSettings
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 # Stores that several clients of this process share: by name (memory) or path (disk), with the number of clients.
 _shared: dict[str, tuple[Engine, int]] = {}

@@ -20,14 +20,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec import Struct
 
-from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import MissingServer, ServerFailed, ServerProcess, wait_until
+
+if TYPE_CHECKING:  # needs the extra `testing`, and is only needed for TLS
+    from leasehold.testing.certificates import CertificateAuthority
 
 START_ATTEMPTS = 3
 

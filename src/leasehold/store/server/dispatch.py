@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from leasehold.mvcc import Store
+from leasehold.mvcc.store import Store
 from leasehold.store.engine import Engine
 from leasehold.store.server.http2.streams import Handler, Message
 

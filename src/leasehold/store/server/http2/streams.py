@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from google.protobuf.message import DecodeError
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
 from leasehold.http2.header_codec import ProtocolBroken, timeout_s
 from leasehold.mvcc.errors import Code, StoreError
+from leasehold.runtime.log import get_logger
 from leasehold.store.group_commit import Tell
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ REQUESTS_HELD_MAX = 1_000
 REQUESTS_HELD_BYTES_MAX = 1024 * KIB
 WINDOW_BYTES = 4096 * KIB  # that we grant, to a call and to all of a connection
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class CallEnded(Exception):
