@@ -1,8 +1,7 @@
 """Our client against bare grpc.aio stubs, on one real etcd: 1 and 64 calls in flight.
 
-Rounds of both alternate, and who goes first alternates too, so that what else the machine does hits both alike; told is
-the median. The best round would tell who was luckier. The CPU that a call costs this process is the steadier of the two
-figures on a machine that does other things as well.
+Rounds of both alternate, and so does the order within a round, so that other load on the machine affects both equally.
+The result is the median. The CPU time of a call is the more stable of the two figures on a busy machine.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ async def measure() -> None:
     ):
         kv = rpc_pb2_grpc.KVStub(channel)  # type: ignore[no-untyped-call]  # generated
 
-        # Like ours, the bare calls make their requests anew each time, as a program does.
+        # Like ours, the bare calls build a new request each time, as a program does.
         def bare_put() -> Awaitable[object]:
             return kv.Put(rpc_pb2.PutRequest(key=b"key", value=b"value"), timeout=5)  # type: ignore[no-any-return]  # untyped stubs
 
@@ -79,12 +78,12 @@ async def compare(name: str, ours: Call, bare: Call, in_flight: int) -> None:
     """One line of the table: both in alternating rounds."""
     await run_round(ours, in_flight)
     await run_round(bare, in_flight)
-    told: dict[Call, list[tuple[float, float]]] = {ours: [], bare: []}
+    measured: dict[Call, list[tuple[float, float]]] = {ours: [], bare: []}
     for number in range(ROUNDS):
         for call in (ours, bare) if number % 2 else (bare, ours):
-            told[call].append(await run_round(call, in_flight))
+            measured[call].append(await run_round(call, in_flight))
     (our_rate, our_cpu), (bare_rate, bare_cpu) = (
-        (median(rate for rate, _ in told[call]), median(cpu for _, cpu in told[call])) for call in (ours, bare)
+        (median(rate for rate, _ in measured[call]), median(cpu for _, cpu in measured[call])) for call in (ours, bare)
     )
     ratio, cpu_ratio = our_rate / bare_rate, bare_cpu / our_cpu
     note = "" if in_flight == 1 or max(ratio, cpu_ratio) >= AIM else f"  below the aim of {AIM}"

@@ -198,7 +198,7 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
         ("cache get k --server 127.0.0.1:99999", "'127.0.0.1:99999' is not an address: write HOST:PORT"),
         ("cache serve --listen nonsense", "'nonsense' is not an address: write HOST:PORT"),
         ("host --segment 64KiB --master nonsense", "'nonsense' is not an address: write HOST:PORT"),
-        ("store --listen 127.0.0.1:99999", "'127.0.0.1:99999' is no address to listen on"),
+        ("store --listen 127.0.0.1:99999", "'127.0.0.1:99999' is not an address to listen on"),
         ("node --rpc nonsense", "rpc = 'nonsense': HOST:PORT is wanted"),
         ("journal aside --buffer nonsense", "buffer = 'nonsense': `disk` or redis://HOST:PORT is wanted"),
         (f"journal aside --data-dir {tmp_path}/none", "is no directory: --data-dir names that of the node"),

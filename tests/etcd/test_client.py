@@ -95,7 +95,7 @@ async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -
                 await client.put(b"/alice/a")
 
 
-async def test_time_without_end_and_time_that_is_over(etcd: EtcdCluster, prefix: bytes) -> None:
+async def test_an_infinite_timeout_and_one_that_has_passed(etcd: EtcdCluster, prefix: bytes) -> None:
     async with await leasehold.connect(etcd.url) as client:
         await client.put(prefix, b"1", timeout_s=float("inf"))
         for over_s in (0, -1.0):
@@ -124,16 +124,16 @@ async def test_tls_and_mutual_tls() -> None:
         async with trusted as client:
             await client.put(b"a", b"over TLS")
             assert await keeps_a_lease(client)
-        async with await leasehold.connect(cluster.url, ca=authority.ca_pem, timeout_s=1) as nobody:
+        async with await leasehold.connect(cluster.url, ca=authority.ca_pem, timeout_s=1) as anonymous:
             with pytest.raises(Unavailable):
-                await nobody.get(b"a")
+                await anonymous.get(b"a")
         stranger = CertificateAuthority("another authority")
         async with await leasehold.connect(cluster.url, ca=stranger.ca_pem, timeout_s=1) as distrustful:
             with pytest.raises(Unavailable):
                 await distrustful.get(b"a")
         plain = cluster.url.replace("etcds://", "etcd://")
-        assert await why_silent(plain) == WANTS_TLS, "also of a server that wants to know who asks"
-        assert "its certificate is not good" in await why_silent(cluster.url), "first that: its name is not known"
+        assert await why_silent(plain) == WANTS_TLS, "also for a server that requires client certificates"
+        assert "its certificate is not valid" in await why_silent(cluster.url), "first that: its name is not known"
 
 
 async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_a_namespace_sees_only_itself(etcd: EtcdCluster, prefix: bytes) ->
         assert await whole.get_one(prefix[:-1] + b"0") is not None
 
 
-async def test_a_slow_reader_is_told_and_can_go_on(etcd: EtcdCluster, prefix: bytes) -> None:
+async def test_a_slow_reader_gets_an_error_and_can_resume(etcd: EtcdCluster, prefix: bytes) -> None:
     async with await leasehold.connect(etcd.url, watch_queue_events_max=10) as client:
         stream = client.watch(prefix, prefix_end(prefix))
         await stream.ready()
@@ -194,8 +194,8 @@ async def test_a_slow_reader_is_told_and_can_go_on(etcd: EtcdCluster, prefix: by
         try:
             async for batch in stream:
                 seen += [event.kv.key for event in batch.events]
-        except SlowConsumer as told:
-            resume_revision = told.resume_revision
+        except SlowConsumer as error:
+            resume_revision = error.resume_revision
         assert resume_revision
         assert 0 < len(seen) <= 10
         async with client.watch(prefix, prefix_end(prefix), start_revision=resume_revision) as again:
@@ -248,7 +248,7 @@ async def test_a_busy_main_thread_does_not_delay_renewals(etcd: EtcdCluster) -> 
 
 
 async def test_answers_never_go_back_in_revision(etcd: EtcdCluster, prefix: bytes) -> None:
-    """A member that is behind is not believed; here the only one there is, so that it ends in an error that says so."""
+    """The answer of a member that is behind is rejected. Here it is the only member, so the call fails."""
     async with await leasehold.connect(etcd.url, timeout_s=1) as client:
         revision = (await client.put(prefix, b"1", timeout_s=60)).header.revision
         assert isinstance(client, EtcdCoord)
@@ -257,7 +257,7 @@ async def test_answers_never_go_back_in_revision(etcd: EtcdCluster, prefix: byte
             await client.get(prefix, serializable=True)
 
 
-async def test_a_closed_client_says_so(etcd: EtcdCluster) -> None:
+async def test_a_closed_client_raises_client_closed(etcd: EtcdCluster) -> None:
     client = await leasehold.connect(etcd.url)
     stream = client.watch(b"a")
     await stream.ready()
@@ -408,7 +408,7 @@ def test_addresses_are_taken_apart() -> None:
 
 
 async def test_a_blocked_loop_is_not_taken_for_a_dead_endpoint(etcd: EtcdCluster) -> None:
-    """The connection was made while the loop stood still; its timeout was due in the same moment, and was believed."""
+    """The connection was made while the loop was blocked. Its timeout was due at the same moment, and won."""
     for blocked_s in (1.4, 2.2):  # it gets the time again by which it was late: enough for a busy etcd to answer
         async with await leasehold.connect(etcd.url, timeout_s=0.8) as client:
             asking = asyncio.create_task(client.get(b"key"))

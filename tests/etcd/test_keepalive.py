@@ -1,4 +1,4 @@
-"""Renewing leases must not cost the client's own calls anything."""
+"""The engine that renews leases: its own thread, and no cost for the client's calls."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_closing_right_after_a_lease_was_given_up_stops_the_thread() -> None:
 
 
 class Jumping(BootClock):
-    """A clock that has gone on while whoever waits stood still: the host was asleep."""
+    """A clock that advances while timers do not: the host was suspended."""
 
     ahead_ms = 0
 
@@ -114,7 +114,7 @@ class Jumping(BootClock):
         return super().now_ms() + self.ahead_ms
 
 
-async def test_a_host_that_wakes_up_renews_at_once_what_was_due(etcd: EtcdCluster) -> None:
+async def test_a_host_that_wakes_up_renews_due_leases_immediately(etcd: EtcdCluster) -> None:
     """Else up to a third of the TTL passes, and a lease that could have been kept is lost."""
     clock = Jumping()
     async with await leasehold.connect(etcd.url) as client:

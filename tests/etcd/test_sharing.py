@@ -1,4 +1,4 @@
-"""A shared server that ends: told where it happened, and back for the next test."""
+"""A shared server that dies: the test that killed it is reported, and the next test gets a new one."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def test_the_test_that_ended_a_shared_server_is_named_and_later_ones_do_not_suff
     assert done.returncode == 1, done.stdout
     assert "3 passed, 1 error" in done.stdout
     assert "ERROR at teardown of test_harm" in done.stdout
-    assert "the shared node0 has ended; its log ends with" in done.stdout
-    assert "the shared leasehold store has ended" in done.stdout
+    assert "the shared node0 has exited; its log ends with" in done.stdout
+    assert "the shared leasehold store has exited" in done.stdout

@@ -163,7 +163,7 @@ def test_limits() -> None:
     with pytest.raises(TooManyOps):
         do(store, *many)
     do(store, *many[:128])
-    with pytest.raises(TooManyOps):  # what the outer transaction has used up is not left for the inner one
+    with pytest.raises(TooManyOps):  # operations of the outer transaction count against the inner one
         do(store, *many[:100], Txn((), many[100:]))
     with pytest.raises(EmptyKey):
         store.txn(Txn((version(b"", EQUAL, 0),)))

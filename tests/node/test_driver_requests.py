@@ -34,7 +34,7 @@ class OneRequest:
         return [StoreRequest(1, self._op, 5_000)]
 
 
-async def test_a_put_keeps_the_value_and_the_lease_if_it_says_so() -> None:
+async def test_ignore_value_and_ignore_lease_of_a_put_reach_the_store() -> None:
     async with await leasehold.connect("memory://") as store:
         lease = await store.lease_grant(60)
         await store.put(b"key", b"value", lease=lease.id)

@@ -8,13 +8,13 @@ import signal
 
 def main() -> None:
     """Load the command line and run it."""
-    leave_at_once()
+    exit_on_signals()
     from leasehold.cli.main import main as run
 
     run()
 
 
-def leave_at_once() -> None:
+def exit_on_signals() -> None:
     """Exit immediately on SIGINT and SIGTERM, as long as there is nothing to undo.
 
     An exception would be raised wherever Python is at that moment: in the middle of an import it may be lost.

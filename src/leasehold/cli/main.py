@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        # From here on there may be something to undo.
+        # A running command may have something to undo.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _terminated)
         return command

@@ -1,4 +1,4 @@
-"""A part of a store as if it were the whole: every key gets a prefix on the way in and loses it on the way out.
+"""A key prefix of a store as a store: requests get the prefix added, and results get it removed.
 
 Works on any back end. Revisions, leases and their ids are those of the whole store.
 """
@@ -43,7 +43,7 @@ _Ranged = TypeVar("_Ranged", Range, DeleteRange, Compare)
 
 
 class _Translator:
-    """Keys and requests between the part and the whole."""
+    """Adds the prefix to keys and requests, and removes it from results."""
 
     def __init__(self, prefix: bytes) -> None:
         ensure(prefix, "a namespace has a prefix")
@@ -52,12 +52,12 @@ class _Translator:
 
     def key(self, key: bytes) -> bytes:
         if not key:
-            # With the prefix it would no longer be empty, and the store would not refuse it.
+            # With the prefix it would not be empty, and the store would accept it.
             raise BadRequest("etcdserver: key is not provided")
         return self._prefix + key
 
     def end(self, range_end: bytes) -> bytes:
-        """The end of a range; one that is open ends with the namespace."""
+        """The end of a range. An open range ends at the end of the namespace."""
         if not range_end:
             return b""
         return self._end if range_end == FROM_KEY else self._prefix + range_end
@@ -171,7 +171,7 @@ class Namespaced(Coord):
 
 
 class _NamespacedWatch:
-    """A watch whose events lose the prefix."""
+    """A watch that removes the prefix from its events."""
 
     def __init__(self, stream: WatchStream, translate: _Translator) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The client for a real etcd cluster, and for anything that speaks its API."""
+"""The client of an etcd cluster, and of any server with the same API."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from leasehold.runtime.clock import BootClock
 
 
 async def open_etcd(url: CoordUrl, options: ConnectOptions) -> Coord:
-    """Open a client; no endpoint is contacted before there is something to ask."""
+    """Open a client. The first call connects."""
     return EtcdCoord(url.endpoints, options, secure=url.scheme == "etcds")
 
 
 class EtcdCoord(Coord):
-    """A cluster behind the `Coord` interface. Belongs to the event loop and the process that it was opened in."""
+    """`Coord` on a cluster. Belongs to the event loop and the process that it was opened in."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class EtcdCoord(Coord):
         return self._hub.add(request)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
-        """Forget history before `revision`; with `physical`, answered when it is gone from the disk."""
+        """Delete history before `revision`. With `physical`, wait until it is deleted from the disk."""
         message = rpc_pb2.CompactionRequest(revision=revision, physical=physical)
         return CompactResult(codec.header((await self._caller.call("Compact", message, timeout_s, safe=False)).header))
 
@@ -103,7 +103,7 @@ class EtcdCoord(Coord):
         return await self._leases.list(timeout_s)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> KeepAlive:
-        """Start renewing `lease_id` every third of its TTL, from a thread of its own."""
+        """Start renewing `lease_id` every third of its TTL, on the thread of the keep-alive engine."""
         self._caller.check_usable()
         return self._engine.add(lease_id, ttl_s, granted_sent_ms)
 
@@ -113,11 +113,11 @@ class EtcdCoord(Coord):
         return self._endpoints.current.address
 
     def saw_revision(self, revision: int) -> None:
-        """Something of `revision` was seen elsewhere: no later read of this client shows an older state."""
+        """Another client has seen `revision`: no later read of this client may show an older state."""
         self._caller.saw(revision)
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
-        """What the endpoint in use says of itself."""
+        """The status of the endpoint in use."""
         message = rpc_pb2.StatusRequest()
         return codec.status_result(await self._caller.call("Status", message, timeout_s, safe=True, local=True))
 
@@ -125,7 +125,7 @@ class EtcdCoord(Coord):
         return self._clock.now_ms()
 
     async def close(self) -> None:
-        """End everything that belongs to this client; leases are left to expire. May be called more than once."""
+        """Close all watches, renewals and connections. Leases are not revoked. May be called more than once."""
         if self._caller.closed:
             return
         self._caller.closed = True

@@ -49,7 +49,7 @@ class RenewalCalls:
                 for lease_id in lease_ids:
                     stream.send(rpc_pb2.LeaseKeepAliveRequest(ID=lease_id), last=lease_id == lease_ids[-1])
                 async with asyncio.timeout(wait_s):
-                    await stream.tell(lambda answer: on_answer(answer.ID, answer.TTL))
+                    await stream.deliver(lambda answer: on_answer(answer.ID, answer.TTL))
             finally:
                 stream.cancel()
         except RpcFailed as error:

@@ -17,10 +17,16 @@ class Logger:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        import structlog
-
+        try:
+            import structlog
+        except (ImportError, OSError):  # a process without free file descriptors cannot import, but must go on
+            return _log_plainly
         # Methods are not kept here: structlog decides at every call, so that tests can capture the log.
         return getattr(structlog.get_logger(self._name), method)
+
+
+def _log_plainly(sentence: str, **fields: object) -> None:
+    print(sentence, fields, file=sys.stderr)
 
 
 def get_logger(name: str) -> Any:

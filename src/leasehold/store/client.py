@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LocalClient(Coord):
-    """`Coord` on an engine. Answers wait until what they saw is on the disk; in memory nothing waits."""
+    """`Coord` on an engine. An answer waits until the state that it shows is on disk; in memory nothing waits."""
 
     def __init__(self, engine: Engine, *, timeout_s: float = 5.0, on_close: Callable[[], None] | None = None) -> None:
         self.engine = engine
@@ -55,10 +55,7 @@ class LocalClient(Coord):
         return result
 
     def immediately(self, op: Op) -> OpResult | None:
-        """Do `op` in this very moment, if nothing has to be waited for: the store is in memory only.
-
-        None: nothing was done, ask the usual way.
-        """
+        """Run `op` now, if the store is in memory only. Else returns None, without having done anything."""
         if not self.engine.in_memory:
             return None
         if self._closed:
@@ -69,7 +66,7 @@ class LocalClient(Coord):
         try:
             result = self._run(call)
         except StoreError:
-            await self._settle_read(timeout_s)  # a refusal, too, tells what must not be undone any more
+            await self._settle_read(timeout_s)  # an error shows state, too, which a crash must not undo
             raise
         if self.engine.unsettled:
             await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
@@ -86,15 +83,27 @@ class LocalClient(Coord):
         return result
 
     async def _settle_read(self, timeout_s: float | None) -> None:
-        """A read is never in doubt: nothing was changed by it."""
+        """Wait for the disk. A read changes nothing, so its outcome is never unknown."""
         try:
             await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
         except UnknownOutcome as error:
-            raise Unavailable(f"the disk does not answer, so that this cannot be read now ({error})") from None
+            raise Unavailable(f"the disk does not answer, so the state cannot be read now ({error})") from None
 
     async def do(self, op: Op, timeout_s: float | None = None) -> Any:
-        run = self._read if isinstance(op, Range) else self._write
-        return await run(lambda store, _now: store.execute(op), timeout_s)
+        if self._closed:
+            raise ClientClosed
+        engine = self.engine
+        try:
+            result = engine.execute(op)
+        except StoreError:
+            await self._settle_read(timeout_s)  # an error shows state, too, which a crash must not undo
+            raise
+        if engine.unsettled:
+            if isinstance(op, Range):
+                await self._settle_read(timeout_s)
+            else:
+                await engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+        return result
 
     def open_watch(self, request: Watch) -> LocalWatch:
         if self._closed:
@@ -124,7 +133,7 @@ class LocalClient(Coord):
         return await self._read(lambda store, _now: store.leases(), timeout_s)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> LocalKeepAlive:
-        """Renew `lease_id` until closed; the client ends it at the latest when it is closed itself."""
+        """Renew `lease_id` until the handle or this client is closed."""
         if self._closed:
             raise ClientClosed
         kept = LocalKeepAlive(self.engine, lease_id, ttl_s, granted_sent_ms)
@@ -140,7 +149,7 @@ class LocalClient(Coord):
         return self.engine.clock.now_ms()
 
     async def close(self) -> None:
-        """End this client's watches and renewals; the last client of a store on disk closes the store."""
+        """End this client's watches and renewals. The last client of a store on disk closes the store."""
         if self._closed:
             return
         self._closed = True
@@ -153,7 +162,7 @@ class LocalClient(Coord):
 
 
 async def open_memory(url: CoordUrl, options: ConnectOptions) -> LocalClient:
-    """`memory://` is a store of its own; `memory://name` is one store for all of this process, until it ends."""
+    """`memory://` opens a new store; `memory://name` is one store that this process shares until it exits."""
     if not url.name:
         engine = opening.open_memory()
         return LocalClient(engine, timeout_s=options.timeout_s, on_close=engine.close)
@@ -163,7 +172,7 @@ async def open_memory(url: CoordUrl, options: ConnectOptions) -> LocalClient:
 
 
 async def open_embedded(url: CoordUrl, options: ConnectOptions) -> LocalClient:
-    """The store in a directory: opened once in this process, whatever the number of clients."""
+    """The store in a directory. All clients of this process share one engine."""
     if url.path is None:
         raise InvalidArgument("embedded:// needs a directory: embedded:///var/lib/leasehold")
     path = url.path.resolve()

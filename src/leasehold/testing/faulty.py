@@ -1,8 +1,8 @@
-"""A coordination store whose answers get lost, and tasks that are cancelled at every point where they wait.
+"""A coordination store that loses answers, and tasks that are cancelled at any point where they wait.
 
     faulty = FaultyCoord(coord, lambda call: Fault.LOSE_ANSWER if call.number == 2 else None)
 
-Both are deterministic: try them for every number until nothing is hit any more.
+Both are deterministic: increase the number until nothing is hit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FaultyCoord(Coord):
         self._late: list[Callable[[], Awaitable[object]]] = []
 
     async def arrive(self) -> None:
-        """Let the requests that were held back arrive now."""
+        """Deliver the requests that were held back."""
         late, self._late = self._late, []
         for work in late:
             await work()
@@ -124,13 +124,13 @@ class FaultyCoord(Coord):
         return self.coord.now_ms()
 
     async def close(self) -> None:
-        """The wrapped client belongs to whoever opened it."""
+        """Does not close the wrapped client."""
 
 
 class CancelledAt(Awaitable[T]):
     """Await it: runs `work`, and cancels the task the `point`-th time that it waits for anything.
 
-    `reached` tells whether there was such a point; if not, `work` ended by itself.
+    `reached` is False if `work` finished before that point.
     """
 
     def __init__(self, point: int, work: Coroutine[Any, Any, T]) -> None:

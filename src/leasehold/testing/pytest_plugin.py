@@ -1,7 +1,7 @@
 """Fixtures for pytest: `pytest_plugins = ["leasehold.testing.pytest_plugin"]` in your conftest.py.
 
 Servers are shared by a whole test session (start them yourself for tests that harm them); use keys of your own.
-A test after which a shared server has ended fails, with the server's last words.
+A test that leaves a shared server dead fails, and the error shows the end of the server's log.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def revive_ended() -> list[str]:
     for server in _shared:
         if server.running:
             continue
-        told.append(f"the shared {server.name} has ended; its log ends with:\n{server.log_tail(LAST_WORDS_LINES)}")
+        told.append(f"the shared {server.name} has exited; its log ends with:\n{server.log_tail(LAST_WORDS_LINES)}")
         try:
             server.start()
         except ServerFailed as error:
