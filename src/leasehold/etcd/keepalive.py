@@ -19,6 +19,8 @@ from leasehold.base.clock import Clock
 from leasehold.coord.url import ConnectOptions
 from leasehold.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
 from leasehold.etcd.renewal_calls import RenewalCalls
+from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.mvcc.errors import Code
 from leasehold.runtime.log import get_logger
 
 PAUSE_S = 0.1
@@ -175,10 +177,11 @@ class KeepAliveEngine:
         try:
             while True:
                 due = await self._due()
-                reason = await self._renew(calls, due)
-                if not reason:
+                failure = await self._renew(calls, due)
+                if failure is None:
                     failures = 0
                     continue
+                reason = failure.message or failure.code.name
                 log.info("leases are renewed at the next endpoint", left=calls.address, reason=reason)
                 self._machine.connection_lost(self._clock.now_ms())
                 calls.leave()
@@ -203,17 +206,20 @@ class KeepAliveEngine:
                 async with asyncio.timeout(wait_s):  # not wait_for, which can lose a cancellation (Python 3.11)
                     await self._wake.wait()
 
-    async def _renew(self, calls: RenewalCalls, lease_ids: list[int]) -> str:
-        """Renew at the endpoint in use. Returns why the endpoint is to be left, or ""."""
+    async def _renew(self, calls: RenewalCalls, lease_ids: list[int]) -> RpcFailed | None:
+        """Renew at the endpoint in use. Returns the failure for which the endpoint must be left, if any."""
         suspect_ms = self._machine.suspect_at_ms()
         wait_ms = PATIENCE_MS_MAX if suspect_ms is None else max(1, suspect_ms - self._clock.now_ms())
+        failure = RpcFailed(Code.UNAVAILABLE, "the stream ended without an answer")
         try:
-            reason = await calls.renew(lease_ids, wait_ms / 1_000, self._answered)
+            await calls.renew(lease_ids, wait_ms / 1_000, self._answered)
+        except RpcFailed as error:
+            failure = error
         except Exception as error:  # a bug must not cost the leases while the store can be reached
             log.exception("renewing failed unexpectedly: this is a bug; it is retried")
-            return repr(error)
-        # A loop that was stopped finds answers and time-out together: then the answers count.
-        return "" if self._machine.suspect_at_ms() is None else reason or "it ended without an answer"
+            return RpcFailed(Code.INTERNAL, repr(error))
+        # After a stall the loop finds the answers and the timeout together: then the answers count.
+        return None if self._machine.suspect_at_ms() is None else failure
 
     def _answered(self, lease_id: int, ttl_s: int) -> None:
         """Record the store's answer, and notify the handles of the lease."""

@@ -13,6 +13,7 @@ from leasehold.etcd.errors import Verdict, meaning
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.channel import Metadata
 from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.mvcc.errors import Code
 
 OnAnswer = Callable[[int, int], None]  # (lease id, TTL in seconds)
 
@@ -32,15 +33,16 @@ class RenewalCalls:
         """The endpoint in use."""
         return self._endpoints.current.address
 
-    async def renew(self, lease_ids: Sequence[int], wait_s: float, on_answer: OnAnswer) -> str:
-        """Renew all of them in one stream, and pass on the answers as they arrive.
+    async def renew(self, lease_ids: Sequence[int], wait_s: float, on_answer: OnAnswer) -> None:
+        """Renew all of them in one stream, and pass on the answers as they arrive. Raises `RpcFailed`.
 
-        `wait_s` limits each step: the connection, the token, the answers. Returns why the endpoint failed, or "". An
-        empty reason does not mean that every lease was answered.
+        `wait_s` limits each step: the connection, the token, the answers. Without an error, the server has ended the
+        stream; it may not have answered every lease.
         """
         endpoint = self._endpoints.current
         if not await endpoint.ready(wait_s, insist=len(self) == 1):
-            return f"no connection: {endpoint.channel.failure or 'not in time'}"
+            reason = f"no connection: {endpoint.channel.failure or 'not in time'}"
+            raise RpcFailed(Code.UNAVAILABLE, reason, sent=False)
         metadata: Metadata = ()
         try:
             metadata = await self._authenticator.metadata(endpoint, wait_s)
@@ -53,13 +55,11 @@ class RenewalCalls:
             finally:
                 stream.cancel()
         except RpcFailed as error:
-            failure = meaning(error)
-            if failure.verdict is Verdict.TOKEN:
+            if meaning(error).verdict is Verdict.TOKEN:
                 self._authenticator.forget(metadata)
-            return failure.message or failure.code.name
+            raise
         except TimeoutError:
-            return "no answer in time"
-        return ""
+            raise RpcFailed(Code.DEADLINE_EXCEEDED, "no answer in time") from None
 
     def leave(self) -> None:
         """Use the next endpoint, if there is another, and a new connection in any case: this one may be half open."""

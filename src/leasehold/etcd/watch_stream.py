@@ -33,7 +33,6 @@ ALONE_PATIENCE_S = 5.0
 BROADCAST = -1
 _STATUS_TEXT = re.compile(r"rpc error: code = (\w+) desc = (.*)", re.DOTALL)
 _STATUS_NAMES = {code.name.replace("_", "").lower(): code for code in Code}
-_LIFELESS = "its endpoint did not answer a probe"
 log = get_logger("leasehold.etcd.watch")
 
 
@@ -107,8 +106,6 @@ class Hub:
                     failures = 0
             except RpcFailed as error:
                 failure = meaning(error)
-                if failure.message == _LIFELESS:
-                    endpoint.renew()
                 if failure.verdict is Verdict.TOKEN:
                     self._authenticator.forget(metadata)
                     if not self._authenticator.enabled:
@@ -178,7 +175,8 @@ class Hub:
                     endpoint.version = answer.version
                 except RpcFailed as error:
                     if meaning(error).verdict is Verdict.UNKNOWN:
-                        stream.cancel(_LIFELESS)
+                        stream.cancel("its endpoint did not answer a probe")
+                        endpoint.renew()  # the connection may be half open
                         return
                 endpoint.last_seen_s = loop.time()
             await asyncio.sleep(SILENCE_S)
