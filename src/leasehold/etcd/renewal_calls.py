@@ -36,7 +36,7 @@ class RenewalCalls:
     async def renew(self, lease_ids: Sequence[int], wait_s: float, on_answer: OnAnswer) -> None:
         """Renew all of them in one stream, and pass on the answers as they arrive. Raises `RpcFailed`.
 
-        `wait_s` limits each step: the connection, the token, the answers. Without an error, the server has ended the
+        `wait_s` limits each step: the connection, the token, the answers. Without an error, the server ended the
         stream; it may not have answered every lease.
         """
         endpoint = self._endpoints.current
