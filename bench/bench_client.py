@@ -1,7 +1,7 @@
 """Our client against bare grpc.aio stubs, on one real etcd: 1 and 64 calls in flight.
 
-Rounds of both alternate, and so does the order within a round: other load on the machine affects both equally. The
-figures are medians; the best round would show luck. On a busy machine the CPU time per call is steadier than the rate.
+Rounds of both alternate, and so does the order within a round, so that other load on the machine affects both equally.
+The result is the median. The CPU time of a call is the more stable of the two figures on a busy machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import grpc.aio
 
 import leasehold
 from bench.rows import PER_SECOND, record
-from leasehold.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.mvcc.model import Put
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import rpc_pb2_grpc
 
 ROUNDS = 16
 ROUND_S = 0.15

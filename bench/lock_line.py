@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.connect import connect
-from leasehold.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import lock_pb2, rpc_pb2
+from leasehold.testing.grpc_stubs import lock_pb2_grpc, rpc_pb2_grpc
 from leasehold.testing.process import cpu_s
 
 CLIENTS = 4

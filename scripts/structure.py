@@ -54,7 +54,18 @@ WRITERS_EXEMPT = ("testing",)
 
 # Rows: mutable Structs in a module named `model.py`. They have no methods to speak of, so the part that owns them
 # writes their fields. struct -> modules that may write it
-ROWS: dict[str, tuple[str, ...]] = {}
+ROWS: dict[str, tuple[str, ...]] = {
+    "index.model.Segment": ("index.space.space",),
+    "index.model.Quarantined": ("index.space.quarantine",),
+    "index.model.RetiredSegment": ("index.space.retired",),
+    "index.model.RetiredExtent": ("index.space.retired",),
+    "index.model.Object": ("index.catalog", "index.leases", "index.reads", "index.renewals"),
+    "index.model.Replica": ("index.catalog",),
+    "index.model.CopyJob": ("index.catalog",),
+    "index.model.Group": ("index.leases",),
+    "index.model.Client": ("index.owners",),
+    "index.model.Task": ("index.tasks",),
+}
 
 # The objects whose parts are listed in the docs. A part is an attribute whose class is one of ours in this package.
 WHOLES: dict[str, str] = {

@@ -11,12 +11,14 @@ watch is a plain iterator. One client may be used from many threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 import leasehold.coord.connect
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.mvcc.model import WatchBatch, WatchFilter
+from leasehold.mvcc.model import WatchBatch
 from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
 from leasehold.wire.sync import SyncClient as Client
@@ -56,6 +58,24 @@ def connect(
     return SyncCoord(coord, portal)
 
 
+P = ParamSpec("P")
+
+
+def _watch_on_loop(
+    method: Callable[Concatenate[Coord, P], WatchStream],
+) -> Callable[Concatenate[SyncCoord, P], SyncWatch]:
+    """`Coord.watch` as a plain method with the same signature."""
+
+    @wraps(method)
+    def watch(self: SyncCoord, /, *args: P.args, **options: P.kwargs) -> SyncWatch:
+        async def start() -> WatchStream:
+            return method(self.coord, *args, **options)
+
+        return SyncWatch(self.portal.call(start), self.portal)
+
+    return watch
+
+
 class SyncCoord(Closing):
     """A coordination store for synchronous code; every method takes what its async twin on `Coord` takes."""
 
@@ -86,29 +106,7 @@ class SyncCoord(Closing):
 
         return self.portal.call(start)
 
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> SyncWatch:
-        async def start() -> WatchStream:
-            return self.coord.watch(
-                key,
-                range_end,
-                start_revision=start_revision,
-                prev_kv=prev_kv,
-                progress_notify=progress_notify,
-                fragment=fragment,
-                filters=filters,
-            )
-
-        return SyncWatch(self.portal.call(start), self.portal)
+    watch = _watch_on_loop(Coord.watch)
 
     def now_ms(self) -> int:
         return self.coord.now_ms()

@@ -226,7 +226,7 @@ def test_malformed_addresses(tmp_path: Path) -> None:
         ("cache get k --server 127.0.0.1:99999", "'127.0.0.1:99999' is not an address: write HOST:PORT"),
         ("cache serve --listen nonsense", "'nonsense' is not an address: write HOST:PORT"),
         ("host --segment 64KiB --master nonsense", "'nonsense' is not an address: write HOST:PORT"),
-        ("store --listen 127.0.0.1:99999", "'127.0.0.1:99999' is no address to listen on"),
+        ("store --listen 127.0.0.1:99999", "'127.0.0.1:99999' is not an address to listen on"),
         ("node --rpc nonsense", "rpc = 'nonsense' is not HOST:PORT"),
         ("journal quarantined --buffer nonsense", "buffer = 'nonsense' is not a buffer; write disk or redis://"),
         (f"journal quarantined --data-dir {tmp_path}/none", "is not a directory: run this on the node's host"),

@@ -51,24 +51,23 @@ def web() -> Iterator[str]:
 async def test_the_diagnosis_of_a_store_address(
     web: str, served_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_s = diagnosis.LOOK_TIMEOUT_S
-    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", 30)  # servers and DNS may be slow on a busy machine
+    look_s = diagnosis.PROBE_TIMEOUT_S
+    monkeypatch.setattr(diagnosis, "PROBE_TIMEOUT_S", 30)  # servers and DNS may be slow on a busy machine
     closed = closed_address()
     assert await why_silent(f"etcd://{closed}") == "nothing listens there"
-    assert await why_silent(f"etcd://{web}") == "an HTTP/1 server answers there, no etcd"
+    assert await why_silent(f"etcd://{web}") == "an HTTP/1 server answers there, not an etcd"
     assert await why_silent(served_store.url) == "it speaks gRPC, but did not answer in time"
-    assert await why_silent(served_store.url.replace("etcd://", "etcds://")) == (
-        "it does not speak TLS: write etcd:// for it"
-    )
+    assert await why_silent(served_store.url.replace("etcd://", "etcds://")) == ("it does not use TLS: write etcd://")
     assert await why_silent("etcd://no-such-host.invalid") == "no such host"
     cert, key = CertificateAuthority().server_files(tmp_path)
     with StoreProcess(arguments=["--tls-cert", str(cert), "--tls-key", str(key)]) as secret:
-        assert await why_silent(f"etcd://{secret.endpoint}") == "it wants TLS: write etcds:// for it"
-    monkeypatch.setattr(diagnosis, "LOOK_TIMEOUT_S", look_s)
+        assert await why_silent(f"etcd://{secret.endpoint}") == "it requires TLS: write etcds://"
+    monkeypatch.setattr(diagnosis, "PROBE_TIMEOUT_S", look_s)
     with silent() as frozen:
         both = await why_silent(f"etcd://{closed},{frozen.address}")
     assert both == (
-        f"{closed}: nothing listens there; {frozen.address}: it takes connections and says nothing: frozen, or no etcd"
+        f"{closed}: nothing listens there; "
+        f"{frozen.address}: it accepts connections but does not answer: frozen, or not an etcd"
     )
 
 

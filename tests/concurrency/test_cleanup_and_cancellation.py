@@ -14,7 +14,7 @@ from leasehold.concurrency import DoubleBarrier, Election, Mutex, Queue, Session
 from leasehold.coord.api import Coord, WatchStream
 from leasehold.coord.connect import connect
 from leasehold.mvcc.errors import Compacted
-from leasehold.mvcc.model import Range, RangeResult, WatchBatch
+from leasehold.mvcc.model import Op, Range, Watch, WatchBatch
 from leasehold.testing.faulty import CancelledAt, FaultyCoord
 from leasehold.testing.waiting import until
 
@@ -186,19 +186,19 @@ class Restless(FaultyCoord):
     breaks = 1
     unreadable = 3
 
-    def watch(self, key: bytes, range_end: bytes = b"", **options: Any) -> WatchStream:
-        stream = super().watch(key, range_end, **options)
+    def open_watch(self, request: Watch) -> WatchStream:
+        stream = super().open_watch(request)
         return Broken(stream) if self.broken() else stream
 
     def broken(self) -> bool:
         self.breaks -= 1
         return self.breaks >= 0
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        if self.breaks < 1 and self.unreadable:
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        if isinstance(op, Range) and self.breaks < 1 and self.unreadable:
             self.unreadable -= 1
             raise Unavailable("injected: no answer")
-        return await super().do_range(request, timeout_s)
+        return await super().do(op, timeout_s)
 
 
 class Broken:

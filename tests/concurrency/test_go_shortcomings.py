@@ -17,8 +17,9 @@ from tests.measured import until_met
 from leasehold.concurrency import Mutex, Session
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
-from leasehold.etcd.pb import lock_pb2, lock_pb2_grpc, rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import lock_pb2, rpc_pb2
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import lock_pb2_grpc, rpc_pb2_grpc
 
 HAND_OVERS = 25
 

@@ -11,7 +11,8 @@ from tests.concurrency.helpers import PATIENCE_S, waiters
 
 from leasehold.concurrency import Election, Mutex, Session
 from leasehold.coord.api import Coord
-from leasehold.etcd.pb import election_pb2, election_pb2_grpc, lock_pb2, lock_pb2_grpc
+from leasehold.etcd.pb import election_pb2, lock_pb2
+from leasehold.testing.grpc_stubs import election_pb2_grpc, lock_pb2_grpc
 
 pytestmark = pytest.mark.parametrize("url", ["served", "etcd"], indirect=True)
 

@@ -21,7 +21,7 @@ BACK_ENDS = ("memory", "embedded", "served", "etcd", "etcd-namespaced")
 
 @pytest.fixture(scope="module")
 def own_etcd() -> Iterator[EtcdCluster]:
-    """Nobody else's: revisions are counted here, and a lease that another test has left would end in the middle."""
+    """Not shared: the tests count revisions, and a lease of another test could expire meanwhile."""
     with EtcdCluster(1) as cluster:
         yield cluster
 

@@ -49,7 +49,7 @@ async def test_a_compaction_that_overtakes_a_watch_in_etcd_is_no_difference() ->
                 await script.start_watch(rpc_pb2.WatchCreateRequest(key=b"other", start_revision=now - 1))
                 await script.both(Step("Compact", rpc_pb2.CompactionRequest(revision=now), False))
                 await script.check_watches()
-                # The next one is not mistaken for it, and what is told later is compared as before.
+                # The next watch is not mistaken for it, and later events are compared as before.
                 await script.both(Step("Put", rpc_pb2.PutRequest(key=b"other"), False))
                 await script.check_watches()
         finally:

@@ -1,4 +1,4 @@
-"""A server that speaks frames, for what real ones do seldom: it does only what a test tells it to."""
+"""A server on the level of frames, for behaviour that is rare in real servers: it does only what a test scripts."""
 
 from __future__ import annotations
 

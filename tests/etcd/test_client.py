@@ -22,12 +22,13 @@ from leasehold.coord.follow import Snapshot, follow
 from leasehold.coord.url import parse_url
 from leasehold.etcd.client import EtcdCoord
 from leasehold.etcd.diagnosis import why_silent
-from leasehold.etcd.pb import rpc_pb2, rpc_pb2_grpc
+from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.wrong_server import WANTS_TLS
 from leasehold.etcd.watch import EtcdWatch
 from leasehold.mvcc.model import Range, prefix_end
 from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.etcd import EtcdBinary, EtcdCluster, etcd_binaries
+from leasehold.testing.grpc_stubs import rpc_pb2_grpc
 from leasehold.testing.ports import free_ports
 from leasehold.testing.waiting import until
 
@@ -94,7 +95,7 @@ async def test_a_user_works_on_after_the_token_has_expired(binary: EtcdBinary) -
                 await client.put(b"/alice/a")
 
 
-async def test_time_without_end_and_time_that_is_over(etcd: EtcdCluster, prefix: bytes) -> None:
+async def test_an_infinite_timeout_and_one_that_has_passed(etcd: EtcdCluster, prefix: bytes) -> None:
     async with await leasehold.connect(etcd.url) as client:
         await client.put(prefix, b"1", timeout_s=float("inf"))
         for over_s in (0, -1.0):
@@ -123,16 +124,16 @@ async def test_tls_and_mutual_tls() -> None:
         async with trusted as client:
             await client.put(b"a", b"over TLS")
             assert await keeps_a_lease(client)
-        async with await leasehold.connect(cluster.url, ca=authority.ca_pem, timeout_s=1) as nobody:
+        async with await leasehold.connect(cluster.url, ca=authority.ca_pem, timeout_s=1) as anonymous:
             with pytest.raises(Unavailable):
-                await nobody.get(b"a")
+                await anonymous.get(b"a")
         stranger = CertificateAuthority("another authority")
         async with await leasehold.connect(cluster.url, ca=stranger.ca_pem, timeout_s=1) as distrustful:
             with pytest.raises(Unavailable):
                 await distrustful.get(b"a")
         plain = cluster.url.replace("etcds://", "etcd://")
-        assert await why_silent(plain) == WANTS_TLS, "also of a server that wants to know who asks"
-        assert "its certificate is not good" in await why_silent(cluster.url), "first that: its name is not known"
+        assert await why_silent(plain) == WANTS_TLS, "also for a server that requires client certificates"
+        assert "its certificate is not valid" in await why_silent(cluster.url), "first that: its name is not known"
 
 
 async def test_tls_from_files_named_in_the_url(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ async def test_a_namespace_sees_only_itself(etcd: EtcdCluster, prefix: bytes) ->
         assert await whole.get_one(prefix[:-1] + b"0") is not None
 
 
-async def test_a_slow_reader_is_told_and_can_go_on(etcd: EtcdCluster, prefix: bytes) -> None:
+async def test_a_slow_reader_gets_an_error_and_can_resume(etcd: EtcdCluster, prefix: bytes) -> None:
     async with await leasehold.connect(etcd.url, watch_queue_events_max=10) as client:
         stream = client.watch(prefix, prefix_end(prefix))
         await stream.ready()
@@ -193,8 +194,8 @@ async def test_a_slow_reader_is_told_and_can_go_on(etcd: EtcdCluster, prefix: by
         try:
             async for batch in stream:
                 seen += [event.kv.key for event in batch.events]
-        except SlowConsumer as told:
-            resume_revision = told.resume_revision
+        except SlowConsumer as error:
+            resume_revision = error.resume_revision
         assert resume_revision
         assert 0 < len(seen) <= 10
         async with client.watch(prefix, prefix_end(prefix), start_revision=resume_revision) as again:
@@ -247,7 +248,7 @@ async def test_a_busy_main_thread_does_not_delay_renewals(etcd: EtcdCluster) -> 
 
 
 async def test_answers_never_go_back_in_revision(etcd: EtcdCluster, prefix: bytes) -> None:
-    """A member that is behind is not believed; here the only one there is, so that it ends in an error that says so."""
+    """The answer of a member that is behind is rejected. Here it is the only member, so the call fails."""
     async with await leasehold.connect(etcd.url, timeout_s=1) as client:
         revision = (await client.put(prefix, b"1", timeout_s=60)).header.revision
         assert isinstance(client, EtcdCoord)
@@ -256,7 +257,7 @@ async def test_answers_never_go_back_in_revision(etcd: EtcdCluster, prefix: byte
             await client.get(prefix, serializable=True)
 
 
-async def test_a_closed_client_says_so(etcd: EtcdCluster) -> None:
+async def test_a_closed_client_raises_client_closed(etcd: EtcdCluster) -> None:
     client = await leasehold.connect(etcd.url)
     stream = client.watch(b"a")
     await stream.ready()
@@ -306,15 +307,16 @@ async def test_closing_during_anything_ends_it_in_our_words(etcd: EtcdCluster, p
         assert not odd
 
 
-def test_a_client_from_before_a_fork_says_so(etcd: EtcdCluster) -> None:
-    """In a process of its own: a child of this one would take pytest along."""
+def test_a_client_from_before_a_fork_is_refused_and_a_new_one_works(etcd: EtcdCluster) -> None:
+    """In its own process: a child of this one would run pytest a second time."""
     script = f"""
 import asyncio, os, sys
 import leasehold, leasehold.sync
 from leasehold.coord.errors import ForkedClient
 async def open_and_use():
     client = await leasehold.connect({etcd.url!r})
-    await client.get(b"a")
+    lease = await client.lease_grant(60)
+    client.keep_alive(lease.id, lease.ttl_s, client.now_ms())
     return client
 loop = asyncio.new_event_loop()
 client = loop.run_until_complete(open_and_use())
@@ -327,11 +329,17 @@ if child == 0:
             coroutine.send(None)
         except ForkedClient:
             code = 0
-        try:
-            leasehold.sync.connect({etcd.url!r}).get(b"a")
-            code = 2
-        except ForkedClient as error:
-            assert "spawn" in str(error)
+        store = leasehold.sync.connect({etcd.url!r})
+        lease = store.lease_grant(5)
+        kept = store.keep_alive(lease.id, lease.ttl_s, store.now_ms() - 4000)
+        first_ms = kept.deadline_ms
+        while kept.deadline_ms == first_ms:
+            store.get(b"a")
+        store.lease_revoke(lease.id)
+        store.close()
+    except BaseException:
+        code = 2
+        raise
     finally:
         os._exit(code)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -400,7 +408,7 @@ def test_addresses_are_taken_apart() -> None:
 
 
 async def test_a_blocked_loop_is_not_taken_for_a_dead_endpoint(etcd: EtcdCluster) -> None:
-    """The connection was made while the loop stood still; its timeout was due in the same moment, and was believed."""
+    """The connection was made while the loop was blocked. Its timeout was due at the same moment, and won."""
     for blocked_s in (1.4, 2.2):  # it gets the time again by which it was late: enough for a busy etcd to answer
         async with await leasehold.connect(etcd.url, timeout_s=0.8) as client:
             asking = asyncio.create_task(client.get(b"key"))

@@ -37,7 +37,7 @@ def test_a_cluster_over_tls_demands_certificates() -> None:
         wait_until(cluster.nodes[0].healthy, "it answers to one who has them")
 
 
-def test_a_server_that_ends_at_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_server_that_exits_at_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     server = ServerProcess(
         "a server", ["/bin/sh", "-c", "echo no data here; exit 3"], log_path=tmp_path / "log", probe=lambda: False
     )

@@ -1,4 +1,4 @@
-"""Real etcd, killed and frozen: nothing acknowledged is lost, watches are complete, leases live on."""
+"""Real etcd, killed and frozen: nothing acknowledged is lost, watches are complete, leases survive."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KILLS = 10
 
 
 class Writer:
-    """Writes numbered keys one after the other, and remembers what was acknowledged and what is in doubt."""
+    """Writes numbered keys one after the other, and records which were acknowledged and which are unknown."""
 
     def __init__(self, coord: Coord, name: str) -> None:
         self.prefix = f"/{name}/".encode()
         self.acknowledged: dict[bytes, int] = {}
-        self.in_doubt: set[bytes] = set()
+        self.unknown: set[bytes] = set()
         self._coord = coord
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -38,7 +38,7 @@ class Writer:
             try:
                 self.acknowledged[key] = (await self._coord.put(key, b"x")).header.revision
             except UnknownOutcome:
-                self.in_doubt.add(key)
+                self.unknown.add(key)
             except Unavailable:
                 continue
 
@@ -54,10 +54,10 @@ def more_than(writers: list[Writer], count: int) -> Callable[[], bool]:
 
 
 async def collect(stream: WatchStream, seen: dict[bytes, int]) -> None:
-    """Write down every key that the watch tells of; a key told twice is an error, for each is written once."""
+    """Record every key that the watch delivers. A key that is delivered twice is an error: each is written once."""
     async for batch in stream:
         for event in batch.events:
-            assert event.kv.key not in seen, f"{event.kv.key!r} was told twice"
+            assert event.kv.key not in seen, f"{event.kv.key!r} was delivered twice"
             seen[event.kv.key] = event.kv.mod_revision
 
 
@@ -80,12 +80,12 @@ async def kill_under_load(kills: int) -> None:
         for writer in writers:
             for key, revision in writer.acknowledged.items():
                 assert stored.get(key) == revision, f"{key!r} was acknowledged at {revision} and is lost"
-        await until(lambda: len(seen) >= len(stored), "the watch told everything")
+        await until(lambda: len(seen) >= len(stored), "the watch delivered everything")
         assert seen == stored, "the watch is not complete"
         await stream.close()
         await reading
-        doubtful = set().union(*(writer.in_doubt for writer in writers))
-        assert set(stored) <= {key for writer in writers for key in writer.acknowledged} | doubtful
+        unknown = set().union(*(writer.unknown for writer in writers))
+        assert set(stored) <= {key for writer in writers for key in writer.acknowledged} | unknown
 
 
 @pytest.mark.alone
@@ -193,8 +193,8 @@ async def test_a_watch_goes_on_over_killed_members_without_loss_or_duplicate() -
     ):
         stream = client.watch(b"k/", prefix_end(b"k/"))
         await stream.ready()
-        told: dict[bytes, int] = {}
-        reading = asyncio.create_task(collect(stream, told))
+        delivered: dict[bytes, int] = {}
+        reading = asyncio.create_task(collect(stream, delivered))
         written: dict[bytes, int] = {}
         for number in range(60):
             key = b"k/%04d" % number
@@ -208,8 +208,8 @@ async def test_a_watch_goes_on_over_killed_members_without_loss_or_duplicate() -
         await healthy(three)
         stored = {kv.key: kv.mod_revision for kv in (await writer.get(b"k/", prefix_end(b"k/"))).kvs}
         assert written.items() <= stored.items()
-        await until(lambda: len(told) >= len(stored), "the watch told everything")
-        assert told == stored
+        await until(lambda: len(delivered) >= len(stored), "the watch delivered everything")
+        assert delivered == stored
         await stream.close()
         await reading
 
@@ -229,7 +229,7 @@ async def test_a_server_that_comes_late_is_waited_for() -> None:
         await asyncio.to_thread(cluster.nodes[0].stop)
         writing = asyncio.create_task(client.put(b"a", b"2", timeout_s=90))
         await asyncio.to_thread(cluster.nodes[0].start)
-        # Sent to the old connection it would be in doubt; it must not be, for the connection was gone.
+        # Normally the closed connection is noticed before the write is sent; otherwise its outcome is unknown.
         try:
             await writing
         except UnknownOutcome:

@@ -53,7 +53,7 @@ def test_an_endpoint_that_does_not_answer_becomes_suspect_and_all_is_due_again()
     assert machine.take_due(21_200) == [2]
 
 
-def test_an_answer_of_zero_says_that_the_lease_is_gone() -> None:
+def test_a_ttl_of_zero_means_that_the_lease_does_not_exist() -> None:
     machine = KeepAliveMachine()
     state = lease(machine)
     machine.take_due(2_000)

@@ -15,7 +15,7 @@ from leasehold.testing.waiting import until
 
 
 async def test_a_half_open_connection_is_replaced(etcd: EtcdCluster, prefix: bytes) -> None:
-    """Silence ends a write in doubt and a read in time; afterwards all goes on, the watch without loss."""
+    """In a silent network a write ends as unknown and a read times out. Afterwards the watch resumes without loss."""
     async with TcpProxy(etcd.endpoints[0]) as proxy, await leasehold.connect(f"etcd://{proxy.endpoint}") as client:
         stream = client.watch(prefix)
         await stream.ready()
@@ -36,7 +36,7 @@ async def test_a_half_open_connection_is_replaced(etcd: EtcdCluster, prefix: byt
         assert seen in ([b"1", b"3"], [b"1", b"2", b"3"])
 
 
-async def test_a_cut_connection_is_made_anew(etcd: EtcdCluster, prefix: bytes) -> None:
+async def test_a_cut_connection_is_replaced(etcd: EtcdCluster, prefix: bytes) -> None:
     async with TcpProxy(etcd.endpoints[0]) as proxy, await leasehold.connect(f"etcd://{proxy.endpoint}") as client:
         sent_ms = client.now_ms()
         lease = await client.lease_grant(6)

@@ -1,4 +1,4 @@
-"""A shared server that ends: told where it happened, and back for the next test."""
+"""A shared server that dies: the test that killed it is reported, and the next test gets a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The synchronous faces say what they take and give: whoever checks types sees a wrong call before it is made."""
+"""The synchronous interfaces have full type annotations: a type checker rejects wrong calls."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_a_type_checker_sees_the_signatures(tmp_path: Path) -> None:
     program = tmp_path / "user.py"
     program.write_text(USER)
     check = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
-    told = subprocess.run(check, check=False, capture_output=True, text=True, timeout=120).stdout.splitlines()
-    assert len(told) == len(SEEN), told
-    for line, expected in zip(told, SEEN, strict=True):
+    reported = subprocess.run(check, check=False, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    assert len(reported) == len(SEEN), reported
+    for line, expected in zip(reported, SEEN, strict=True):
         assert expected in line
 
 

@@ -79,7 +79,7 @@ async def test_a_request_is_as_grpc_has_it() -> None:
             b"grpc-timeout": b"1500m",
             b"token": b"s3cret",
         }
-        assert b"\x10\x05token" in block  # in the form that nobody on the way may keep
+        assert b"\x10\x05token" in block  # in the form that no proxy may keep
         flags, _, data = await peer.until(DATA)
         assert flags & END_STREAM
         assert rpc_pb2.RangeRequest.FromString(data[5:]).key == b"k"
@@ -99,7 +99,7 @@ async def test_an_answer_in_pieces_and_with_padding() -> None:
             frame(CONTINUATION, END_HEADERS, stream, block[9:]),
             frame(DATA, PADDED, stream, bytes((3,)) + data[:2] + bytes(3)),
             frame(DATA, 0, stream, data[2:]),
-            frame(0xFA, 0, stream, b"a kind of frame that nobody knows"),
+            frame(0xFA, 0, stream, b"an unknown kind of frame"),
             peer.head(stream, ("grpc-status", "0"), end=True),
         )
         assert (await call).count == 7
@@ -116,7 +116,7 @@ async def test_a_refusal_keeps_its_code_and_its_words() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0\5abc", b"\1\0\0\0\0", b"\0\0\0\0\2\xff\xff"])
-async def test_an_answer_that_is_none_is_a_doubt(data: bytes) -> None:
+async def test_a_malformed_answer_leaves_the_outcome_unknown(data: bytes) -> None:
     async with connected() as (_, peer, endpoint):
         call = asking(endpoint)
         stream, _ = await peer.request()
@@ -140,7 +140,7 @@ async def test_a_call_out_of_time_is_taken_back() -> None:
         assert (await again).count == 7
 
 
-async def test_a_call_that_nobody_waits_for_is_taken_back() -> None:
+async def test_a_call_without_a_waiting_caller_is_cancelled() -> None:
     async with connected() as (_, peer, endpoint):
         call = asking(endpoint)
         stream, _ = await peer.request()
@@ -243,7 +243,7 @@ async def test_a_token_longer_than_a_frame() -> None:
         assert (await call).count == 7
 
 
-async def connected_anew(server: RawServer, endpoint: Endpoint) -> Peer:
+async def reconnected(server: RawServer, endpoint: Endpoint) -> Peer:
     """The other side of the next connection, open."""
     connecting = asyncio.create_task(endpoint.ready(20, insist=False))
     other = await server.peer()
@@ -260,7 +260,7 @@ async def test_numbers_that_run_out_take_a_new_connection() -> None:
         stream, _ = await peer.request()
         assert stream == (1 << 31) - 1
         assert endpoint.channel.connection is None
-        await connected_anew(server, endpoint)
+        await reconnected(server, endpoint)
         peer.write(peer.answer(stream, ANSWER))
         assert (await last).count == 7
         assert await peer.closed()
@@ -316,8 +316,8 @@ async def test_a_message_larger_than_the_window(etcd: EtcdCluster) -> None:
 # --- the end of a connection ---
 
 
-async def test_a_farewell_tells_what_was_not_done() -> None:
-    """What is under way is answered on the old connection, what was not begun is not done, new calls go elsewhere."""
+async def test_goaway_shows_which_calls_were_not_done() -> None:
+    """Running calls are answered on the old connection, unstarted ones were not done, new calls use another."""
     async with connected() as (server, peer, endpoint):
         begun, not_begun = asking(endpoint), asking(endpoint)
         first, _ = await peer.request()
@@ -325,7 +325,7 @@ async def test_a_farewell_tells_what_was_not_done() -> None:
         peer.write(frame(GOAWAY, 0, 0, struct.pack(">II", first, 0)))
         assert meaning(await failure_of(not_begun)).verdict is Verdict.NOT_DONE
         assert endpoint.channel.connection is None
-        other = await connected_anew(server, endpoint)
+        other = await reconnected(server, endpoint)
         peer.write(peer.answer(first, ANSWER))
         assert (await begun).count == 7
         assert await peer.closed()
@@ -347,7 +347,7 @@ async def test_a_refused_call_was_not_done_and_a_broken_one_may_be() -> None:
         assert meaning(await failure_of(call)).verdict is Verdict.UNKNOWN
 
 
-async def test_a_silent_server_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life, "PING_AFTER_S", 0.05)
     monkeypatch.setattr(life, "PING_ANSWER_S", 2.0)
     async with connected() as (_, peer, endpoint):
@@ -355,8 +355,8 @@ async def test_a_silent_server_is_asked_for_a_sign_of_life(monkeypatch: pytest.M
         flags, _, payload = await peer.until(PING)
         peer.write(frame(PING, flags | ACK, 0, payload))
         monkeypatch.setattr(life, "PING_ANSWER_S", 0.1)  # of the next one, which is not answered
-        await peer.until(PING)  # it was asked again, so it was not given up
-        assert "sign of life" in (await failure_of(call)).message
+        await peer.until(PING)  # a second ping: the connection was not given up
+        assert "answer a ping" in (await failure_of(call)).message
         assert endpoint.channel.connection is None
 
 
@@ -393,7 +393,7 @@ async def test_who_does_not_speak_http2_is_left(garbage: bytes) -> None:
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_no_connection() -> None:
-    """A frozen one does that: what was never sent is no doubt."""
+    """A frozen server does that: a call that was never sent has a known outcome."""
     async with RawServer.run() as server:
         url = f"etcd://{server.address}"
         async with await leasehold.connect(url, timeout_s=0.3) as client:
@@ -401,7 +401,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_no_connection() -> None
                 await client.put(b"k", b"v")
 
 
-async def test_a_write_on_a_connection_that_breaks_is_in_doubt() -> None:
+async def test_a_write_on_a_connection_that_breaks_is_unknown() -> None:
     async with RawServer.run() as server, await leasehold.connect(f"etcd://{server.address}") as client:
         writing = asyncio.create_task(client.put(b"k", b"v"))
         peer = await server.peer()
@@ -439,25 +439,25 @@ async def test_a_client_that_is_closed_ends_what_is_under_way() -> None:
         assert await peer.closed()
 
 
-async def test_a_stream_that_tells_garbage_is_ended() -> None:
+async def test_a_stream_that_sends_garbage_is_cancelled() -> None:
     async with connected() as (_, peer, endpoint):
-        stream, told = endpoint.streams["Watch"](), list[rpc_pb2.WatchResponse]()
-        telling = asyncio.create_task(stream.tell(told.append))
+        stream, received = endpoint.streams["Watch"](), list[rpc_pb2.WatchResponse]()
+        delivering = asyncio.create_task(stream.deliver(received.append))
         number, _ = await peer.request()
         good = rpc_pb2.WatchResponse(watch_id=5).SerializeToString()
         data = b"".join(b"\0" + struct.pack(">I", len(each)) + each for each in (good, good, b"\xff\xff", good))
         peer.write(peer.head(number, (":status", "200")), frame(DATA, 0, number, data[:9]))
         await asyncio.sleep(0.01)
         peer.write(frame(DATA, 0, number, data[9:]))
-        with pytest.raises(RpcFailed, match="cannot be read"):
-            await telling
-        assert [message.watch_id for message in told] == [5, 5]
+        with pytest.raises(RpcFailed, match="cannot be decoded"):
+            await delivering
+        assert [message.watch_id for message in received] == [5, 5]
         assert await peer.until(RST_STREAM) == (0, number, CANCEL)
 
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_both_loops_with_and_without_tls(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """A call, a large one, a watch, and a call after the server was started anew."""
+    """A call, a large one, a watch, and a call after a restart of the server."""
 
     async def work(cluster: EtcdCluster, ca: bytes | None) -> None:
         async with await leasehold.connect(cluster.url, ca=ca) as client:

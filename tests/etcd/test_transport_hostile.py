@@ -61,7 +61,7 @@ def large_put(endpoint: Endpoint, timeout_s: float, size_bytes: int = 1 << 20) -
 
 
 async def pinged(peer: Peer) -> list[tuple[int, int, int, bytes]]:
-    """What the client sends until it has answered a ping, that is, has taken all that came before."""
+    """The client's frames until it has answered a ping: then it has processed everything before."""
     peer.write(frame(PING, 0, 0, b"and then"))
     seen = []
     while (got := await peer.frame())[3] != b"and then":
@@ -93,7 +93,7 @@ async def test_what_was_never_begun_is_certainly_not_done_and_leaves_nothing() -
         assert not open_connection(endpoint)._waiting
 
 
-async def test_a_token_that_cannot_be_fetched_is_no_doubt_about_the_write() -> None:
+async def test_a_token_that_cannot_be_fetched_means_that_the_write_was_not_sent() -> None:
     """The write was not sent, whatever became of the question for a token."""
     async with (
         RawServer.run() as server,
@@ -116,7 +116,7 @@ async def test_a_token_that_cannot_be_fetched_is_no_doubt_about_the_write() -> N
 
 @pytest.mark.parametrize("end", [frame(RST_STREAM, 0, 1, struct.pack(">I", 7)), frame(GOAWAY, 0, 0, bytes(8))])
 async def test_who_has_begun_to_answer_has_seen_the_call(end: bytes) -> None:
-    """A server that says afterwards that it never began is not believed."""
+    """A server that began to answer cannot claim later that it never saw the call."""
     async with connected() as (_, peer, endpoint):
         call = asking(endpoint)
         stream, _ = await peer.request()
@@ -127,7 +127,7 @@ async def test_who_has_begun_to_answer_has_seen_the_call(end: bytes) -> None:
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (Code.UNAVAILABLE, "failed to connect to all addresses"),  # of somebody in between: to whom, and when?
+        (Code.UNAVAILABLE, "failed to connect to all addresses"),  # from a proxy: it may have sent the call before
         (Code.RESOURCE_EXHAUSTED, "grpc: trying to send message larger than max (2 vs. 1)"),  # the answer, that is
     ],
 )
@@ -139,11 +139,11 @@ async def test_texts_that_do_not_tell_that_nothing_was_done(code: Code, text: st
         stream, _ = await peer.request()
         status = (("grpc-status", str(int(code))), ("grpc-message", text))
         peer.write(peer.head(stream, (":status", "200"), *status, end=True))
-        with pytest.raises(UnknownOutcome, match=text[:20]):  # and not after it was asked a second time
+        with pytest.raises(UnknownOutcome, match=text[:20]):  # and not after a second attempt
             await writing
 
 
-# --- nobody waits for ever ---
+# --- no caller waits forever ---
 
 
 async def test_a_stream_that_ends_in_the_middle_of_a_message_has_failed() -> None:
@@ -161,7 +161,7 @@ async def test_a_stream_that_ends_in_the_middle_of_a_message_has_failed() -> Non
 
 
 async def test_a_stream_that_its_server_ended_is_ended_here_too() -> None:
-    """Else it would count among the calls that a server allows us, for ever."""
+    """Otherwise it would count against the server's limit of calls forever."""
     async with connected() as (_, peer, endpoint):
         stream = endpoint.streams["Watch"]()
         number, _ = await peer.request()
@@ -264,7 +264,7 @@ def test_who_sends_and_does_not_read_is_left(
 
 
 async def test_requests_are_not_written_to_a_server_that_does_not_read() -> None:
-    """Whatever windows it grants. What was not begun is certainly not done; the rest goes on when it reads again."""
+    """Whatever windows it grants. Unstarted calls are known not to be done; the rest continue when it reads again."""
     async with connected(WIDE) as (_, peer, endpoint):
         peer.write(WIDE_CONNECTION)
         await pinged(peer)
@@ -330,7 +330,7 @@ async def test_a_header_bomb_ends_the_connection() -> None:
 # --- windows ---
 
 
-async def test_answers_that_nobody_wants_do_not_starve_the_connection() -> None:
+async def test_answers_to_cancelled_calls_do_not_starve_the_connection() -> None:
     """10,000 calls are taken back, and answered nevertheless: the connection's window is opened for these, too."""
     async with connected() as (_, peer, endpoint):
         data, window = bytes(8 << 10), CONNECTION_WINDOW_BYTES
@@ -369,7 +369,7 @@ async def test_padding_counts_in_the_windows() -> None:
 
 
 async def test_a_server_with_habits_of_its_own() -> None:
-    """Priorities, padding, pieces, settings and frames that nobody knows, an early hint, table sizes, all at once."""
+    """Priorities, padding, pieces, unknown settings and frames, an early hint, table sizes, all together."""
     settings = struct.pack(">HIHIHIHIHI", 0x99, 7, 5, 1 << 24, 4, 70_000, 6, 1_000, 1, 0)
     async with connected(settings) as (_, peer, endpoint):
         encoder = Encoder()

@@ -92,7 +92,7 @@ def test_a_loop_that_stood_still_finds_its_answers(
             # Reads: etcd must answer in time, too, and a write would wait for its disk.
             calls = [asyncio.create_task(client.get(b"still", timeout_s=1)) for _ in range(3)]
             for _ in range(3):
-                await asyncio.sleep(0)  # what is written together is written at the end of a turn
+                await asyncio.sleep(0)  # combined writes happen at the end of a turn
             time.sleep(1.5)  # the point of it
             await asyncio.gather(*calls)
             assert client._endpoints.current.channel.connection is connection  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ def test_a_loop_that_stood_still_finds_its_answers(
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_loop_that_is_left_behind_says_nothing(loop: str, etcd: EtcdCluster) -> None:
-    """Calls under way, a watch, a client that nobody closed: no task that was destroyed, no error that nobody saw."""
+    """Running calls, a watch, a client that was not closed: no destroyed task, no unretrieved error."""
     command = [sys.executable, "-c", LEFT_BEHIND, etcd.url, loop]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
     assert done.stderr == ""

@@ -62,17 +62,17 @@ async def serving(tls: ssl.SSLContext | None, talk: Talk) -> AsyncIterator[int]:
         server.close()
 
 
-async def what_is_said(url: str, **options: Any) -> str:
+async def error_of(url: str, **options: Any) -> str:
     """Why there is no connection; a busy machine gets more time to find it out."""
-    said = NOT_KNOWN_YET
+    error = NOT_KNOWN_YET
     for timeout_s in (0.5, 5, 30):
-        if NOT_KNOWN_YET not in said:
+        if NOT_KNOWN_YET not in error:
             break
         async with await leasehold.connect(url, timeout_s=timeout_s, **options) as client:
             with pytest.raises(Unavailable) as failed:
                 await client.put(b"k", b"v")
-        said = str(failed.value)
-    return said
+        error = str(failed.value)
+    return error
 
 
 def on_both_loops(test: Callable[[], Any]) -> None:
@@ -89,35 +89,35 @@ def test_certificates_that_are_not_good(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def run() -> None:
         async with serving(good, one_answer) as port:
-            said = await what_is_said(f"etcds://127.0.0.1:{port}", ca=stranger.ca_pem)
-            assert "certificate is not good" in said
-            assert "with ca" in said
-            said = await what_is_said(f"etcds://127.0.0.2:{port}", ca=authority.ca_pem)
-            assert "nothing listens there" in said or "127.0.0.2" in said
-            said = await what_is_said(f"etcds://127.0.0.1:{port}")  # of whom the system trusts
-            assert "certificate is not good" in said
+            error = await error_of(f"etcds://127.0.0.1:{port}", ca=stranger.ca_pem)
+            assert "certificate is not valid" in error
+            assert "set ca" in error
+            error = await error_of(f"etcds://127.0.0.2:{port}", ca=authority.ca_pem)
+            assert "nothing listens there" in error or "127.0.0.2" in error
+            error = await error_of(f"etcds://127.0.0.1:{port}")  # of whom the system trusts
+            assert "certificate is not valid" in error
         async with serving(expired, one_answer) as port:
-            assert "expired" in await what_is_said(f"etcds://localhost:{port}", ca=authority.ca_pem)
+            assert "expired" in await error_of(f"etcds://localhost:{port}", ca=authority.ca_pem)
 
     on_both_loops(run)
 
 
 def test_a_server_with_another_name(tmp_path: Path) -> None:
-    """Its certificate is for 127.0.0.1 and localhost; it is asked by another name of the same machine."""
+    """Its certificate is for 127.0.0.1 and localhost; the client uses another name of the same machine."""
     authority = CertificateAuthority()
 
     async def run() -> None:
         async with serving(context(authority, tmp_path), one_answer) as port:
-            said = await what_is_said(f"etcds://[::ffff:127.0.0.1]:{port}", ca=authority.ca_pem)
-            assert "not valid for" in said
-            assert "as its certificate does" in said
+            error = await error_of(f"etcds://[::ffff:127.0.0.1]:{port}", ca=authority.ca_pem)
+            assert "not valid for" in error
+            assert "use the host name in the certificate" in error
 
     on_both_loops(run)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 def test_a_server_that_wants_a_certificate(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """With one of TLS only; each tells of it at another time."""
+    """With a single TLS version; each reports it at a different time."""
     authority = CertificateAuthority()
     certificate, key = authority.client()
     demanding = context(authority, tmp_path)
@@ -128,27 +128,27 @@ def test_a_server_that_wants_a_certificate(tmp_path: Path, version: ssl.TLSVersi
     async def run() -> None:
         async with serving(demanding, one_answer) as port:
             url = f"etcds://127.0.0.1:{port}"
-            assert "cert and key" in await what_is_said(url, ca=authority.ca_pem)
+            assert "cert and key" in await error_of(url, ca=authority.ca_pem)
             async with await leasehold.connect(url, ca=authority.ca_pem, cert=certificate, key=key) as client:
                 assert (await client.get(b"k")).count == 7
 
     on_both_loops(run)
 
 
-def test_somebody_else_answers(tmp_path: Path) -> None:
+def test_another_server_answers(tmp_path: Path) -> None:
     authority = CertificateAuthority()
     web = context(authority, tmp_path, alpn="http/1.1")
 
     async def run() -> None:
         async with serving(web, http_1) as port:
-            said = await what_is_said(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
-            assert "HTTP/1 server" in said or "not HTTP/2" in said
+            error = await error_of(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
+            assert "HTTP/1 server" in error or "not HTTP/2" in error
         async with serving(None, http_1) as port:
-            assert "HTTP/1 server" in await what_is_said(f"etcd://127.0.0.1:{port}")
-            assert "write etcd://" in await what_is_said(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
+            assert "HTTP/1 server" in await error_of(f"etcd://127.0.0.1:{port}")
+            assert "write etcd://" in await error_of(f"etcds://127.0.0.1:{port}", ca=authority.ca_pem)
         async with serving(context(authority, tmp_path), one_answer) as port:
-            assert "write etcds://" in await what_is_said(f"etcd://127.0.0.1:{port}")
-        assert "nothing listens there" in await what_is_said(f"etcd://127.0.0.1:{port}")
+            assert "write etcds://" in await error_of(f"etcd://127.0.0.1:{port}")
+        assert "nothing listens there" in await error_of(f"etcd://127.0.0.1:{port}")
 
     on_both_loops(run)
 
@@ -156,7 +156,7 @@ def test_somebody_else_answers(tmp_path: Path) -> None:
 async def test_a_real_etcd_in_the_wrong_way() -> None:
     authority = CertificateAuthority()
     async with EtcdCluster(1, authority=authority, client_certificates=True) as secure, EtcdCluster(1) as plain:
-        assert "write etcds://" in await what_is_said(secure.url.replace("etcds://", "etcd://"))
-        assert "cert" in await what_is_said(secure.url, ca=authority.ca_pem)
-        said = await what_is_said(plain.url.replace("etcd://", "etcds://"), ca=authority.ca_pem)
-        assert "write etcd://" in said
+        assert "write etcds://" in await error_of(secure.url.replace("etcds://", "etcd://"))
+        assert "cert" in await error_of(secure.url, ca=authority.ca_pem)
+        error = await error_of(plain.url.replace("etcd://", "etcds://"), ca=authority.ca_pem)
+        assert "write etcd://" in error

@@ -1,4 +1,4 @@
-"""Some etcds end themselves when a read-only transaction is cut off: whatever its caller does, it is not."""
+"""Some releases of etcd crash when a read-only transaction is cancelled: the client never cancels one."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ async def test_no_etcd_dies_of_an_impatient_reader(
 
 
 async def test_a_reader_that_gave_up_does_not_wait() -> None:
-    """The question stays, not the one who asked it; and a frozen etcd does not keep a client from closing.
+    """The request stays at the server, the caller stops waiting; and a frozen etcd does not keep a client from closing.
 
-    That cuts the question off after all, so this is an etcd that does not mind.
+    Closing does cancel the request, so this test uses an etcd that survives it.
     """
     async with EtcdCluster(1, binary=etcd_binary(survives_kills=True)) as cluster:
         loop = asyncio.get_running_loop()

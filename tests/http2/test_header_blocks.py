@@ -46,7 +46,7 @@ def test_blocks_of_another_hpack(seed: int) -> None:
     before = [some_headers(rng, known)]
     for _ in range(60):
         if rng.random() < 0.2:
-            for _ in range(rng.randrange(1, 3)):  # also smaller and larger again, of which both are told
+            for _ in range(rng.randrange(1, 3)):  # also smaller and then larger again: both are sent
                 sizes = {0, 1, 40, 100, 1_000, TABLE_BYTES_MAX} - {encoder.header_table_size}
                 encoder.header_table_size = rng.choice(sorted(sizes))
         headers = rng.choice(before) if rng.random() < 0.4 else some_headers(rng, known)

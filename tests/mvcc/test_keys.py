@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import (
     Compacted,
     EmptyKey,
@@ -25,6 +24,7 @@ from leasehold.mvcc.model import (
     SortTarget,
     prefix_end,
 )
+from leasehold.mvcc.store import Store
 
 
 def put(store: Store, key: bytes, value: bytes = b"") -> int:
@@ -37,8 +37,8 @@ def get(store: Store, key: bytes, revision: int = 0) -> KeyValue | None:
 
 
 def keys(store: Store, **options: object) -> list[bytes]:
-    asked = Range(b"\0", FROM_KEY, **options)  # type: ignore[arg-type]  # the options are Range's own
-    return [kv.key for kv in store.range(asked).kvs]
+    request = Range(b"\0", FROM_KEY, **options)  # type: ignore[arg-type]  # the options are Range's own
+    return [kv.key for kv in store.range(request).kvs]
 
 
 def test_a_new_store_is_at_revision_1() -> None:
@@ -91,7 +91,7 @@ def test_ranges() -> None:
     assert store.range(Range(b"c", b"c")).kvs == ()
 
 
-def test_limit_tells_of_more_and_counts_all() -> None:
+def test_limit_sets_more_and_counts_all() -> None:
     store = Store()
     for key in (b"a", b"b", b"c"):
         put(store, key)
@@ -138,7 +138,7 @@ def test_keys_only_hides_values() -> None:
     assert (kv.value, kv.version) == (b"", 1)
 
 
-def test_previous_versions_are_told() -> None:
+def test_previous_versions_are_returned() -> None:
     store = Store()
     put(store, b"a", b"1")
     before = store.put(Put(b"a", b"2", prev_kv=True)).prev_kv

@@ -1,15 +1,15 @@
-"""Leases in the pure store: granted, renewed, ended by the time that is told."""
+"""Leases in the pure store: granted, renewed, expired by the time that is passed in."""
 
 from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound, LeaseTTLTooLarge
 from leasehold.mvcc.model import DeleteRange, EventType, Put, Range, Watch
+from leasehold.mvcc.store import Store
 
 
-def test_a_term_below_the_floor_is_lifted() -> None:
+def test_a_ttl_below_the_minimum_is_raised() -> None:
     store = Store(lease_ttl_s_min=2)
     assert store.lease_grant(0, 1).ttl_s == 2
     assert store.lease_grant(0, -3).ttl_s == 2
@@ -55,7 +55,7 @@ def test_an_empty_lease_ends_without_a_revision() -> None:
     assert store.revision == 1
 
 
-def test_renewal_begins_the_term_anew() -> None:
+def test_a_renewal_restarts_the_ttl() -> None:
     store = Store()
     store.lease_grant(0, 5, 7)
     store.put(Put(b"a", lease=7))

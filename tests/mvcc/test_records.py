@@ -1,15 +1,15 @@
-"""A store told in records is the same store: after any calls, by replaying them or by dump and load."""
+"""Records reproduce a store: after any calls, by replay or by dump and load."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.hashing import hash_of, hashed_versions
 from leasehold.mvcc.model import FROM_KEY, DeleteRange, KeyValue, Op, Put, Range, Txn
 from leasehold.mvcc.records import Record
+from leasehold.mvcc.store import Store
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 ENDS = st.sampled_from([b"", b"", b"c", FROM_KEY])
@@ -37,8 +37,8 @@ def state(store: Store) -> object:
     }
     leases = [(lease.id, lease.ttl_s, lease.expiry_ms, sorted(lease.keys)) for lease in store.leases_open]
     sizes = (keys.total_bytes, keys.live_bytes, len(keys))
-    marks = (store.revision, store.compact_revision, hash_of(hashed_versions(keys, 0)))
-    return past, sorted(leases), sizes, marks
+    summary = (store.revision, store.compact_revision, hash_of(hashed_versions(keys, 0)))
+    return past, sorted(leases), sizes, summary
 
 
 def perform(store: Store, steps: list[object]) -> int:
@@ -104,7 +104,7 @@ def test_a_key_that_is_put_and_deleted_in_one_revision_hangs_on_no_lease() -> No
     assert state(replayed) == state(store)
 
 
-def test_a_dump_is_taken_at_once() -> None:
+def test_a_dump_does_not_show_later_changes() -> None:
     store = Store()
     store.put(Put(b"a", b"1"))
     dump = store.dump(0)

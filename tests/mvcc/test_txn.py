@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store
 from leasehold.mvcc.errors import (
     Compacted,
     DuplicateKey,
@@ -30,6 +29,7 @@ from leasehold.mvcc.model import (
     Txn,
     TxnResult,
 )
+from leasehold.mvcc.store import Store
 
 EQUAL, GREATER, LESS, NOT_EQUAL = (
     CompareResult.EQUAL,
@@ -163,7 +163,7 @@ def test_limits() -> None:
     with pytest.raises(TooManyOps):
         do(store, *many)
     do(store, *many[:128])
-    with pytest.raises(TooManyOps):  # what the outer transaction has used up is not left for the inner one
+    with pytest.raises(TooManyOps):  # operations of the outer transaction count against the inner one
         do(store, *many[:100], Txn((), many[100:]))
     with pytest.raises(EmptyKey):
         store.txn(Txn((version(b"", EQUAL, 0),)))

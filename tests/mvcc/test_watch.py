@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.mvcc import Store, Watcher
 from leasehold.mvcc.errors import Compacted, EmptyWatchRange
 from leasehold.mvcc.model import FROM_KEY, DeleteRange, Event, EventType, Put, Txn, Watch, WatchFilter
+from leasehold.mvcc.store import Store
+from leasehold.mvcc.watch import Watcher
 
 
 def pull_all(store: Store, watcher: Watcher, events_max: int = 1_000) -> list[Event]:
@@ -17,7 +18,7 @@ def pull_all(store: Store, watcher: Watcher, events_max: int = 1_000) -> list[Ev
     return events
 
 
-def told(events: list[Event]) -> list[tuple[bytes, int]]:
+def revisions(events: list[Event]) -> list[tuple[bytes, int]]:
     return [(event.kv.key, event.kv.mod_revision) for event in events]
 
 
@@ -33,7 +34,7 @@ def test_from_now_on() -> None:
     store.delete(DeleteRange(b"a"))
     assert woken == [watcher]  # once, until it has been pulled
     events = pull_all(store, watcher)
-    assert told(events) == [(b"a", 4), (b"a", 5)]
+    assert revisions(events) == [(b"a", 4), (b"a", 5)]
     assert [event.type for event in events] == [EventType.PUT, EventType.DELETE]
     store.put(Put(b"a"))
     assert woken == [watcher, watcher]
@@ -47,7 +48,7 @@ def test_from_the_past() -> None:
     watcher = store.watch(Watch(b"a", start_revision=1), woken.append)
     assert woken == [watcher]
     store.put(Put(b"a"))
-    assert told(pull_all(store, watcher, events_max=1)) == [(b"a", 2), (b"a", 4), (b"a", 5)]
+    assert revisions(pull_all(store, watcher, events_max=1)) == [(b"a", 2), (b"a", 4), (b"a", 5)]
 
 
 def test_from_the_future() -> None:
@@ -55,7 +56,7 @@ def test_from_the_future() -> None:
     watcher = store.watch(Watch(b"a", start_revision=4))
     for _ in range(3):
         store.put(Put(b"a"))
-    assert told(pull_all(store, watcher)) == [(b"a", 4)]
+    assert revisions(pull_all(store, watcher)) == [(b"a", 4)]
 
 
 def test_ranges_and_filters() -> None:
@@ -67,10 +68,10 @@ def test_ranges_and_filters() -> None:
     for key in (b"a", b"b", b"c"):
         store.put(Put(key))
     store.delete(DeleteRange(b"a", b"d"))
-    assert told(pull_all(store, everything)) == [(b"a", 2), (b"b", 3), (b"c", 4), (b"a", 5), (b"b", 5), (b"c", 5)]
-    assert told(pull_all(store, some)) == [(b"a", 2), (b"b", 3), (b"a", 5), (b"b", 5)]
-    assert told(pull_all(store, deletes)) == [(b"a", 5), (b"b", 5)]
-    assert told(pull_all(store, puts)) == [(b"a", 2), (b"b", 3)]
+    assert revisions(pull_all(store, everything)) == [(b"a", 2), (b"b", 3), (b"c", 4), (b"a", 5), (b"b", 5), (b"c", 5)]
+    assert revisions(pull_all(store, some)) == [(b"a", 2), (b"b", 3), (b"a", 5), (b"b", 5)]
+    assert revisions(pull_all(store, deletes)) == [(b"a", 5), (b"b", 5)]
+    assert revisions(pull_all(store, puts)) == [(b"a", 2), (b"b", 3)]
 
 
 def test_a_revision_is_never_split() -> None:
@@ -84,7 +85,7 @@ def test_a_revision_is_never_split() -> None:
     assert not watcher.idle
 
 
-def test_nothing_beyond_what_may_be_told() -> None:
+def test_nothing_beyond_the_durable_revision() -> None:
     store = Store()
     watcher = store.watch(Watch(b"a"))
     store.put(Put(b"a"))
@@ -92,9 +93,9 @@ def test_nothing_beyond_what_may_be_told() -> None:
     assert store.pull(watcher, upto_revision=1) is None
     batch = store.pull(watcher, upto_revision=2)
     assert batch is not None
-    assert told(list(batch.events)) == [(b"a", 2)]
+    assert revisions(list(batch.events)) == [(b"a", 2)]
     assert not watcher.idle
-    assert told(pull_all(store, watcher)) == [(b"a", 3)]
+    assert revisions(pull_all(store, watcher)) == [(b"a", 3)]
 
 
 def test_previous_versions() -> None:
@@ -117,10 +118,10 @@ def test_compaction_ends_a_watch_that_is_behind() -> None:
         store.pull(behind)
     assert caught.value.compact_revision == 5
     store.put(Put(b"b"))
-    assert told(pull_all(store, idle)) == [(b"b", 7)]
+    assert revisions(pull_all(store, idle)) == [(b"b", 7)]
     with pytest.raises(Compacted):
         store.pull(store.watch(Watch(b"a", start_revision=4)))
-    assert told(pull_all(store, store.watch(Watch(b"a", start_revision=5)))) == [(b"a", 5), (b"a", 6)]
+    assert revisions(pull_all(store, store.watch(Watch(b"a", start_revision=5)))) == [(b"a", 5), (b"a", 6)]
 
 
 def test_an_ended_watch_is_not_woken() -> None:
@@ -139,7 +140,7 @@ def test_an_empty_range_is_refused() -> None:
         Store().watch(Watch(b"b", b"a"))
 
 
-def test_a_deletion_at_the_compacted_revision_is_told() -> None:
+def test_a_deletion_at_the_compacted_revision_is_delivered() -> None:
     """A watch may begin there: older releases of etcd lose that event (issue 18089 there)."""
     store = Store()
     store.put(Put(b"a"))
@@ -149,7 +150,7 @@ def test_a_deletion_at_the_compacted_revision_is_told() -> None:
     batch = store.pull(watcher)
     assert batch is not None
     assert [event.type for event in batch.events] == [EventType.DELETE]
-    # It is gone with the next one.
+    # The next compaction removes it.
     store.put(Put(b"b"))
     store.compact(store.revision)
     assert store.keys.versions(b"a") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,7 +16,7 @@ from leasehold.ha.keys import Keys, LeaderValue, pack
 from leasehold.index.records import Begin, Remove
 from leasehold.journal.batch import encode_explicit, encode_records
 from leasehold.journal.fenced_writer import slot_key
-from leasehold.mvcc.model import Range, RangeResult
+from leasehold.mvcc.model import Op, Range
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.buffer.leftovers import BufferCleanup
 from leasehold.node.guardian.leader_key import drain_left_behind, release
@@ -63,10 +64,10 @@ class _Stopped(FaultyCoord):
         super().__init__(coord, lambda _: None)
         self._explicit, self._meanwhile = explicit, meanwhile
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        if request.key == self._explicit:
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        if isinstance(op, Range) and op.key == self._explicit:
             await self._meanwhile()
-        return await super().do_range(request, timeout_s)
+        return await super().do(op, timeout_s)
 
 
 async def test_a_buffer_is_not_deleted_when_a_later_epoch_reused_its_record_numbers(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SECTOR_BYTES = 512  # what a disk writes whole or not at all
+SECTOR_BYTES = 512  # a disk writes a sector atomically
 
-Image = dict[str, bytes]  # what stands in the folder: name -> content
+Image = dict[str, bytes]  # the folder: name -> content
 
 Operation = tuple[Any, ...]  # ("write", name, data), ("sync", name), ..., and ("answered", key)
 
@@ -127,7 +127,7 @@ def _alike(one: bytes, other: bytes) -> int:
 
 
 class Disk:
-    """What the recorded operations have made of a folder so far."""
+    """The folder after the recorded operations."""
 
     def __init__(self) -> None:
         self._names: dict[str, _File] = {}

@@ -1,4 +1,4 @@
-"""What the tests of the store share."""
+"""Helpers shared by the tests of the store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def crash(engine: Engine) -> None:
     if engine._keeper is not None:
         engine._keeper.join()
     if engine._log is not None:
-        engine._log.forsake()
+        engine._log.abandon_in_child()
 
 
 async def snapshot_written(client: LocalClient) -> None:
@@ -50,7 +50,7 @@ async def snapshot_written(client: LocalClient) -> None:
 
 
 def etcdctl(endpoint: str, *arguments: str, stdin: str = "") -> str:
-    """Run the real etcdctl; what it printed."""
+    """Run the real etcdctl. Returns its output."""
     done = run_etcdctl(endpoint, arguments, stdin)
     assert done.returncode == 0, f"etcdctl {arguments}: {done.stderr}"
     return done.stdout
@@ -69,6 +69,6 @@ def run_etcdctl(endpoint: str, arguments: Sequence[str], stdin: str = "") -> sub
 
 
 def etcdctl_command(endpoint: str, *arguments: str) -> list[str]:
-    """With patience: by itself it gives up after 2 s without a connection, and after 5 s without an answer."""
+    """With longer timeouts: the defaults are 2 s for a connection and 5 s for an answer."""
     patience = (f"--dial-timeout={TIMEOUT_S}s", f"--command-timeout={TIMEOUT_S}s")
     return [str(Path(etcd_binary().path).parent / "etcdctl"), "--endpoints", endpoint, *patience, *arguments]

@@ -1,4 +1,4 @@
-"""Bad input gets the code and the words of a real etcd, which is asked the same; garbage does no harm."""
+"""Bad input gets the code and the message of a real etcd, which gets the same input; garbage does no harm."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from tests.store.support import etcdctl
 
 from leasehold.etcd.pb import rpc_pb2 as rpc
-from leasehold.etcd.pb import rpc_pb2_grpc as stubs
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import rpc_pb2_grpc as stubs
 from leasehold.testing.store import StoreProcess
 
 MIB = 1024 * 1024
@@ -99,11 +99,11 @@ def channels() -> Iterator[tuple[grpc.Channel, grpc.Channel]]:
 
 def answer(call: Callable[..., Any], request: Any) -> str:
     try:
-        told = call(request, timeout=60)
+        answer = call(request, timeout=60)
     except grpc.RpcError as error:
         return f"{error.code()}: {error.details()}"
-    told.header.Clear()
-    return str(told)
+    answer.header.Clear()
+    return str(answer)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -127,7 +127,7 @@ def test_garbage_closes_the_connection_and_nothing_else(served_store: StoreProce
         connection.sendall(garbage)
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(4096):
-            pass  # what it says before it hangs up
+            pass  # bytes before it closes the connection
     assert served_store.running
 
 

@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "leasehold", "store"]
 
 
 def refusal(*arguments: str) -> str:
-    """What it says when it does not start, asked of a process."""
+    """The error of a process that does not start."""
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -26,7 +26,7 @@ def refusal(*arguments: str) -> str:
 
 
 def quick_refusal(*arguments: str) -> str:
-    """The same, asked of the command in this process."""
+    """The same, for the command in this process."""
     done = CliRunner().invoke(store_command, arguments)
     assert done.exit_code != 0
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -52,21 +52,21 @@ def test_what_it_refuses(store: StoreProcess, tmp_path: Path) -> None:
     assert "Address already in use" in refusal("--listen", store.endpoint)
     in_use = quick_refusal("--listen", "127.0.0.1:0", "--data", str(store.data_dir))
     assert f"open in another process (pid {store.pid})" in in_use
-    assert "looks like 127.0.0.1:2379" in quick_refusal("--listen", "nonsense")
+    assert "an example is 127.0.0.1:2379" in quick_refusal("--listen", "nonsense")
     assert "quota" in quick_refusal("--quota", "1KiB")
     log = str(store.log_path)
     assert "--tls-key" in quick_refusal("--tls-cert", log)
     assert "--restore needs --data" in quick_refusal("--restore", log)
-    assert "no file of a Leasehold store" in quick_refusal("--restore", log, "--data", str(tmp_path / "new"))
+    assert "not a file of a Leasehold store" in quick_refusal("--restore", log, "--data", str(tmp_path / "new"))
 
 
 def test_a_damaged_store_is_refused_in_one_line(store: StoreProcess) -> None:
     store.stop()
     (log,) = store.data_dir.glob("*.log")
     log.write_bytes(b"rubbish" + log.read_bytes())
-    told = refusal("--listen", "127.0.0.1:0", "--data", str(store.data_dir))
-    assert str(log) in told
-    assert len(told.strip().splitlines()) == 1
+    error = refusal("--listen", "127.0.0.1:0", "--data", str(store.data_dir))
+    assert str(log) in error
+    assert len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("mutual", [False, True])

@@ -89,7 +89,7 @@ async def test_a_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
 
 
 async def test_zeros_at_the_end_are_cut(tmp_path: Path) -> None:
-    """What a file system may leave of a write that was under way when the power went."""
+    """The possible remains of a write at a power cut."""
     async with opened(tmp_path) as client:
         await client.put(b"a")
     with segment(tmp_path).open("ab") as file:
@@ -207,7 +207,7 @@ async def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
 
 async def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "00000001.log").write_bytes(b"my thesis\n" * 100)
-    with pytest.raises(StoreDamaged, match="no file of a Leasehold store"):
+    with pytest.raises(StoreDamaged, match="not a file of a Leasehold store"):
         open_folder(tmp_path)
 
 
@@ -225,7 +225,7 @@ async def test_the_log_is_kept_short_by_snapshots(tmp_path: Path) -> None:
         for number in range(2_000):
             await client.put(b"%d" % (number % 10), bytes(500), lease=grant.id)
             if number % 500 == 0:
-                await client.put(b"mark-%d" % number)
+                await client.put(b"tick-%d" % number)
             if number % 50 == 0:
                 await snapshot_written(client)
         before = await everything(client)
@@ -259,7 +259,7 @@ async def test_a_full_store_reads_deletes_and_recovers(tmp_path: Path) -> None:
         await client.put(b"0", bytes(20_000))
 
 
-async def test_a_disk_that_fails_is_told_and_ends_the_store(tmp_path: Path) -> None:
+async def test_a_disk_that_fails_is_reported_and_closes_the_store(tmp_path: Path) -> None:
     engine = open_folder(tmp_path)
     client = LocalClient(engine)
     await client.put(b"a")
@@ -388,8 +388,8 @@ async def test_what_could_not_be_read_back_is_not_taken(tmp_path: Path, call: Ca
         assert [kv.key for kv in await everything(client)] == [b"a", b"b"]
 
 
-async def test_whatever_goes_wrong_in_writing_is_told(tmp_path: Path) -> None:
-    """Not only what the disk refuses: nobody may be left waiting."""
+async def test_any_error_in_writing_is_reported(tmp_path: Path) -> None:
+    """Not only errors of the disk: no caller may be left waiting."""
     engine = open_folder(tmp_path)
     client = LocalClient(engine)
     engine._pending.append(LeaseRenewed(1 << 70, 0))  # cannot be encoded
@@ -425,7 +425,7 @@ asyncio.run(client.put(b"a"))
 before = log.read_bytes()
 child = os.fork()
 with pytest.raises(StoreInUse):
-    open_folder(path)  # the parent has it, whoever asks
+    open_folder(path)  # the parent has it open
 if child:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert log.read_bytes() == before

@@ -61,9 +61,9 @@ def test_leases(served_store: StoreProcess, prefix: bytes) -> None:
     endpoint = served_store.endpoint
     lease = etcdctl(endpoint, "lease", "grant", "60").split()[1]
     etcdctl(endpoint, "put", prefix.decode(), "x", "--lease", lease)
-    told = etcdctl(endpoint, "lease", "timetolive", lease, "--keys")
-    assert "granted with TTL(60s)" in told
-    assert prefix.decode() in told
+    printed = etcdctl(endpoint, "lease", "timetolive", lease, "--keys")
+    assert "granted with TTL(60s)" in printed
+    assert prefix.decode() in printed
     assert lease in etcdctl(endpoint, "lease", "list")
     assert "keepalived with TTL(60)" in etcdctl(endpoint, "lease", "keep-alive", lease, "--once")
     assert "revoked" in etcdctl(endpoint, "lease", "revoke", lease)

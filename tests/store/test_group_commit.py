@@ -1,4 +1,4 @@
-"""Writes that come together are written together, and whoever waits for them is told, whatever happens."""
+"""Concurrent writes are written together, and every waiting caller is notified in any case."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def test_writes_of_one_turn_are_one_frame(tmp_path: Path) -> None:
         assert frames_written(client) == before + 1
 
 
-async def test_a_write_whose_caller_has_gone_is_written_and_told(tmp_path: Path) -> None:
-    """It stayed in memory until somebody else wrote, if it was cancelled between its turn and the disk."""
+async def test_a_write_of_a_cancelled_caller_is_written_and_delivered(tmp_path: Path) -> None:
+    """If it was cancelled between its turn and the disk, it stayed in memory until the next write."""
     async with opened(tmp_path) as client, client.watch(b"a") as watch:
         await first_write(client)
         caller = asyncio.create_task(client.put(b"a"))
@@ -94,29 +94,29 @@ async def test_callers_in_several_loops_share_one_store(tmp_path: Path) -> None:
         assert (await again.get(b"\0", FROM_KEY, count_only=True)).count == 4 * 40 * 3
 
 
-async def test_a_disk_that_fails_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
+async def test_a_disk_that_fails_is_reported_to_every_waiting_caller(tmp_path: Path) -> None:
     engine = open_folder(tmp_path)
     client = LocalClient(engine)
     await first_write(client)
-    told: list[BaseException | None] = []
+    notified: list[BaseException | None] = []
     writing = [asyncio.create_task(client.put(b"%d" % number)) for number in range(10)]
     await asyncio.sleep(0)
-    assert engine.when_settled(told.append)
+    assert engine.when_settled(notified.append)
     os.close(engine._log._segment._file)  # type: ignore[union-attr]  # the disk goes away
     outcomes = await asyncio.gather(*writing, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [UnknownOutcome] * 10
-    assert [type(error) for error in told] == [UnknownOutcome]
+    assert [type(error) for error in notified] == [UnknownOutcome]
 
 
-async def test_one_who_cannot_be_told_does_not_keep_others_waiting() -> None:
-    loop, waiters, told, broken = asyncio.get_running_loop(), Waiters(), list[str](), list[object]()
+async def test_a_failing_callback_does_not_keep_others_waiting() -> None:
+    loop, waiters, notified, broken = asyncio.get_running_loop(), Waiters(), list[str](), list[object]()
     loop.set_exception_handler(lambda _loop, context: broken.append(context["exception"]))
 
     def raises(_error: BaseException | None) -> None:
         raise ValueError
 
     waiters.add(loop, raises)
-    waiters.add(loop, lambda _error: told.append("told"))
+    waiters.add(loop, lambda _error: notified.append("notified"))
     waiters.release(None)
-    assert told == ["told"]
+    assert notified == ["notified"]
     assert [type(error) for error in broken] == [ValueError]

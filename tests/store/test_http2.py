@@ -30,8 +30,8 @@ from leasehold.http2.frames import (
     frame,
 )
 from leasehold.http2.header_codec import HeaderReader, ProtocolBroken, trailers
-from leasehold.mvcc import Store
 from leasehold.mvcc.model import Range, RangeResult
+from leasehold.mvcc.store import Store
 from leasehold.store.server.http2.connection import SENT_TOGETHER_MAX
 from leasehold.store.server.serve import StoreServer
 from leasehold.testing.waiting import until
@@ -115,7 +115,7 @@ async def test_answers_keep_to_the_windows(server: StoreServer) -> None:
     received = len((await raw.until(DATA))[2])
     assert received == 1000
     raw.writer.write(frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 200_000)))
-    while received < 65_535:  # what the whole connection may carry
+    while received < 65_535:  # the window of the whole connection
         received += len((await raw.until(DATA))[2])
     assert received == 65_535
     raw.writer.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 200_000)))
@@ -159,7 +159,7 @@ async def test_a_request_that_is_too_long_is_refused_before_it_has_come(server: 
     raw.writer.close()
 
 
-async def test_large_answers_and_many_calls_at_once(server: StoreServer) -> None:
+async def test_large_answers_and_many_concurrent_calls(server: StoreServer) -> None:
     async with await leasehold.connect(server.url) as client:
         await asyncio.gather(*(client.put(b"%03d" % number, bytes(100_000), timeout_s=60) for number in range(60)))
         everything = await asyncio.gather(*(client.get(b"\0", b"\0", timeout_s=60) for _ in range(4)))

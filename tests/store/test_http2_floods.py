@@ -84,9 +84,7 @@ async def test_tiny_pieces_of_a_request_are_not_kept_as_pieces(server: StoreServ
     raw.writer.transport.abort()
 
 
-async def test_empty_requests_that_nobody_takes_are_bounded(
-    server: StoreServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unread_empty_requests_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "REQUESTS_BYTES_MAX", 4 * MIB)
     raw = await Raw.connect(server, struct.pack(">HI", 4, 0))  # it takes no answers, so no further requests are taken
     empty = bytes(5) * 50_000

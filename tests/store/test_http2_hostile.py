@@ -72,7 +72,7 @@ async def test_a_call_with_two_requests_is_done_once(server: StoreServer) -> Non
 
 
 async def test_messages_in_any_cut(server: StoreServer) -> None:
-    """One message over many frames, many in one: a stream of watches, byte by byte and then all at once."""
+    """One message over many frames, many in one: a stream of watches, byte by byte and then all together."""
     requests = b"".join(
         message(rpc_pb2.WatchRequest(create_request=rpc_pb2.WatchCreateRequest(key=b"key-%d" % number)))
         for number in range(5)
@@ -100,7 +100,7 @@ async def test_messages_in_any_cut(server: StoreServer) -> None:
         frame(SETTINGS, 0, 0, bytes(5)),
         frame(SETTINGS, 0, 1),
         frame(RST_STREAM, 0, 1, bytes(3)),
-        frame(HEADERS, END_HEADERS, 1, b"\x00\x01a" + b"\x7f\x81\x80\x04" + bytes(65_536)),  # 64 KiB and more at once
+        frame(HEADERS, END_HEADERS, 1, b"\x00\x01a" + b"\x7f\x81\x80\x04" + bytes(65_536)),  # more than 64 KiB in one
         frame(HEADERS, END_HEADERS, 1, b"\x00\x01a\x84\xff\xff\xff\xff"),  # no Huffman code
         frame(CONTINUATION, END_HEADERS, 1, b"\x82"),
     ],
@@ -163,7 +163,7 @@ async def test_unfinished_requests_of_a_connection_are_bounded(server: StoreServ
     assert connection.buffered_bytes <= http2.REQUESTS_BYTES_MAX + MIB
 
 
-async def test_a_flood_of_pings_that_nobody_reads_is_not_read_either(server: StoreServer) -> None:
+async def test_a_client_that_floods_pings_without_reading_is_not_read(server: StoreServer) -> None:
     raw = await Raw.connect(server)
     await raw.until(SETTINGS)
     (connection,) = server._connections
@@ -234,10 +234,10 @@ async def test_a_deadline_ends_a_call_that_waits(server: StoreServer) -> None:
     raw.writer.write(waiting + frame(DATA, END_STREAM, 3, message(lock_pb2.LockRequest(name=b"l"))))
     assert await status_of(raw, 3) == (4, "context deadline exceeded")
     await until(lambda: not next(iter(server._connections)).calls)
-    assert await count(server) == 1  # its place in the queue is gone
+    assert await count(server) == 1  # its key in the queue was deleted
 
 
-async def test_a_failed_disk_is_told_to_every_call(tmp_path: Path) -> None:
+async def test_a_failed_disk_fails_every_call(tmp_path: Path) -> None:
     engine = open_folder(tmp_path)
     server = StoreServer(engine, "127.0.0.1:0")
     await server.start()
@@ -255,7 +255,7 @@ async def test_a_failed_disk_is_told_to_every_call(tmp_path: Path) -> None:
         await server.stop(0)
 
 
-async def test_progress_after_a_long_backlog_is_asked_for_in_bounds(server: StoreServer) -> None:
+async def test_progress_requests_after_a_long_backlog_are_bounded(server: StoreServer) -> None:
     """A client with a window of 0 and a request for progress does not have the whole history copied for it."""
     async with await leasehold.connect(server.url) as client:
         for _ in range(100):
@@ -283,7 +283,7 @@ async def test_progress_after_a_long_backlog_is_asked_for_in_bounds(server: Stor
                     received = received[5 + length :]
                     events += len(answer.events)
                     if answer.watch_id == -1:
-                        assert events == 400  # progress is told after everything that it covers
+                        assert events == 400  # progress is sent after everything that it covers
                         raw.writer.close()
                         return
 

@@ -1,4 +1,4 @@
-"""The keeper of a store on a disk wakes for what is due, also when it was roused while somebody else wrote."""
+"""The keeper of a store on disk wakes for due timers, also if it was woken during another write."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import leasehold
 from leasehold.mvcc.model import EventType
 
 
-async def test_a_lease_granted_while_a_group_is_written_ends_by_itself(tmp_path: Path) -> None:
-    """The keeper fell asleep for an hour: no clock marks, and nobody was told that the lease had ended."""
+async def test_a_lease_granted_while_a_group_is_written_expires(tmp_path: Path) -> None:
+    """The keeper slept for an hour: it logged no clock records, and the lease did not expire."""
     async with await leasehold.connect(f"embedded://{tmp_path}") as coord:
         for number in range(20):
-            await coord.put(b"before", b"%d" % number)  # the disk is known to be prompt: the loop writes by itself
+            await coord.put(b"before", b"%d" % number)  # the disk is known to be fast: the loop itself writes
         grant = await coord.lease_grant(2)
         put = await coord.put(b"held", b"", lease=grant.id)
-        # From the put on: a machine that stands still until the lease has ended must not hide its end.
+        # From the put on: a machine that stalls until the lease expires must not hide the expiry.
         async with coord.watch(b"held", start_revision=put.header.revision) as stream, asyncio.timeout(60):
             async for batch in stream:
                 if any(event.type is EventType.DELETE for event in batch.events):

@@ -20,13 +20,13 @@ WRITERS = 8
 
 
 class Load:
-    """Writers that note what was acknowledged, and a watcher that notes what it was told."""
+    """Writers that record acknowledged writes, and a watcher that records events."""
 
     def __init__(self, client: Coord) -> None:
         self._client = client
         self.acknowledged: dict[bytes, int] = {}
         self.unknown: set[bytes] = set()
-        self.told: list[Event] = []
+        self.delivered: list[Event] = []
 
     async def write(self, writer: int) -> None:
         number = 0
@@ -43,7 +43,7 @@ class Load:
     async def watch(self) -> None:
         async with self._client.watch(b"/load/", prefix_end(b"/load/"), start_revision=1) as stream:
             async for batch in stream:
-                self.told += batch.events
+                self.delivered += batch.events
 
     async def until_acknowledged(self, more: int) -> None:
         goal = len(self.acknowledged) + more
@@ -51,7 +51,7 @@ class Load:
 
 
 async def kill_under_load(store: StoreProcess, times: int) -> Load:
-    """Run the load while the store is killed; in the end everything must be there, and have been told."""
+    """Run the load while the store is killed. In the end everything must be stored, and delivered to the watch."""
     async with await leasehold.connect(store.url) as client:
         load = Load(client)
         writers = [asyncio.create_task(load.write(number)) for number in range(WRITERS)]
@@ -75,11 +75,11 @@ async def check(client: Coord, load: Load) -> None:
     there = {kv.key: kv.mod_revision for kv in found.kvs}
     lost = {key: revision for key, revision in load.acknowledged.items() if there.get(key) != revision}
     assert not lost, f"acknowledged and lost: {lost}"
-    # A cancelled writer's last put may be there as well, without anybody having been told.
-    await until(lambda: len(load.told) >= len(there), timeout_s=60)
-    told = [(event.kv.key, event.kv.mod_revision) for event in load.told]
-    assert sorted(told) == sorted(there.items())
-    revisions = [revision for _, revision in told]
+    # A cancelled writer's last put may be stored as well, without an answer.
+    await until(lambda: len(load.delivered) >= len(there), timeout_s=60)
+    delivered = [(event.kv.key, event.kv.mod_revision) for event in load.delivered]
+    assert sorted(delivered) == sorted(there.items())
+    revisions = [revision for _, revision in delivered]
     assert revisions == sorted(set(revisions)), "events came twice, or out of order"
 
 

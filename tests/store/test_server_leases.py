@@ -1,7 +1,7 @@
 """The server lease tests of etcd's own suite, by their names, on the embedded store.
 
-What they ask about several members (a leader change, a failover) is asked here about what can befall this store
-instead: a kill and a restart. Terms are the shortest that are granted: 2 s.
+Where etcd's tests change the leader or fail over, these kill and restart the store. TTLs are the shortest that the
+store grants: 2 s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leasehold.testing.store import StoreProcess
 from leasehold.testing.waiting import until
 
 TTL_S = 2
-SLACK_S = 20  # for a machine that is busy with other tests: that it ends is what is asked
+SLACK_S = 20  # for a machine that is busy with other tests: only the expiry is tested, not its time
 
 
 async def key_gone_after(client: Coord, key: bytes, start_revision: int) -> float:
@@ -83,7 +83,7 @@ async def test_v3_lease_negative_id(client: Coord, prefix: bytes, lease_id: int)
 
 
 async def test_v3_lease_expire(client: Coord, prefix: bytes) -> None:
-    """TestV3LeaseExpire: the key goes when the term is over, and a watcher is told."""
+    """TestV3LeaseExpire: the key is deleted when the lease expires, and a watcher gets the event."""
     begun = time.monotonic()
     grant = await client.lease_grant(1)
     assert grant.ttl_s == TTL_S
@@ -94,7 +94,7 @@ async def test_v3_lease_expire(client: Coord, prefix: bytes) -> None:
 
 
 async def test_v3_lease_keep_alive(client: Coord, prefix: bytes) -> None:
-    """TestV3LeaseKeepAlive: renewals keep the key; a lease that is gone is answered with TTL 0."""
+    """TestV3LeaseKeepAlive: renewals keep the key; for an unknown lease the TTL is 0."""
     begun = time.monotonic()
     grant = await client.lease_grant(TTL_S + 1)
     await client.put(prefix, lease=grant.id)
@@ -108,7 +108,7 @@ async def test_v3_lease_keep_alive(client: Coord, prefix: bytes) -> None:
 
 @pytest.mark.alone
 async def test_v3_lease_checkpoint(store: StoreProcess) -> None:
-    """TestV3LeaseCheckpoint: a restart does not begin the term anew (as etcd does without checkpoints)."""
+    """TestV3LeaseCheckpoint: a restart does not restart the TTL (as it does in etcd without checkpoints)."""
     client = await leasehold.connect(store.url)
     begun = time.monotonic()
     grant = await client.lease_grant(30)
@@ -146,7 +146,7 @@ async def test_v3_lease_leases(client: Coord) -> None:
 
 
 async def test_v3_lease_renew_stress(client: Coord, prefix: bytes) -> None:
-    """TestV3LeaseRenewStress: many renewals at once do not lose the lease."""
+    """TestV3LeaseRenewStress: many concurrent renewals do not lose the lease."""
     grant = await client.lease_grant(60)
     await client.put(prefix, lease=grant.id)
 
@@ -239,7 +239,7 @@ async def test_v3_lease_recover_key_with_multiple_lease(tmp_path: Path) -> None:
 
 
 async def test_v3_lease_time_to_live_with_leader_changed(tmp_path: Path) -> None:
-    """TestV3LeaseTimeToLiveWithLeaderChanged: the remaining time is known at once after a restart."""
+    """TestV3LeaseTimeToLiveWithLeaderChanged: the remaining time is known right after a restart."""
     async with opened(tmp_path) as client:
         grant = await client.lease_grant(60)
     async with opened(tmp_path) as client:
@@ -248,7 +248,7 @@ async def test_v3_lease_time_to_live_with_leader_changed(tmp_path: Path) -> None
 
 
 async def test_time_that_the_store_was_closed_does_not_count(tmp_path: Path) -> None:
-    """Nobody could renew while it was down: a lease ends L + D after its last renewal, not before."""
+    """No client could renew while it was down: a lease expires L + D after its last renewal, not before."""
     async with opened(tmp_path) as client:
         grant = await client.lease_grant(TTL_S)
         put = await client.put(b"a", lease=grant.id)

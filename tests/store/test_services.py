@@ -12,14 +12,12 @@ import pytest
 from leasehold.coord.api import Coord
 from leasehold.etcd.pb import (
     election_pb2,
-    election_pb2_grpc,
     lock_pb2,
-    lock_pb2_grpc,
     rpc_pb2,
-    rpc_pb2_grpc,
 )
 from leasehold.mvcc.model import prefix_end
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.grpc_stubs import election_pb2_grpc, lock_pb2_grpc, rpc_pb2_grpc
 from leasehold.testing.store import StoreProcess
 
 
@@ -59,12 +57,14 @@ async def test_a_lock_without_a_lease_gets_one(channel: grpc.aio.Channel, client
     kv = await client.get_one(held.key)
     assert kv is not None
     assert (await client.lease_time_to_live(kv.lease)).granted_ttl_s == 60
-    again = await lock.Lock(lock_pb2.LockRequest(name=prefix, lease=kv.lease))  # the same session: at once
+    again = await lock.Lock(lock_pb2.LockRequest(name=prefix, lease=kv.lease))  # the same session: no wait
     assert again.key == held.key
     await client.lease_revoke(kv.lease)
 
 
-async def test_who_gives_up_waiting_blocks_nobody(channel: grpc.aio.Channel, client: Coord, prefix: bytes) -> None:
+async def test_a_caller_that_gives_up_does_not_block_others(
+    channel: grpc.aio.Channel, client: Coord, prefix: bytes
+) -> None:
     lock: Any = lock_pb2_grpc.LockStub(channel)  # type: ignore[no-untyped-call]  # generated
     first = await lock.Lock(lock_pb2.LockRequest(name=prefix))
     given_up = asyncio.ensure_future(lock.Lock(lock_pb2.LockRequest(name=prefix)))
@@ -108,7 +108,7 @@ async def test_v3_election_campaign(channel: grpc.aio.Channel, client: Coord, pr
 async def test_a_campaigner_whose_lease_ends_does_not_win(
     channel: grpc.aio.Channel, client: Coord, prefix: bytes
 ) -> None:
-    """Etcd's own service announces a leader here whose key is gone: phantom leadership."""
+    """etcd's own service announces a leader here whose key was deleted."""
     election: Any = election_pb2_grpc.ElectionStub(channel)  # type: ignore[no-untyped-call]  # generated
     two = await client.lease_grant(60)
     first = await election.Campaign(election_pb2.CampaignRequest(name=prefix, value=b"one"))
@@ -123,7 +123,7 @@ async def test_a_campaigner_whose_lease_ends_does_not_win(
 
 
 async def test_v3_election_observe(channel: grpc.aio.Channel, client: Coord, prefix: bytes) -> None:
-    """TestV3ElectionObserve: leaders and their proclamations are told in order."""
+    """TestV3ElectionObserve: leaders and their proclamations arrive in order."""
     election: Any = election_pb2_grpc.ElectionStub(channel)  # type: ignore[no-untyped-call]  # generated
     observed = election.Observe(election_pb2.LeaderRequest(name=prefix))
     first = await election.Campaign(election_pb2.CampaignRequest(name=prefix, value=b"one"))
@@ -150,13 +150,13 @@ async def test_election_refusals_in_etcds_words(channel: grpc.aio.Channel, etcd:
     ]
     async with grpc.aio.insecure_channel(etcd.endpoints[0]) as real:
         for method, request in cases:
-            told = []
+            answers = []
             for to in (channel, real):
                 election: Any = election_pb2_grpc.ElectionStub(to)  # type: ignore[no-untyped-call]  # generated
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await getattr(election, method)(request, timeout=60)
-                told.append((caught.value.code(), caught.value.details()))
-            assert told[0] == told[1], method
+                answers.append((caught.value.code(), caught.value.details()))
+            assert answers[0] == answers[1], method
 
 
 async def test_many_watches_on_one_stream(channel: grpc.aio.Channel, client: Coord, prefix: bytes) -> None:
@@ -181,9 +181,9 @@ async def test_many_watches_on_one_stream(channel: grpc.aio.Channel, client: Coo
         empty = await ask(create_request=rpc_pb2.WatchCreateRequest(key=b"b", range_end=b"a"))
         assert (empty.watch_id, empty.cancel_reason) == (-1, "mvcc: watcher range is empty")
         put = await client.put(prefix + b"1", b"x")
-        told = [await stream.read(), await stream.read()]
-        assert sorted(answer.watch_id for answer in told) == [1, 9]
-        assert {answer.events[0].kv.mod_revision for answer in told} == {put.header.revision}
+        answers = [await stream.read(), await stream.read()]
+        assert sorted(answer.watch_id for answer in answers) == [1, 9]
+        assert {answer.events[0].kv.mod_revision for answer in answers} == {put.header.revision}
         progress = await ask(progress_request=rpc_pb2.WatchProgressRequest())
         assert (progress.watch_id, len(progress.events)) == (-1, 0)
         assert progress.header.revision >= put.header.revision

@@ -1,4 +1,4 @@
-"""Where `leasehold` begins: before anything is loaded, Ctrl-C has nothing to undo and nothing to tell."""
+"""The entry point of `leasehold`. Until a command is loaded, Ctrl-C has nothing to undo and exits silently."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import signal
 
 def main() -> None:
     """Load the command line and run it."""
-    leave_at_once()
+    exit_on_signals()
     from leasehold.cli.main import main as run
 
     run()
 
 
-def leave_at_once() -> None:
-    """End here and now when told to, for as long as there is nothing to undo.
+def exit_on_signals() -> None:
+    """Exit immediately on SIGINT and SIGTERM, as long as there is nothing to undo.
 
-    An exception would be raised wherever Python is just then: in the middle of an import it may be lost.
+    An exception would be raised wherever Python is at that moment: in the middle of an import it may be lost.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
 
 
-def _leave(number: int, frame: object) -> None:
+def _exit(number: int, frame: object) -> None:
     os._exit(128 + number)

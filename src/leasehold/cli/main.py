@@ -1,4 +1,4 @@
-"""`leasehold`: one command, whose parts are loaded only when asked for."""
+"""`leasehold`: one command. Each subcommand's module is imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import click
 
 import leasehold as package
 from leasehold.base.errors import InvalidArgument, LeaseholdError, ResourceUnavailable, SettingError
-from leasehold.cli.help import Chapters
 
-# name -> module and attribute. One file a command keeps `leasehold --help` fast and the files small.
+# name -> module and attribute
 COMMANDS = {
     "cache": "leasehold.cli.cache:cache",
     "elect": "leasehold.cli.elect:elect",
@@ -35,20 +34,45 @@ COMMANDS = {
     "up": "leasehold.cli.up:up",
     "version": "leasehold.cli.version:version",
 }
-# How `leasehold --help` lists them: by what somebody wants to do.
+# What `leasehold --help` lists, by task. A test compares the lines with those of the commands, which are not imported.
 CHAPTERS = {
-    "Run": ("up", "node", "host", "store", "cache"),
-    "Inspect and operate": ("status", "history", "switchover", "pause", "resume", "journal", "export", "import"),
-    "Coordinate and plan": ("lock", "elect", "plan"),
-    "Other": ("sim", "version"),
+    "Run": {
+        "up": "Run a complete local cluster: a store, two nodes and two storage hosts, on loopback.",
+        "node": "Run one node of a cluster: the master for Mooncake's clients, or a hot standby.",
+        "host": "Lend a segment of this machine's memory to the pool, over TCP, until SIGTERM or Ctrl-C.",
+        "store": "Serve an etcd v3 compatible store from one process: durable in one directory, without replication.",
+        "cache": "Serve and use a cache without stale reads.",
+    },
+    "Inspect and operate": {
+        "status": "Show the leader, the state of every node, and problems that need attention.",
+        "history": "Print the changes of leadership: when, which node, and why.",
+        "switchover": "Move the leadership to a standby.",
+        "pause": "Pause automatic failover until `resume`.",
+        "resume": "Resume automatic failover after `pause`.",
+        "journal": "Print the contents of the journal.",
+        "export": "Write the whole index to FILE.",
+        "import": "Load the index in FILE into an empty cluster.",
+    },
+    "Coordinate and plan": {
+        "lock": "Hold the lock NAME while COMMAND runs, and exit with COMMAND's exit code.",
+        "elect": "Campaign in election NAME with VALUE, and lead until a signal arrives.",
+        "plan": "Compute the worst-case outages for given lease times, and check the times.",
+    },
+    "Other": {
+        "sim": "Search simulated runs for one that breaks a promise (P1 to P7).",
+        "version": "Print the version.",
+    },
 }
+# They log nothing, and the logging library takes longer to import than everything else here.
+WITHOUT_LOG = {"version", "--version", "--help", "-h"}
+HELP_CHARACTERS_MAX = 200  # of a command's first sentence, which is shown whole
 
 
-class LazyGroup(Chapters):
+class LazyGroup(click.Group):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in CHAPTERS.values() for name in names]
+        return [name for lines in CHAPTERS.values() for name in lines]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = COMMANDS.get(cmd_name)
@@ -56,13 +80,15 @@ class LazyGroup(Chapters):
             return None
         module, _, attribute = target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        # From here on there may be something to undo.
+        # A running command may have something to undo.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _terminated)
         return command
 
-    def chapters(self, ctx: click.Context) -> dict[str, tuple[str, ...]]:
-        return CHAPTERS
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for chapter, lines in CHAPTERS.items():
+            with formatter.section(chapter):
+                formatter.write_dl(list(lines.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,15 +101,16 @@ def leasehold() -> None:
 
 
 def main() -> None:
-    """Run the command; what goes wrong is one readable line, never a traceback, unless it is a bug of ours.
+    """Run the command. A failure prints one readable line; only a bug prints a traceback.
 
-    Exit codes: 0; 1 if it could not be done, 2 if it was asked for in a wrong way; 130 after Ctrl-C and 143 after
-    SIGTERM. Commands that run until they are told to end (node, store, host, up, cache serve) end in order with 0.
+    Exit codes: 0; 1 if the command failed; 2 if its arguments or settings are wrong; 130 after Ctrl-C; 143 after
+    SIGTERM. Commands that run until a signal (node, store, host, up, cache serve) shut down in order and exit with 0.
     """
     try:
-        from leasehold.runtime import log as logs
+        if WITHOUT_LOG.isdisjoint(sys.argv[1:2]):
+            from leasehold.runtime import log as logs
 
-        logs.configure()  # to standard error: what a command prints is for pipes
+            logs.configure()  # to standard error: standard output is for what a command prints
         code = leasehold.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
@@ -92,9 +119,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except LeaseholdError as error:
-        asked_wrongly = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
-        _fail(str(error), 2 if asked_wrongly else 1)
-    except OSError as error:  # an unavailable file, directory or port
+        wrong_usage = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
+        _fail(str(error), 2 if wrong_usage else 1)
+    except OSError as error:  # a file, a directory or a port that is unavailable
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
 
@@ -105,12 +132,12 @@ def _fail(message: str, code: int = 1) -> NoReturn:
 
 
 def _interrupted() -> NoReturn:
-    """All is undone. Python itself would not say 130 if it was hit in code made from a text, as that of dataclasses."""
+    """Exit with 130. Python itself would not, if the signal arrived in generated code such as that of dataclasses."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(128 + signal.SIGINT)
 
 
 def _terminated(number: int, frame: object) -> NoReturn:
-    """As Ctrl-C: whatever is being done is undone on the way out."""
+    """Like Ctrl-C: work in progress is undone on the way out."""
     sys.exit(128 + number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leasehold.cli.entry import leave_at_once
+from leasehold.cli.entry import exit_on_signals
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, sections_options
 from leasehold.ha.guardian import GuardianSettings
@@ -45,7 +45,7 @@ def node(**options: Any) -> None:
     Every setting is a flag, a key of the TOML file, and an environment variable (in parentheses). Durations and sizes
     need a unit: 500ms, 10s, 5m; 64MiB, 1GiB.
     """
-    leave_at_once()  # the imports below take half a second; afterwards the guardian handles signals
+    exit_on_signals()  # the imports below take half a second; afterwards the guardian handles signals
     from leasehold.node.guardian.main import run_guardian
     from leasehold.runtime.open_files import raise_open_files
 

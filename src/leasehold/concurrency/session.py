@@ -10,8 +10,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
-import structlog
-
 from leasehold.base.errors import LeaseholdError, SessionLost, Unavailable, UnknownOutcome
 from leasehold.concurrency.deadline import SessionDeadline, SessionState, margin_for
 from leasehold.concurrency.local_queues import LocalQueues
@@ -20,9 +18,10 @@ from leasehold.coord.api import Coord, KeepAlive
 from leasehold.mvcc.errors import LeaseNotFound
 from leasehold.mvcc.model import LeaseGrantResult
 from leasehold.runtime.closing import AsyncClosing
+from leasehold.runtime.log import get_logger
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DEFAULT_TTL_S = 60
 CLEANUP_S_MAX = 5.0

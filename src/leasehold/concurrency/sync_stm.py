@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from leasehold import concurrency as aio
 from leasehold.base.errors import LeaseholdError
-from leasehold.concurrency.stm import ATTEMPTS_MAX, Isolation, StmResult
+from leasehold.concurrency.transaction import ATTEMPTS_MAX, Isolation, StmResult
 from leasehold.coord.api import Coord
 from leasehold.runtime.portal import Portal
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
-
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.concurrency.session import CLEANUP_S_MAX
 from leasehold.concurrency.watches import WATCH_BROKEN, WATCH_RETRY_S
@@ -22,9 +20,10 @@ from leasehold.mvcc.model import (
     RangeResult,
     WatchFilter,
 )
+from leasehold.runtime.log import get_logger
 
-log = structlog.get_logger(__name__)
-_unfinished: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
+log = get_logger(__name__)
+_unfinished: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
 
 async def take_first(coord: Coord, first: Range) -> bytes:

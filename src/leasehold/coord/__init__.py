@@ -1,1 +1,1 @@
-"""One interface to a coordination store, and its back ends: a real etcd cluster, and the embedded store."""
+"""The interface to a coordination store. The back ends are in `etcd` (a cluster) and `store` (embedded)."""

@@ -1,4 +1,4 @@
-"""`connect(url)`: one door to every back end."""
+"""`connect(url)` opens a client of any back end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leasehold.coord.url import ConnectOptions, CoordUrl, parse_url
 
 
 class Opener(Protocol):
-    """What a back end offers: open a client for an address."""
+    """A back end's function that opens a client."""
 
     async def __call__(self, url: CoordUrl, options: ConnectOptions) -> Coord: ...
 
 
-# Back ends are imported when used: a program on `memory://` needs no gRPC.
+# Back ends are imported when used: a program on `memory://` does not load the client of a cluster.
 OPENERS = {
     "etcd": "leasehold.etcd.client:open_etcd",
     "etcds": "leasehold.etcd.client:open_etcd",
@@ -39,9 +39,9 @@ async def connect(
     key: bytes | str | Path | None = None,
     watch_queue_events_max: int = 20_000,
 ) -> Coord:
-    """Open a client for the store at `url`; `leasehold.coord.url` says what addresses look like.
+    """Open a client for the store at `url`. `leasehold.coord.url` lists the forms of addresses.
 
-    It returns at once: endpoints are contacted when there is something to ask.
+    It does not wait for the store: endpoints are contacted by the first call.
     """
     given = ConnectOptions(
         namespace=namespace.encode() if isinstance(namespace, str) else namespace,

@@ -1,4 +1,4 @@
-"""Follow a range for good: what is there now, then every change, listing again where history was compacted away.
+"""Follow a range: its current content, then every change. After a compaction the range is listed again.
 
 async for view in follow(coord, b"/app/", prefix_end(b"/app/")):
     if isinstance(view, Snapshot):
@@ -22,7 +22,7 @@ PAGE_KEYS = 1_000
 
 
 class Snapshot(Struct, frozen=True):
-    """Everything in the range at `header.revision`: forget what you knew, this is the state now."""
+    """Everything in the range at `header.revision`. It replaces all earlier state."""
 
     header: Header
     kvs: tuple[KeyValue, ...]
@@ -36,7 +36,7 @@ async def follow(
     prev_kv: bool = False,
     page_keys: int = PAGE_KEYS,
 ) -> AsyncIterator[Snapshot | WatchBatch]:
-    """A `Snapshot`, then `WatchBatch`es without a gap; after compaction, or a reader too slow, a `Snapshot` again."""
+    """A `Snapshot`, then every `WatchBatch`. After a compaction, or if the reader is too slow, a `Snapshot` again."""
     while True:
         try:
             snapshot = await list_range(coord, key, range_end, page_keys=page_keys)
@@ -50,7 +50,7 @@ async def follow(
 
 
 async def list_range(coord: Coord, key: bytes, range_end: bytes = b"", *, page_keys: int = PAGE_KEYS) -> Snapshot:
-    """The whole range at one revision, read in pages; `Compacted` if it took longer than history is kept."""
+    """The whole range at one revision, read in pages. Raises `Compacted` if that revision is compacted meanwhile."""
     found: list[KeyValue] = []
     page: RangeResult = await coord.get(key, range_end, limit=page_keys)
     header = page.header

@@ -1,18 +1,16 @@
-"""A part of a store as if it were the whole: every key gets a prefix on the way in and loses it on the way out.
+"""A key prefix of a store as a store: requests get the prefix added, and results get it removed.
 
 Works on any back end. Revisions, leases and their ids are those of the whole store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from leasehold.base.invariants import ensure
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.coord.client import CoordFace
 from leasehold.mvcc.errors import BadRequest
 from leasehold.mvcc.model import (
     FROM_KEY,
@@ -36,8 +34,8 @@ from leasehold.mvcc.model import (
     Status,
     Txn,
     TxnResult,
+    Watch,
     WatchBatch,
-    WatchFilter,
     prefix_end,
 )
 
@@ -45,7 +43,7 @@ _Ranged = TypeVar("_Ranged", Range, DeleteRange, Compare)
 
 
 class _Translator:
-    """Keys and requests between the part and the whole."""
+    """Adds the prefix to keys and requests, and removes it from results."""
 
     def __init__(self, prefix: bytes) -> None:
         ensure(prefix, "a namespace has a prefix")
@@ -54,12 +52,12 @@ class _Translator:
 
     def key(self, key: bytes) -> bytes:
         if not key:
-            # With the prefix it would no longer be empty, and the store would not refuse it.
+            # With the prefix it would not be empty, and the store would accept it.
             raise BadRequest("etcdserver: key is not provided")
         return self._prefix + key
 
     def end(self, range_end: bytes) -> bytes:
-        """The end of a range; one that is open ends with the namespace."""
+        """The end of a range. An open range ends at the end of the namespace."""
         if not range_end:
             return b""
         return self._end if range_end == FROM_KEY else self._prefix + range_end
@@ -119,30 +117,21 @@ class _Translator:
         return self.txn_result(result)
 
 
-class Namespaced(CoordFace):
+class Namespaced(Coord):
     """`coord`, seen through a key prefix."""
 
     def __init__(self, coord: Coord, prefix: bytes) -> None:
         self._coord = coord
         self._translate = _Translator(prefix)
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        translated = self._translate.ranged(request)
-        options = {name: getattr(translated, name) for name in translated.__struct_fields__}
-        return self._translate.range_result(await self._coord.get(**options, timeout_s=timeout_s))
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        return self._translate.result(await self._coord.do(self._translate.op(op), timeout_s))
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        options = msgspec.structs.asdict(msgspec.structs.replace(request, key=self._translate.key(request.key)))
-        return self._translate.put_result(await self._coord.put(**options, timeout_s=timeout_s))
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        options = msgspec.structs.asdict(self._translate.ranged(request))
-        return self._translate.delete_result(await self._coord.delete(**options, timeout_s=timeout_s))
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        whole = self._translate.txn(request)
-        result = await self._coord.txn(whole.compare, whole.success, whole.failure, timeout_s=timeout_s)
-        return self._translate.txn_result(result)
+    def open_watch(self, request: Watch) -> WatchStream:
+        # etcd takes an empty key of a watch as the lowest key.
+        key, end = self._translate.key(request.key or b"\0"), self._translate.end(request.range_end)
+        stream = self._coord.open_watch(msgspec.structs.replace(request, key=key, range_end=end))
+        return _NamespacedWatch(stream, self._translate)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         return await self._coord.compact(revision, physical=physical, timeout_s=timeout_s)
@@ -171,29 +160,6 @@ class Namespaced(CoordFace):
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> KeepAlive:
         return self._coord.keep_alive(lease_id, ttl_s, granted_sent_ms)
 
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> WatchStream:
-        stream = self._coord.watch(
-            # An empty key is the lowest one for a watch, as etcd has it.
-            self._translate.key(key or b"\0"),
-            self._translate.end(range_end),
-            start_revision=start_revision,
-            prev_kv=prev_kv,
-            progress_notify=progress_notify,
-            fragment=fragment,
-            filters=filters,
-        )
-        return _NamespacedWatch(stream, self._translate)
-
     async def status(self, *, timeout_s: float | None = None) -> Status:
         return await self._coord.status(timeout_s=timeout_s)
 
@@ -205,7 +171,7 @@ class Namespaced(CoordFace):
 
 
 class _NamespacedWatch:
-    """A watch whose events lose the prefix."""
+    """A watch that removes the prefix from its events."""
 
     def __init__(self, stream: WatchStream, translate: _Translator) -> None:
         self._stream = stream

@@ -1,8 +1,8 @@
-"""What the address of a coordination store says.
+"""The address of a coordination store.
 
     etcd://h1:2379,h2:2379          a cluster; etcds:// with TLS
     etcd://user:password@h1:2379    with a user
-    memory://  memory://name        in this process, gone with it; the same name is the same store
+    memory://  memory://name        in this process, not durable; the same name is the same store
     embedded:///var/lib/leasehold   in this process, durable in that directory
 
 After a `?`: `namespace=/app/`, `timeout=5s`, `attempt_timeout=1s`, and for etcds:// the files `ca=`, `cert=`, `key=`.
@@ -28,10 +28,10 @@ _PASSWORD = re.compile(r"(://[^:/?#@]*:)[^/?#]*@")
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """How to talk to the store.
+    """How to connect to the store.
 
-    `ca`, `cert` and `key` are PEM bytes or the path of a PEM file. `attempt_timeout_s` is how long one endpoint of
-    several is given before the next one is asked.
+    `ca`, `cert` and `key` are PEM bytes or the path of a PEM file. `attempt_timeout_s` limits the wait for one endpoint
+    of several before the client tries the next one.
     """
 
     namespace: bytes = b""
@@ -55,7 +55,7 @@ class ConnectOptions:
 
 @dataclass(frozen=True, slots=True)
 class CoordUrl:
-    """An address taken apart. `endpoints` are `host:port`; `path` is of `embedded://`, `name` of `memory://`."""
+    """A parsed address. `endpoints` are `host:port`; `path` is for `embedded://`, `name` for `memory://`."""
 
     scheme: str
     endpoints: tuple[str, ...] = ()
@@ -64,21 +64,21 @@ class CoordUrl:
 
 
 def without_secrets(url: str) -> str:
-    """The address as it may be shown: without the password."""
+    """The address without the password, for messages."""
     return _PASSWORD.sub(r"\1***@", url)
 
 
 def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl, ConnectOptions]:
-    """Take `url` apart; what it says after the `?` is added to `options`."""
+    """Parse `url`. Options after the `?` override `options`."""
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
         known = "etcd://host:2379, etcds://host:2379, memory:// or embedded:///directory"
         raise InvalidArgument(f"not the address of a store: {without_secrets(url)!r}; it looks like {known}")
-    url = without_secrets(url)  # from here on it is only for messages
+    url = without_secrets(url)  # used only in messages below
     options = _with_query(url, options or ConnectOptions(), match["query"] or "")
     scheme, authority, path = match["scheme"], match["authority"], match["path"] or ""
     if scheme != "etcds" and (options.ca or options.cert):
-        # silently without TLS, where somebody asked for it, would be the worst of all
+        # The user expects TLS: connecting without it would send secrets in the clear.
         raise InvalidArgument(f"{url!r}: ca, cert and key are for TLS: write etcds://")
     if scheme == "memory":
         return CoordUrl(scheme, name=authority + path), options
@@ -87,7 +87,7 @@ def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl
             raise InvalidArgument(f"{url!r} names no directory; it looks like embedded:///directory")
         return CoordUrl(scheme, path=Path(unquote(path))), options
     if path not in ("", "/"):
-        raise InvalidArgument(f"{url!r}: a path means nothing to etcd; for a key prefix write ?namespace={path}")
+        raise InvalidArgument(f"{url!r}: an etcd address has no path; for a key prefix write ?namespace={path}")
     user, _, hosts = authority.rpartition("@")
     if user:
         name, _, password = user.partition(":")
@@ -103,18 +103,18 @@ def _endpoint(url: str, host: str) -> str:
 
 
 def _with_query(url: str, options: ConnectOptions, query: str) -> ConnectOptions:
-    said: dict[str, Any] = {}  # all at once into the options: a certificate is nothing without its key
+    given: dict[str, Any] = {}  # applied in one step: `cert` without `key` is an error
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "namespace":
-            said[name] = value.encode()
+            given[name] = value.encode()
         elif name in ("timeout", "attempt_timeout"):
             try:
-                said[f"{name}_s"] = parse_duration_ms(value) / 1000
+                given[f"{name}_s"] = parse_duration_ms(value) / 1000
             except ValueError as error:
                 raise InvalidArgument(f"{url!r}: {name}={value}: {error}") from None
         elif name in ("ca", "cert", "key"):
-            said[name] = value
+            given[name] = value
         else:
             known = "namespace, timeout, attempt_timeout, ca, cert, key"
             raise InvalidArgument(f"{url!r}: unknown option {name!r}; known are {known}")
-    return replace(options, **said)
+    return replace(options, **given)

@@ -1,4 +1,4 @@
-"""Who we are, for clusters that ask: a token for user and password, fetched when needed and anew when it went stale."""
+"""Authentication: a token for user and password, fetched when it is needed, and again when it has expired."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.channel import Metadata
 from leasehold.etcd.transport.failures import RpcFailed
 
-# Streams ask to be ended when their member has lost the leader: else they would hang there in silence.
+# Has the server end a stream when its member loses the leader. Otherwise the stream would stay open and silent.
 REQUIRE_LEADER: Metadata = (("hasleader", "true"),)
 
 
 class Authenticator:
-    """Holds the token. Without a user there is none, and nothing to fetch."""
+    """Holds the token. Without a user there is no token, and nothing is fetched."""
 
     def __init__(self, options: ConnectOptions) -> None:
         self._user, self._password = options.user, options.password
@@ -25,7 +25,7 @@ class Authenticator:
         self.enabled = bool(options.user)
 
     async def metadata(self, endpoint: Endpoint, timeout_s: float) -> Metadata:
-        """What to send along with a call; fetches a token from `endpoint` if there is none."""
+        """The metadata of a call. Fetches a token from `endpoint` if there is none."""
         if not self.enabled:
             return ()
         if self._token is None:
@@ -40,12 +40,12 @@ class Authenticator:
             answer: rpc_pb2.AuthenticateResponse
             answer = await endpoint.unary["Authenticate"](request, timeout=timeout_s)
         except RpcFailed as error:
-            if meaning(error).verdict is Verdict.UNKNOWN:  # of the token: the call that needs it was not sent
+            if meaning(error).verdict is Verdict.UNKNOWN:  # only of the token: the call that needs it was not sent
                 raise RpcFailed(error.code, f"no token: {error.message}", sent=False) from None
             raise
         return answer.token
 
     def forget(self, metadata: Metadata) -> None:
-        """The token in `metadata` is no longer good; one that was fetched since stays."""
+        """Drop the token in `metadata`, which was refused. A token that was fetched since is kept."""
         if metadata == (("token", self._token or ""),):
             self._token = None

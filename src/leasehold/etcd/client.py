@@ -1,53 +1,47 @@
-"""The client for a real etcd cluster, and for anything that speaks its API."""
+"""The client of an etcd cluster, and of any server with the same API."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from leasehold.base.clock import Clock
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.coord.client import CoordFace
 from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.etcd import codec
 from leasehold.etcd.auth import Authenticator
 from leasehold.etcd.endpoints import Endpoints
-from leasehold.etcd.forks import check_grpc_usable
 from leasehold.etcd.keepalive import KeepAliveEngine
 from leasehold.etcd.leases import LeaseCalls
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.retry import Caller
+from leasehold.etcd.transport.tls import tls_context
 from leasehold.etcd.watch_stream import Hub
 from leasehold.mvcc.model import (
     CompactResult,
-    DeleteRange,
-    DeleteResult,
     LeaseGrantResult,
     LeaseKeepAliveResult,
     LeaseListResult,
     LeaseRevokeResult,
     LeaseTimeToLiveResult,
+    Op,
     Put,
-    PutResult,
     Range,
-    RangeResult,
     Status,
     Txn,
-    TxnResult,
     Watch,
-    WatchFilter,
 )
 from leasehold.runtime.clock import BootClock
 
 
 async def open_etcd(url: CoordUrl, options: ConnectOptions) -> Coord:
-    """Open a client; no endpoint is contacted before there is something to ask."""
-    check_grpc_usable()
+    """Open a client. The first call connects."""
     return EtcdCoord(url.endpoints, options, secure=url.scheme == "etcds")
 
 
-class EtcdCoord(CoordFace):
-    """A cluster behind the `Coord` interface. Belongs to the event loop and the process that it was opened in."""
+class EtcdCoord(Coord):
+    """`Coord` on a cluster. Belongs to the event loop and the process that it was opened in."""
 
     def __init__(
         self,
@@ -59,33 +53,35 @@ class EtcdCoord(CoordFace):
     ) -> None:
         options = options or ConnectOptions()
         self._clock = clock or BootClock()
-        self._endpoints = Endpoints(addresses, options, secure=secure)
+        tls = tls_context(options) if secure else None
+        self._endpoints = Endpoints(addresses, tls)
         authenticator = Authenticator(options)
         self._caller = Caller(self._endpoints, authenticator, options)
         self._leases = LeaseCalls(self._caller)
         self._hub = Hub(self._endpoints, self._caller, authenticator, options)
-        self._engine = KeepAliveEngine(addresses, options, self._clock, secure=secure)
+        self._engine = KeepAliveEngine(addresses, options, self._clock, tls)
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        message = codec.range_request(request)
-        answer = await self._caller.call("Range", message, timeout_s, safe=True, guard=True, local=request.serializable)
-        return codec.range_result(answer)
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        call = self._caller.call
+        if isinstance(op, Txn):
+            message = codec.txn_request(op)
+            if codec.is_read_only(op):
+                return codec.txn_result(await call("ReadTxn", message, timeout_s, safe=True, guard=True))
+            return codec.txn_result(await call("Txn", message, timeout_s, safe=False))
+        if isinstance(op, Range):
+            request = codec.range_request(op)
+            answer = await call("Range", request, timeout_s, safe=True, guard=True, local=op.serializable)
+            return codec.range_result(answer)
+        if isinstance(op, Put):
+            return codec.put_result(await call("Put", codec.put_request(op), timeout_s, safe=False))
+        return codec.delete_result(await call("DeleteRange", codec.delete_request(op), timeout_s, safe=False))
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        return codec.put_result(await self._caller.call("Put", codec.put_request(request), timeout_s, safe=False))
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        message = codec.delete_request(request)
-        return codec.delete_result(await self._caller.call("DeleteRange", message, timeout_s, safe=False))
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        message = codec.txn_request(request)
-        if codec.is_read_only(request):
-            return codec.txn_result(await self._caller.call("ReadTxn", message, timeout_s, safe=True, guard=True))
-        return codec.txn_result(await self._caller.call("Txn", message, timeout_s, safe=False))
+    def open_watch(self, request: Watch) -> WatchStream:
+        self._caller.check_usable()
+        return self._hub.add(request)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
-        """Forget history before `revision`; with `physical`, answered when it is gone from the disk."""
+        """Delete history before `revision`. With `physical`, wait until it is deleted from the disk."""
         message = rpc_pb2.CompactionRequest(revision=revision, physical=physical)
         return CompactResult(codec.header((await self._caller.call("Compact", message, timeout_s, safe=False)).header))
 
@@ -107,24 +103,9 @@ class EtcdCoord(CoordFace):
         return await self._leases.list(timeout_s)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> KeepAlive:
-        """Start renewing `lease_id` every third of its TTL, from a thread of its own."""
+        """Start renewing `lease_id` every third of its TTL, on the thread of the keep-alive engine."""
         self._caller.check_usable()
         return self._engine.add(lease_id, ttl_s, granted_sent_ms)
-
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> WatchStream:
-        """Watch a key, or the range up to `range_end`, from `start_revision` or from now on."""
-        self._caller.check_usable()
-        return self._hub.add(Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters)))
 
     @property
     def endpoint(self) -> str:
@@ -132,11 +113,11 @@ class EtcdCoord(CoordFace):
         return self._endpoints.current.address
 
     def saw_revision(self, revision: int) -> None:
-        """Something of `revision` was seen elsewhere: no later read of this client shows an older state."""
+        """Another client has seen `revision`: no later read of this client may show an older state."""
         self._caller.saw(revision)
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
-        """What the endpoint in use says of itself."""
+        """The status of the endpoint in use."""
         message = rpc_pb2.StatusRequest()
         return codec.status_result(await self._caller.call("Status", message, timeout_s, safe=True, local=True))
 
@@ -144,7 +125,7 @@ class EtcdCoord(CoordFace):
         return self._clock.now_ms()
 
     async def close(self) -> None:
-        """End everything that belongs to this client; leases are left to expire. May be called more than once."""
+        """Close all watches, renewals and connections. Leases are not revoked. May be called more than once."""
         if self._caller.closed:
             return
         self._caller.closed = True

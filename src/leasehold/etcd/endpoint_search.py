@@ -1,4 +1,4 @@
-"""Find an endpoint that works, after one that did not: all are asked at once, the first that answers is taken."""
+"""Find a working endpoint after a failure: all are probed at the same time, and the first to answer is used."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from leasehold.etcd.errors import Verdict, meaning
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.failures import RpcFailed
 
-# A read that only a member in touch with its leader can answer, of no key in particular.
+# A read that a member can answer only if it reaches the leader. The key does not matter.
 PROBE = rpc_pb2.RangeRequest(key=b"\0", count_only=True)
 PROBE_S = 0.2
-# Between two rounds over all endpoints, and before a store that is busy is asked again.
+# The pause between two rounds over all endpoints, and before a busy store gets the next request.
 PAUSE_S = 0.05
 
 
 class Search:
-    """One search at a time, however many calls wait for its end.
+    """One search at a time, however many calls wait for its result.
 
-    A frozen leader's followers still take writes for a while, forward them to it, and lose them: such a write would
-    end in doubt. So what is looked for is an endpoint that answers a read which needs the leader.
+    The followers of a frozen leader still accept writes for a while, forward them to it, and lose them: the outcome of
+    such a write would be unknown. So a probe is a read that needs the leader.
     """
 
     def __init__(self, endpoints: Endpoints, authenticator: Authenticator, options: ConnectOptions) -> None:
@@ -32,7 +32,7 @@ class Search:
         self._task: asyncio.Task[None] | None = None
 
     async def find(self, timeout_s: float) -> None:
-        """Wait until the endpoint in use has proven itself, or for `timeout_s`."""
+        """Wait until a working endpoint is in use, at most `timeout_s`."""
         if len(self._endpoints) == 1:
             return
         if self._task is None or self._task.done():
@@ -57,9 +57,9 @@ class Search:
             await asyncio.gather(*probes, return_exceptions=True)
 
     async def _probe(self, endpoint: Endpoint) -> Endpoint:
-        """Return once `endpoint` has answered, that is, when it is in touch with a living leader.
+        """Return once `endpoint` has answered, which means that it reaches a live leader.
 
-        A read that was waiting when the leader was lost may never be answered; so they are short at first.
+        A read that was waiting when the leader was lost may never be answered. So the first time limits are short.
         """
         limit_s = min(PROBE_S, self._attempt_timeout_s)
         while True:
@@ -73,6 +73,6 @@ class Search:
             metadata = await self._authenticator.metadata(endpoint, limit_s)
             await endpoint.unary["Range"](PROBE, timeout=limit_s, metadata=metadata)
         except RpcFailed as error:
-            # A refusal is an answer too: the leader was asked before the permission was looked at.
+            # A refusal is an answer too: the member contacts the leader before it checks permissions.
             return meaning(error).verdict in (Verdict.ANSWERED, Verdict.TOKEN)
         return True

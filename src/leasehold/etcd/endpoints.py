@@ -1,6 +1,6 @@
-"""The endpoints of a cluster: one channel each, one of them in use, the next one taken when it fails.
+"""The endpoints of a cluster, with one channel each. One endpoint is in use; if it fails, another one is.
 
-gRPC's own choice among several addresses never leaves a frozen one (seen), so the choice is ours.
+gRPC libraries choose among addresses themselves, and never leave a frozen one (seen).
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from leasehold.coord.url import ConnectOptions
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport.channel import Channel, StreamMethod
 from leasehold.etcd.transport.failures import RpcFailed
-from leasehold.etcd.transport.tls import tls_context
 from leasehold.mvcc.errors import Code
 
 # method -> (path, request, response)
@@ -46,29 +44,29 @@ STREAMS: dict[str, tuple[str, Any, Any]] = {
 
 
 class Endpoint:
-    """One address: its channel, and when it was last heard of (on the loop's clock)."""
+    """One address: its channel, and when it last answered (on the loop's clock)."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None) -> None:
         self.address = address
-        self.heard_s = 0.0
-        self.version = ""  # as far as it was asked for
+        self.last_seen_s = 0.0
+        self.version = ""  # "" until it was requested
         self.failed_s = 0.0
-        # False after a failure: it may be frozen, or hang on a leader that is.
+        # False after a failure: the endpoint, or its leader, may be frozen.
         self.proven = True
         self.channel = channel = Channel(address, tls)
         self.ready = channel.ready
         self.renew = channel.renew
         self.close = channel.close
         self.unary: dict[str, Any] = {name: channel.unary(*method) for name, method in UNARY.items()}
-        # etcd 3.5.0 to 3.5.6 ends itself (issues 14110 and 14891 there) when a read-only transaction is cancelled, or
-        # its deadline passes, while its ranges are read. A client that gives up on a slow member and asks the next one
-        # would end all of them, one after the other; one impatient user of a lock is enough for a single node.
+        # etcd 3.5.0 to 3.5.6 crashes (its issues 14110 and 14891) when a read-only transaction is cancelled, or its
+        # deadline passes, while its ranges are read. A client that gives up on a slow member and tries the next one
+        # would crash all of them in turn. One impatient user of a lock is enough to crash a single node.
         self.unary["ReadTxn"] = channel.unary(*UNARY["Txn"], unhurried=True)
         self.unary["LeaseKeepAlive"] = self._keep_alive_once
         self.streams: dict[str, StreamMethod] = {name: channel.stream(*method) for name, method in STREAMS.items()}
 
     async def _keep_alive_once(self, request: Any, timeout: float, metadata: Any = ()) -> Any:
-        """The one call that etcd offers only as a stream, for one request and one answer."""
+        """One renewal. etcd offers this call only as a stream."""
         stream = self.streams["LeaseKeepAlive"](metadata)
         try:
             stream.send(request)
@@ -84,10 +82,9 @@ class Endpoint:
 
 
 class Endpoints:
-    """All endpoints, of which `current` is in use."""
+    """All endpoints. `current` is in use."""
 
-    def __init__(self, addresses: Sequence[str], options: ConnectOptions, *, secure: bool) -> None:
-        tls = tls_context(options) if secure else None
+    def __init__(self, addresses: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._all = [Endpoint(address, tls) for address in addresses]
         self.current = self._all[0]
 
@@ -98,7 +95,7 @@ class Endpoints:
         return iter(self._all)
 
     def leave(self, endpoint: Endpoint) -> None:
-        """`endpoint` failed: use the one that failed longest ago, unless somebody has already moved on."""
+        """`endpoint` failed: use the one that failed longest ago, unless another caller has already switched."""
         endpoint.failed_s = asyncio.get_running_loop().time()
         endpoint.proven = False
         if endpoint is self.current and len(self._all) > 1:

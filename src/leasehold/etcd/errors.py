@@ -1,7 +1,7 @@
-"""What a failed call means: did the store answer, was nothing done, or is that not known?
+"""Classify a failed call: the store answered, nothing was done, or the outcome is unknown.
 
-etcd tells with a gRPC code and a text; gRPC itself with a code and a text of its own. The texts are the only way to
-tell "refused before it was proposed" from "proposed, and then lost", which decides whether a write may be repeated.
+etcd reports a gRPC code and a text, and so does gRPC itself. Only the texts distinguish "refused before it was
+proposed" from "proposed, then lost", which decides whether a write may be retried.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from leasehold.mvcc.errors import (
 
 class Verdict(Enum):
     ANSWERED = "the store answered with an error; nothing was changed"
-    NOT_DONE = "it was refused or never sent; asking elsewhere is safe"
-    BUSY = "it was refused for now; asking again after a pause is safe"
-    TOKEN = "the token is no longer good; nothing was done"
-    UNKNOWN = "sent, and no usable answer"
+    NOT_DONE = "it was refused or never sent; a retry elsewhere is safe"
+    BUSY = "it was refused for now; a retry after a pause is safe"
+    TOKEN = "the token was refused; nothing was done"
+    UNKNOWN = "it was sent, and there is no usable answer"
 
 
 class Failure(Struct, frozen=True):
@@ -58,7 +58,7 @@ _KINDS: dict[str, type[StoreError]] = {
     )
 }
 
-# The call was turned away before anything was proposed to the cluster.
+# The call was rejected before it was proposed to the cluster.
 _NOT_DONE = (
     "etcdserver: no leader",
     "etcdserver: not leader",
@@ -68,7 +68,7 @@ _NOT_DONE = (
     "etcdserver: server is not capable",
     "etcdserver: not capable",
 )
-# gRPC's own, after the call was done: its answer was too large to be sent.
+# From gRPC itself, after the call was done: the answer was too large to send.
 _DONE_MAYBE = ("grpc: trying to send message larger than max",)
 _BUSY = ("etcdserver: too many requests",)
 _TOKEN = (
@@ -76,7 +76,7 @@ _TOKEN = (
     "etcdserver: revision of auth store is old",
     "etcdserver: user name is empty",
 )
-# Codes with which nothing but an answer of the store itself comes.
+# Codes that only the store itself answers with.
 _ANSWERS = {
     Code.INVALID_ARGUMENT,
     Code.NOT_FOUND,
@@ -92,7 +92,7 @@ _ANSWERS = {
 
 
 def store_error(code: Code, message: str) -> StoreError:
-    """The kind of error that a store's code and text stand for."""
+    """The error class for a store's code and text."""
     kind = _KINDS.get(message)
     if kind is not None:
         return kind()
@@ -102,14 +102,14 @@ def store_error(code: Code, message: str) -> StoreError:
 
 
 def meaning(error: RpcFailed) -> Failure:
-    """What a failed call means for the one who made it."""
+    """Classify a failed call."""
     if not error.sent:
         return Failure(Verdict.NOT_DONE, error.code, error.message)
     return classify(error.code, error.message)
 
 
 def classify(code: Code, message: str) -> Failure:
-    """What a code and a text mean, of a call that was sent."""
+    """Classify the code and text of a call that was sent."""
     if message.startswith(_TOKEN):
         return Failure(Verdict.TOKEN, code, message)
     if message.startswith(_NOT_DONE):

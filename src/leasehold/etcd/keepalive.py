@@ -1,34 +1,34 @@
-"""The engine that renews leases: one a client, on a thread of its own, with a connection of its own.
+"""The engine that renews leases: one per client, with its own thread, event loop and connection.
 
-Neither a slow reader nor a busy main thread delays it. It leaves an endpoint that does not answer in time.
-
-It blocks, with gRPC's synchronous calls: a loop of its own would cost the process a second selector and a second set
-of timers for one call in a third of a TTL.
+Neither a slow reader nor a blocked event loop of the application delays it. It leaves an endpoint that does not answer
+in time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import ssl
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-
-import grpc
-import structlog
 
 from leasehold.base.clock import Clock
 from leasehold.coord.url import ConnectOptions
-from leasehold.etcd.errors import Failure, Verdict, classify
 from leasehold.etcd.keepalive_machine import PATIENCE_MS_MAX, KeepAliveMachine, LeaseState
-from leasehold.etcd.renewing import RenewingConnection
+from leasehold.etcd.renewal_calls import RenewalCalls
+from leasehold.etcd.transport.failures import RpcFailed
 from leasehold.mvcc.errors import Code
+from leasehold.runtime.log import get_logger
 
 PAUSE_S = 0.1
-# So many renewals go out together: they share one deadline.
+# Renewals per round: they share one stream and one deadline.
 ROUND_LEASES_MAX = 250
-# Whoever waits stands still while the host sleeps, the clock does not: a renewal that was due meanwhile is due at once.
-LOOK_INTERVAL_S_MAX = 1.0
-log = structlog.get_logger("leasehold.etcd.keepalive")
+# Timers stop while the host is suspended, the clock does not. Checking it this often finds renewals that became due.
+CLOCK_CHECK_S_MAX = 1.0
+log = get_logger("leasehold.etcd.keepalive")
 
 
 class EtcdKeepAlive:
@@ -36,7 +36,7 @@ class EtcdKeepAlive:
 
     def __init__(self, engine: KeepAliveEngine, state: LeaseState) -> None:
         self._engine = engine
-        self.state = state  # for the engine; shared by all who keep this lease
+        self.state = state  # for the engine; shared by all handles of this lease
         self.stopped = False  # for the engine
         self._callbacks: list[Callable[[], None]] = []
 
@@ -65,7 +65,7 @@ class EtcdKeepAlive:
         self._engine.remove(self)
 
     def changed(self) -> None:
-        """For the engine: tell those who asked."""
+        """For the engine: run the callbacks."""
         for callback in list(self._callbacks):
             try:
                 callback()
@@ -76,23 +76,29 @@ class EtcdKeepAlive:
 class KeepAliveEngine:
     """Renews all leases of one client. Its thread starts with the first of them.
 
-    The machine belongs to the thread; what others want of it comes through the inbox, without a lock.
+    The machine belongs to the thread. Other threads send it requests through the inbox.
     """
 
-    def __init__(self, addresses: Sequence[str], options: ConnectOptions, clock: Clock, *, secure: bool) -> None:
-        self._connection = RenewingConnection(addresses, options, secure=secure)
+    def __init__(
+        self, addresses: Sequence[str], options: ConnectOptions, clock: Clock, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._addresses, self._options, self._tls = addresses, options, tls
         self._clock = clock
         self._machine = KeepAliveMachine()
         self._handles: dict[LeaseState, list[EtcdKeepAlive]] = {}
-        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._guard = threading.Lock()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wake = asyncio.Event()  # there is something in the inbox
+        self._pid = os.getpid()
+        self._guard = threading.Lock()  # over the four below
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def add(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> EtcdKeepAlive:
         """Start renewing; from any thread."""
         handle = EtcdKeepAlive(self, LeaseState(lease_id, ttl_s, granted_sent_ms))
-        self._inbox.put(lambda: self._add(handle))
+        self._post(lambda: self._add(handle))
         with self._guard:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="leasehold-keepalive", daemon=True)
@@ -102,26 +108,34 @@ class KeepAliveEngine:
     def remove(self, handle: EtcdKeepAlive) -> None:
         """Stop renewing; from any thread."""
         handle.stopped = True
-        self._inbox.put(lambda: self._remove(handle))
+        self._post(lambda: self._remove(handle))
 
     def close(self) -> None:
-        """End the thread. Blocks for as long as one callback may take."""
+        """Stop the thread. Blocks for as long as one callback may take."""
+        if self._pid != os.getpid():
+            return  # the thread runs in the parent
         with self._guard:
             self._closed = True
             thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        self._inbox.put(lambda: None)
-        self._connection.close()
-        if thread is not threading.current_thread():
+            if self._loop is not None and self._task is not None:
+                with suppress(RuntimeError):  # the thread has closed its loop already
+                    self._loop.call_soon_threadsafe(self._task.cancel)
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def _post(self, request: Callable[[], None]) -> None:
+        """Have the engine's thread run `request`; from any thread."""
+        self._inbox.append(request)
+        if self._loop is not None and self._pid == os.getpid():
+            with suppress(RuntimeError):  # the loop was closed: nothing is renewed any more
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     # ---- on the engine's thread ----
 
     def _add(self, handle: EtcdKeepAlive) -> None:
         if handle.stopped:
             return
-        # Several may keep one lease: it is renewed once for all of them, until the last one stops.
+        # Several handles may keep one lease: it is renewed once for all of them, until the last one is closed.
         handle.state = self._machine.add(handle.state)
         self._handles.setdefault(handle.state, []).append(handle)
 
@@ -134,71 +148,81 @@ class KeepAliveEngine:
             self._machine.remove(handle.state)
 
     def _run(self) -> None:
+        loop = self._new_loop()
+        if loop is None:
+            return
+        with self._guard:
+            if self._closed:
+                loop.close()
+                return
+            self._loop, self._task = loop, loop.create_task(self._renew_all())
         try:
-            self._renew_all()
+            with suppress(asyncio.CancelledError):
+                loop.run_until_complete(self._task)
         finally:
-            self._connection.close()
+            loop.close()
 
-    def _renew_all(self) -> None:
-        failures = 0
-        while True:
-            self._hear_until_due()
-            if self._closed:
-                return
-            due = self._machine.take_due(self._clock.now_ms(), ROUND_LEASES_MAX)
-            if not due:
-                continue
-            reason = self._renew(due)
-            if not reason:
-                failures = 0
-                continue
-            if self._closed:
-                return
-            log.info("leases are renewed at the next endpoint", left=self._connection.address, reason=reason)
-            self._machine.connection_lost(self._clock.now_ms())
-            self._connection.leave()
-            failures += 1
-            if failures % len(self._connection) == 0:
-                self._hear(PAUSE_S)
-
-    def _hear_until_due(self) -> None:
-        """Take in what others want, until a renewal may be due."""
+    def _new_loop(self) -> asyncio.AbstractEventLoop | None:
         while not self._closed:
+            try:
+                return asyncio.SelectorEventLoop()
+            except OSError as error:  # out of file descriptors, perhaps not for long
+                log.warning("leases cannot be renewed yet: no event loop", error=str(error))
+                time.sleep(PAUSE_S)
+        return None
+
+    async def _renew_all(self) -> None:
+        calls = RenewalCalls(self._addresses, self._options, self._tls)
+        failures = 0
+        try:
+            while True:
+                due = await self._due()
+                failure = await self._renew(calls, due)
+                if failure is None:
+                    failures = 0
+                    continue
+                reason = failure.message or failure.code.name
+                log.info("leases are renewed at the next endpoint", left=calls.address, reason=reason)
+                self._machine.connection_lost(self._clock.now_ms())
+                calls.leave()
+                failures += 1
+                if failures % len(calls) == 0:
+                    await asyncio.sleep(PAUSE_S)
+        finally:
+            await calls.close()
+
+    async def _due(self) -> list[int]:
+        """Wait until renewals are due, and handle the inbox meanwhile."""
+        while True:
+            self._wake.clear()
+            while self._inbox:
+                self._inbox.popleft()()
+            now_ms = self._clock.now_ms()
+            if due := self._machine.take_due(now_ms, ROUND_LEASES_MAX):
+                return due
             send_ms = self._machine.next_send_ms()
-            timeout_s = None
-            if send_ms is not None:
-                timeout_s = min(max(0.0, (send_ms - self._clock.now_ms()) / 1_000), LOOK_INTERVAL_S_MAX)
-            if not self._hear(timeout_s) and timeout_s is not None:
-                return
+            wait_s = None if send_ms is None else min(max(0.0, (send_ms - now_ms) / 1_000), CLOCK_CHECK_S_MAX)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):  # not wait_for, which can lose a cancellation (Python 3.11)
+                    await self._wake.wait()
 
-    def _hear(self, timeout_s: float | None) -> bool:
-        """Take in one request; False if none came in time."""
-        with suppress(Empty):
-            self._inbox.get(timeout=timeout_s)()
-            return True
-        return False
-
-    def _renew(self, lease_ids: list[int]) -> str:
-        """Renew them at the endpoint in use; the reason why it is to be left, if it is."""
+    async def _renew(self, calls: RenewalCalls, lease_ids: list[int]) -> RpcFailed | None:
+        """Renew at the endpoint in use. Returns the failure for which the endpoint must be left, if any."""
         suspect_ms = self._machine.suspect_at_ms()
         wait_ms = PATIENCE_MS_MAX if suspect_ms is None else max(1, suspect_ms - self._clock.now_ms())
+        failure = RpcFailed(Code.UNAVAILABLE, "the stream ended without an answer")
         try:
-            for answer in self._connection.renew(lease_ids, wait_ms / 1_000):
-                self._answered(answer.ID, answer.TTL)
-        except grpc.RpcError as error:
-            failure = _failure_of(error)
-            if failure.verdict is Verdict.TOKEN:
-                self._connection.forget_token()
-            return failure.message or failure.code.name
-        except ValueError:
-            return "the connection was closed"
-        except Exception as error:  # leases must not die of our mistakes, as long as there is a store to ask
-            log.exception("renewing failed unexpectedly: this is a bug; it is tried again")
-            return repr(error)
-        return "" if self._machine.suspect_at_ms() is None else "it ended without an answer"
+            await calls.renew(lease_ids, wait_ms / 1_000, self._answered)
+        except RpcFailed as error:
+            failure = error
+        except Exception as error:  # a bug must not cost the leases while the store can be reached
+            log.exception("renewing failed unexpectedly: this is a bug; it is retried")
+            return RpcFailed(Code.INTERNAL, repr(error))
+        # After a stall the loop finds the answers and the timeout together: then the answers count.
+        return None if self._machine.suspect_at_ms() is None else failure
 
     def _answered(self, lease_id: int, ttl_s: int) -> None:
-        """Take the store's answer in, and tell the lease's owner."""
+        """Record the store's answer, and notify the handles of the lease."""
         state = self._machine.answered(lease_id, ttl_s)
         if state is None:
             return
@@ -206,10 +230,4 @@ class KeepAliveEngine:
             handle.changed()
         if state.lost:
             self._handles.pop(state, None)
-            log.warning("the store says that a lease is gone", lease=f"{lease_id:x}")
-
-
-def _failure_of(error: grpc.RpcError) -> Failure:
-    if isinstance(error, grpc.Call):  # a failed call raises itself
-        return classify(Code(error.code().value[0]), error.details() or "")
-    return classify(Code.UNKNOWN, str(error))
+            log.warning("the store reports that a lease does not exist", lease=f"{lease_id:x}")

@@ -1,7 +1,7 @@
-"""When which lease is renewed, and until when it is certain to live: pure.
+"""When to renew which lease, and until when it is certain to exist: pure.
 
 A lease is renewed every third of its TTL. Its deadline counts from when the acknowledged renewal was *sent*: the
-store started its TTL no earlier than that, so before the deadline the lease cannot have ended there.
+store started the TTL no earlier than that, so the lease cannot have expired before the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LeaseState:
 
 
 class KeepAliveMachine:
-    """All leases of one client. Renewals that are due come out; what was answered goes in."""
+    """All leases of one client. `take_due` returns renewals to send, `answered` takes the answers."""
 
     def __init__(self) -> None:
         self._leases: dict[int, LeaseState] = {}
@@ -39,7 +39,7 @@ class KeepAliveMachine:
         return len(self._leases)
 
     def add(self, state: LeaseState) -> LeaseState:
-        """Start renewing; the state to go by, which is an older one if the lease is being renewed already."""
+        """Start renewing. Returns the state to use: the existing one if the lease is being renewed already."""
         known = self._leases.get(state.lease_id)
         if known is not None:
             known.deadline_ms = max(known.deadline_ms, state.deadline_ms)
@@ -55,7 +55,7 @@ class KeepAliveMachine:
             self._unanswered.pop(state.lease_id, None)
 
     def take_due(self, now_ms: int, count_max: int = 1_000) -> list[int]:
-        """Leases whose renewal is to be sent now; they count as sent."""
+        """The leases to renew now. They count as sent."""
         due: list[int] = []
         while self._due and self._due[0][0] <= now_ms and len(due) < count_max:
             when_ms, lease_id = heapq.heappop(self._due)
@@ -68,7 +68,7 @@ class KeepAliveMachine:
         return due
 
     def answered(self, lease_id: int, ttl_s: int) -> LeaseState | None:
-        """The store's answer; the state if it changed. A TTL of 0 or less says that the lease is gone."""
+        """Record the store's answer. Returns the state if it changed. A TTL of 0 or less: the lease does not exist."""
         state = self._leases.get(lease_id)
         self._unanswered.pop(lease_id, None)
         if state is None or state.sent_ms is None:
@@ -85,7 +85,7 @@ class KeepAliveMachine:
         return state
 
     def connection_lost(self, now_ms: int) -> None:
-        """No answer will come to what was sent: all of it is due again."""
+        """Renewals that were sent will not be answered: all of them are due again."""
         for lease_id in self._unanswered:
             state = self._leases.get(lease_id)
             if state is not None:
@@ -95,7 +95,7 @@ class KeepAliveMachine:
         self._unanswered.clear()
 
     def suspect_at_ms(self) -> int | None:
-        """When the endpoint becomes suspect, if nothing is answered until then; None while nothing is awaited."""
+        """When the endpoint becomes suspect unless it answers before; None if no answer is outstanding."""
         oldest = next(iter(self._unanswered.items()), None)
         if oldest is None:
             return None
@@ -104,7 +104,7 @@ class KeepAliveMachine:
         return sent_ms + min(PATIENCE_MS_MAX, max(PATIENCE_MS_MIN, ttl_ms // 4))
 
     def next_send_ms(self) -> int | None:
-        """When `take_due` has something again; None if there is nothing to renew."""
+        """When the next renewal is due; None if there is nothing to renew."""
         while self._due:
             when_ms, lease_id = self._due[0]
             state = self._leases.get(lease_id)

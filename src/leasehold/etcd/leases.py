@@ -1,7 +1,7 @@
-"""Calls about leases. All of them can be repeated, which is more than etcd promises:
+"""Calls on leases. All of them can be retried, which etcd alone does not guarantee:
 
-- a grant names its id itself, so that a repeated one is the same lease;
-- a revocation that finds the lease gone has reached what it wanted.
+- the client chooses the id of a grant, so that a retry grants the same lease;
+- a revocation that does not find the lease has succeeded.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from leasehold.mvcc.model import (
 
 
 def random_lease_id() -> int:
-    """A lease id that nobody else will choose: 63 random bits, not 0."""
+    """A lease id that no other client will choose: 63 random bits, not 0."""
     return secrets.randbelow(2**63 - 1) + 1
 
 
 class LeaseCalls:
-    """The lease half of a client, but for watching over renewals, which the engine does."""
+    """The lease calls of a client. The keep-alive engine sends the periodic renewals."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     async def grant(self, ttl_s: int, lease_id: int, timeout_s: float | None) -> LeaseGrantResult:
-        """A grant without an id may be repeated; one with an id the caller chose, only the caller may repeat."""
+        """A grant without an id is retried here. If the caller chose the id, only the caller may retry."""
         request = rpc_pb2.LeaseGrantRequest(TTL=ttl_s, ID=lease_id or random_lease_id())
         try:
             answer = await self._caller.call("LeaseGrant", request, timeout_s, safe=False)
@@ -48,7 +48,7 @@ class LeaseCalls:
     async def _grant_again(self, request: rpc_pb2.LeaseGrantRequest, timeout_s: float | None) -> LeaseGrantResult:
         try:
             answer = await self._caller.call("LeaseGrant", request, timeout_s, safe=True)
-        except LeaseExists:  # the first one was done after all
+        except LeaseExists:  # the first attempt succeeded
             found = await self.time_to_live(request.ID, False, timeout_s)
             return LeaseGrantResult(found.header, found.id, found.granted_ttl_s)
         return LeaseGrantResult(codec.header(answer.header), answer.ID, answer.TTL)
@@ -64,12 +64,12 @@ class LeaseCalls:
     async def _revoke_again(self, request: rpc_pb2.LeaseRevokeRequest, timeout_s: float | None) -> LeaseRevokeResult:
         try:
             answer = await self._caller.call("LeaseRevoke", request, timeout_s, safe=True)
-        except LeaseNotFound:  # the first one was done after all, or the lease has expired: gone is gone
+        except LeaseNotFound:  # the first attempt succeeded, or the lease has expired
             return LeaseRevokeResult((await self.time_to_live(request.ID, False, timeout_s)).header)
         return LeaseRevokeResult(codec.header(answer.header))
 
     async def keep_alive_once(self, lease_id: int, timeout_s: float | None) -> LeaseKeepAliveResult:
-        """Renew once; a TTL of 0 or less in the answer says that the lease is gone."""
+        """Renew once. A TTL of 0 or less in the answer means that the lease does not exist."""
         request = rpc_pb2.LeaseKeepAliveRequest(ID=lease_id)
         answer: Any = await self._caller.call("LeaseKeepAlive", request, timeout_s, safe=True)
         return LeaseKeepAliveResult(codec.header(answer.header), answer.ID, answer.TTL)

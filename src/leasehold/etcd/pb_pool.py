@@ -1,7 +1,7 @@
-"""The descriptor pool of our stubs.
+"""The descriptor pool of our messages.
 
-Every Python client of etcd brings messages of the same names; protobuf refuses a name twice in one pool, so that
-two clients could not live in one process. Ours keep to themselves.
+Every Python client of etcd registers messages of the same names, and protobuf refuses a name twice in one pool. With
+our own pool, another client can be used in the same process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One call to a cluster: asked of one endpoint after the other until it is answered or its time is up.
+"""One call to a cluster: tried at one endpoint after the other until it is answered or its deadline passes.
 
-A call that is safe to repeat is repeated. One that is not ends in `UnknownOutcome` as soon as it may have been done;
-it is asked elsewhere only when it is certain that it was not.
+A call that is safe to repeat is retried. Any other call raises `UnknownOutcome` as soon as it may have been done; it is
+retried only if it certainly was not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOKENS_PER_CALL_MAX = 3
 
 
 class Caller:
-    """Makes calls, and remembers the highest revision seen, so that no later read shows an older state."""
+    """Makes calls. Remembers the highest revision seen, so that no later read shows an older state."""
 
     def __init__(self, endpoints: Endpoints, authenticator: Authenticator, options: ConnectOptions) -> None:
         self.endpoints = endpoints
@@ -48,7 +48,7 @@ class Caller:
             raise ForkedClient
 
     def saw(self, revision: int) -> None:
-        """Something of `revision` was shown to the caller: no later read shows an older state."""
+        """The caller has seen `revision`: no later read may show an older state."""
         if revision > self._highest_revision:
             self._highest_revision = revision
 
@@ -57,8 +57,8 @@ class Caller:
     ) -> Any:
         """Call `name` until answered.
 
-        `safe` says that it may be repeated; with `guard`, an answer older than what was seen before is not taken;
-        `local` that a member can answer it without a leader.
+        `safe`: it may be repeated. `guard`: an answer older than the highest revision seen is rejected. `local`: a
+        member can answer it without a leader.
         """
         if self.closed or self._pid != getpid():
             self.check_usable()
@@ -66,21 +66,21 @@ class Caller:
         started_s = now_s()
         if timeout_s is None:
             timeout_s = self._timeout_s
-        floor = self._highest_revision
+        seen = self._highest_revision
         endpoint = self.endpoints.current
         failure: Failure | None = None
         response = None
-        # Nearly every call: connected, no doubts, answered. It costs a tenth of a call to do this through a task.
+        # The common case: connected, and answered. Going through `_Task` would make the call a tenth slower.
         if endpoint.proven and self._plain and timeout_s > 0 and endpoint.channel.connection is not None:
             limit_s = timeout_s if timeout_s < self._first_attempt_s else self._first_attempt_s
             try:
                 response = await endpoint.unary[name](request, timeout=limit_s)
-                endpoint.heard_s = now_s()
+                endpoint.last_seen_s = now_s()
                 revision = response.header.revision
-                if revision > floor:
+                if revision > seen:
                     self.saw(revision)
                     return response
-                if revision == floor or not guard:
+                if revision == seen or not guard:
                     return response
             except RpcFailed as error:
                 failure = meaning(error)
@@ -88,34 +88,34 @@ class Caller:
         if failure is not None:
             task.failed(endpoint, failure)
         elif response is not None:
-            task.behind(endpoint, response.header.revision, floor)
+            task.behind(endpoint, response.header.revision, seen)
         while True:
             await task.pause()
             response = await task.attempt(request)
             if response is not None:
                 revision = response.header.revision
-                if revision >= floor or not guard:
+                if revision >= seen or not guard:
                     self.saw(revision)
                     return response
-                task.behind(self.endpoints.current, revision, floor)
+                task.behind(self.endpoints.current, revision, seen)
 
     def attempt_timeout_s(self, timeouts: int) -> float:
-        """How long one endpoint is given: twice as long after every call's timeout, for what is slow but alive."""
+        """The time limit for one endpoint. It doubles after every timeout: the endpoint may be slow but alive."""
         if len(self.endpoints) == 1:
-            return float("inf")  # there is nobody else to ask
+            return float("inf")  # there is no other endpoint
         return float(self._attempt_timeout_s * 2**timeouts)
 
     async def metadata(self, endpoint: Endpoint, timeout_s: float) -> Metadata:
         return await self._authenticator.metadata(endpoint, timeout_s)
 
     def renew_token(self, stale: Metadata) -> bool:
-        """Forget the token that was refused; False if there is no user to get another one for."""
+        """Drop the token that was refused. Returns False if there is no user, and so no other token."""
         self._authenticator.forget(stale)
         return self._authenticator.enabled
 
 
 class _Task:
-    """What one call knows of its attempts so far."""
+    """One call over all of its attempts."""
 
     __slots__ = (
         "_attempts",
@@ -143,13 +143,13 @@ class _Task:
         self._last: LeaseholdError | None = None
 
     async def attempt(self, request: Any) -> Any:
-        """The answer of the endpoint in use, or None if another attempt is to be made."""
+        """The answer of the endpoint in use, or None if the call must be tried again."""
         caller = self._caller
         if caller.closed:
             raise ClientClosed
         left_s = self._end_s - self._loop.time()
         if left_s <= 0:
-            raise self._last or Unavailable(f"{self._name}: the time given was over before anything was sent")
+            raise self._last or Unavailable(f"{self._name}: the time limit passed before anything was sent")
         self._attempts += 1
         limit_s = min(left_s, caller.attempt_timeout_s(self._timeouts))
         if not (self._local or caller.endpoints.current.proven):
@@ -164,15 +164,15 @@ class _Task:
             response = await endpoint.unary[self._name](request, timeout=limit_s, metadata=metadata)
         except RpcFailed as error:
             return self.failed(endpoint, meaning(error), metadata)
-        endpoint.heard_s = self._loop.time()
+        endpoint.last_seen_s = self._loop.time()
         if not self._local:
             endpoint.proven = True
         return response
 
-    def behind(self, endpoint: Endpoint, revision: int, floor: int) -> None:
-        """An answer older than what was seen: ask another member."""
+    def behind(self, endpoint: Endpoint, revision: int, seen: int) -> None:
+        """The answer is older than a revision already seen: try another member."""
         self._last = MemberBehind(
-            f"{self._name}: only members at revision {revision} answered, but {floor} has been seen; "
+            f"{self._name}: only members at revision {revision} answered, but {seen} has been seen; "
             "a lagging member catches up: repeat; a restored backup does not: open a new client"
         )
         self._leave(endpoint)
@@ -183,10 +183,10 @@ class _Task:
             self._pause_s = 0.0
 
     def failed(self, endpoint: Endpoint, failure: Failure, metadata: Metadata = ()) -> None:
-        """Raise if the call is over, else see to it that the next attempt is better."""
+        """Raise if the call has failed for the caller, else prepare the next attempt."""
         verdict = failure.verdict
         if verdict is Verdict.ANSWERED:
-            endpoint.heard_s = self._loop.time()
+            endpoint.last_seen_s = self._loop.time()
             raise failure.to_error()
         if verdict is Verdict.TOKEN:
             self._tokens += 1

@@ -1,4 +1,4 @@
-"""Watches: all of one client over one stream, resumed elsewhere when it breaks, without loss or duplicate."""
+"""A watch: fed by the client's stream, and resumed at another endpoint without loss or duplicate."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class EtcdWatch(AsyncClosing):
-    """One watch, as its reader sees it. It outlives the streams that feed it."""
+    """The reader's side of one watch. It survives the streams that feed it."""
 
     def __init__(self, hub: Hub, watch_id: int, request: Watch, queue_events_max: int) -> None:
         self.watch_id = watch_id
         self.request = request
-        self.next_revision = request.start_revision  # 0 until the store has said what "now" is
+        self.next_revision = request.start_revision  # 0 (from now on) until the store has answered
         self.wants_progress = False
-        self.denied = False  # once, maybe because of an old token
+        self.denied = False  # once, perhaps because of an expired token
         self._hub = hub
-        self._queue: deque[tuple[WatchBatch, int]] = deque()  # with the bytes that they came in
+        self._queue: deque[tuple[WatchBatch, int]] = deque()  # each with its size in bytes
         self._queued_events = 0
         self._queued_bytes = 0
         self._queue_events_max = queue_events_max
@@ -42,19 +42,19 @@ class EtcdWatch(AsyncClosing):
     # ---- for the reader ----
 
     async def ready(self, timeout_s: float | None = None) -> int:
-        """Wait until the store has taken the watch; the revision from which it is complete."""
+        """Wait until the store has created the watch. Returns the first revision that it covers."""
         return await asyncio.wait_for(asyncio.shield(self._created), timeout_s)
 
     async def request_progress(self) -> None:
-        """Ask the store how far this watch has come; the answer is a batch without events.
+        """Request a progress report; the answer is a batch without events.
 
-        etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to come: its answer is not passed on.
+        etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still queued: its answer is dropped.
         """
         self.wants_progress = True
         self._hub.request_progress()
 
     async def close(self) -> None:
-        """End the watch; what is in the queue may still be read."""
+        """End the watch. Queued batches can still be read."""
         self.end(None)
         self._hub.remove(self)
 
@@ -78,7 +78,7 @@ class EtcdWatch(AsyncClosing):
     # ---- for the hub ----
 
     def created(self, revision: int) -> None:
-        """The store has taken the watch, when it was at `revision`."""
+        """The store has created the watch, at `revision`."""
         self._fragments.clear()
         self._fragments_bytes = 0
         if self.next_revision == 0:
@@ -87,7 +87,7 @@ class EtcdWatch(AsyncClosing):
             self._created.set_result(self.next_revision)
 
     def take(self, message: rpc_pb2.WatchResponse) -> bool:
-        """Queue the events of one response; False if the reader is too slow for them."""
+        """Queue the events of one response. Returns False if the queue is full."""
         events = [codec.event(item) for item in message.events]
         size_bytes = message.ByteSize()
         if message.fragment or self._fragments:
@@ -100,7 +100,7 @@ class EtcdWatch(AsyncClosing):
         header = codec.header(message.header)
         if not events:
             return self.progressed(header)
-        # A store that repeats itself after a resume is not believed twice.
+        # After a resume the store may repeat events: drop them.
         fresh = tuple([event for event in events if event.kv.mod_revision >= self.next_revision])
         if not fresh:
             return True
@@ -120,7 +120,7 @@ class EtcdWatch(AsyncClosing):
         self.wants_progress = False
         self.next_revision = max(self.next_revision, header.revision + 1)
         if self._queue and not self._queue[-1][0].events:
-            self._queue.pop()  # of two reports of progress in a row only the later one matters
+            self._queue.pop()  # of two consecutive progress reports only the later one matters
         self._queue.append((WatchBatch(header), 0))
         self._wake()
         return True
@@ -129,14 +129,14 @@ class EtcdWatch(AsyncClosing):
         self.end(Compacted(compact_revision))
 
     def end(self, error: BaseException | None) -> None:
-        """No more events. The reader gets what is queued, then `error` or the end."""
+        """No more events. The reader gets the queued batches, then `error` or the end."""
         if self._ended:
             return
         self._ended = True
         self._error = error
         if not self._created.done():
-            self._created.set_exception(error or ClientClosed("the watch was closed before the store had taken it"))
-            self._created.exception()  # looked at: a reader who never asks is no reason for a warning
+            self._created.set_exception(error or ClientClosed("the watch was closed before the store had created it"))
+            self._created.exception()  # retrieved, or asyncio would warn: not every reader awaits `ready`
         self._wake()
 
     def _wake(self) -> None:

@@ -1,7 +1,7 @@
 """The stream that feeds all watches of one client.
 
-It is ended and opened elsewhere when it breaks, when its member has lost the leader, and when its endpoint does not
-answer a sign of life asked for in silence: a frozen process keeps its connections open.
+It is reopened at another endpoint when it breaks, when its member loses the leader, and when a silent endpoint does not
+answer a probe: a frozen process keeps its connections open.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-
-import structlog
 
 from leasehold.coord.errors import ClientClosed, PermissionDenied
 from leasehold.coord.url import ConnectOptions
@@ -26,20 +24,20 @@ from leasehold.etcd.transport.failures import RpcFailed
 from leasehold.etcd.watch import EtcdWatch
 from leasehold.mvcc.errors import Code, StoreError
 from leasehold.mvcc.model import Watch
+from leasehold.runtime.log import get_logger
 
-# After this long without a sign of life one is asked for.
+# A silent endpoint is probed after this long.
 SILENCE_S = 0.4
-# With nobody else to ask, patience costs nothing, and a busy machine is not taken for a frozen one.
+# With a single endpoint, a long wait costs nothing, and a busy machine is not mistaken for a frozen one.
 ALONE_PATIENCE_S = 5.0
 BROADCAST = -1
 _STATUS_TEXT = re.compile(r"rpc error: code = (\w+) desc = (.*)", re.DOTALL)
 _STATUS_NAMES = {code.name.replace("_", "").lower(): code for code in Code}
-_LIFELESS = "its endpoint gave no sign of life"
-log = structlog.get_logger("leasehold.etcd.watch")
+log = get_logger("leasehold.etcd.watch")
 
 
 class Hub:
-    """All watches of a client. The stream is opened with the first of them."""
+    """All watches of a client. The first watch opens the stream."""
 
     def __init__(
         self, endpoints: Endpoints, caller: Caller, authenticator: Authenticator, options: ConnectOptions
@@ -49,14 +47,14 @@ class Hub:
         self._authenticator = authenticator
         self._options = options
         self._watches: dict[int, EtcdWatch] = {}
-        self._live: set[int] = set()  # taken by the store on the stream of now
-        self._asked: deque[int] = deque()  # asked for on the stream of now, not yet answered
+        self._live: set[int] = set()  # created by the store on the current stream
+        self._requested: deque[int] = deque()  # requested on the current stream, not yet answered
         self._next_id = 1
         self._stream: MessageStream | None = None
         self._task: asyncio.Task[None] | None = None
 
     def add(self, request: Watch) -> EtcdWatch:
-        """Start a watch; it is asked for at once, and again wherever the stream is opened anew."""
+        """Start a watch. It is requested now, and again on every later stream."""
         watch = EtcdWatch(self, self._next_id, request, self._options.watch_queue_events_max)
         self._next_id += 1
         self._watches[watch.watch_id] = watch
@@ -66,7 +64,7 @@ class Hub:
         return watch
 
     def remove(self, watch: EtcdWatch) -> None:
-        """The reader has enough."""
+        """The reader has closed the watch."""
         if self._watches.pop(watch.watch_id, None) is not None:
             self._live.discard(watch.watch_id)
             cancel = rpc_pb2.WatchCancelRequest(watch_id=watch.watch_id)
@@ -76,7 +74,7 @@ class Hub:
         self._send(rpc_pb2.WatchRequest(progress_request=rpc_pb2.WatchProgressRequest()))
 
     async def close(self) -> None:
-        """End all watches; their readers are told."""
+        """End all watches with an error for their readers."""
         for watch in list(self._watches.values()):
             watch.end(ClientClosed())
         self._watches.clear()
@@ -85,10 +83,10 @@ class Hub:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _send(self, request: rpc_pb2.WatchRequest) -> None:
-        # Without a stream there is nobody to tell: a new one starts with asking for all watches.
+        # A new stream begins by requesting all watches.
         if self._stream is not None:
             if request.HasField("create_request"):
-                self._asked.append(request.create_request.watch_id)
+                self._requested.append(request.create_request.watch_id)
             self._stream.send(request)
 
     async def _run(self) -> None:
@@ -108,8 +106,6 @@ class Hub:
                     failures = 0
             except RpcFailed as error:
                 failure = meaning(error)
-                if failure.message == _LIFELESS:
-                    endpoint.renew()
                 if failure.verdict is Verdict.TOKEN:
                     self._authenticator.forget(metadata)
                     if not self._authenticator.enabled:
@@ -119,8 +115,8 @@ class Hub:
                     self._end_all(failure.to_error())
                     return
                 reason = failure.message
-            except Exception as error:  # nobody may be left to wait for events that will never come
-                log.exception("watching failed unexpectedly: this is a bug; watches are resumed")
+            except Exception as error:  # no reader may wait for events that will never come
+                log.exception("watching failed unexpectedly: this is a bug; the watches are resumed")
                 reason = repr(error)
             if not self._watches:
                 return
@@ -136,41 +132,41 @@ class Hub:
         self._watches.clear()
 
     async def _stream_at(self, endpoint: Endpoint, metadata: Metadata) -> str:
-        """Feed all watches from `endpoint` until its stream ends; the reason why it did."""
+        """Feed all watches from `endpoint` until its stream ends. Returns the reason."""
         stream = endpoint.streams["Watch"](metadata + REQUIRE_LEADER)
         self._live.clear()
-        self._asked.clear()
+        self._requested.clear()
         self._stream = stream
         loop = asyncio.get_running_loop()
-        listening = loop.create_task(self._listen_for_life(stream, endpoint, metadata))
+        probing = loop.create_task(self._probe_silent_endpoint(stream, endpoint, metadata))
 
-        def hear(message: rpc_pb2.WatchResponse) -> None:
-            endpoint.heard_s = loop.time()
+        def receive(message: rpc_pb2.WatchResponse) -> None:
+            endpoint.last_seen_s = loop.time()
             try:
                 if not self._dispatch(message, endpoint, metadata):
-                    stream.cancel("the token went stale")
-            except Exception as error:  # nobody may be left to wait for events that will never come
-                log.exception("watching failed unexpectedly: this is a bug; watches are resumed")
+                    stream.cancel("the token has expired")
+            except Exception as error:  # no reader may wait for events that will never come
+                log.exception("watching failed unexpectedly: this is a bug; the watches are resumed")
                 stream.cancel(repr(error))
 
         try:
             for watch in self._watches.values():
                 self._send(codec.watch_request(watch.request, watch.watch_id, watch.next_revision))
-            await stream.tell(hear)
+            await stream.deliver(receive)
             return "the stream was ended"
         finally:
             self._stream = None
-            listening.cancel()
+            probing.cancel()
             stream.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await asyncio.gather(probing, return_exceptions=True)
 
-    async def _listen_for_life(self, stream: MessageStream, endpoint: Endpoint, metadata: Metadata) -> None:
-        """Ask a silent endpoint for a sign of life; cancel the stream if there is none."""
+    async def _probe_silent_endpoint(self, stream: MessageStream, endpoint: Endpoint, metadata: Metadata) -> None:
+        """Probe a silent endpoint, and cancel the stream if it does not answer."""
         loop = asyncio.get_running_loop()
         alone = len(self._endpoints) == 1
         patience_s = ALONE_PATIENCE_S if alone else self._options.attempt_timeout_s
         while True:
-            if self._watches and (not endpoint.version or loop.time() - endpoint.heard_s >= SILENCE_S):
+            if self._watches and (not endpoint.version or loop.time() - endpoint.last_seen_s >= SILENCE_S):
                 try:
                     answer: rpc_pb2.StatusResponse
                     answer = await endpoint.unary["Status"](
@@ -179,19 +175,20 @@ class Hub:
                     endpoint.version = answer.version
                 except RpcFailed as error:
                     if meaning(error).verdict is Verdict.UNKNOWN:
-                        stream.cancel(_LIFELESS)
+                        stream.cancel("its endpoint did not answer a probe")
+                        endpoint.renew()  # the connection may be half open
                         return
-                endpoint.heard_s = loop.time()
+                endpoint.last_seen_s = loop.time()
             await asyncio.sleep(SILENCE_S)
 
     def _dispatch(self, message: rpc_pb2.WatchResponse, endpoint: Endpoint, metadata: Metadata) -> bool:
-        """Hand one response to its watch; False if the stream has to be opened anew with a new token."""
+        """Pass one response to its watch. Returns False if the stream must be reopened with a new token."""
         if message.watch_id == BROADCAST and not message.canceled:
             self._progress_of_all(message, endpoint)
             return True
         watch = self._watches.get(self._addressed(message))
         if watch is None:
-            return True  # closed meanwhile
+            return True  # the watch was closed meanwhile
         if message.created and not message.canceled:
             self._live.add(watch.watch_id)
             self._caller.saw(message.header.revision)
@@ -206,13 +203,13 @@ class Hub:
         return True
 
     def _addressed(self, message: rpc_pb2.WatchResponse) -> int:
-        """The watch that a response is for. etcd refuses a watch without naming it; but it answers in order."""
+        """The watch that a response is for. etcd does not name a watch that it refuses, but it answers in order."""
         if not message.created:
             return message.watch_id
-        if message.watch_id in self._asked:
-            self._asked.remove(message.watch_id)
+        if message.watch_id in self._requested:
+            self._requested.remove(message.watch_id)
             return message.watch_id
-        return self._asked.popleft() if message.watch_id == BROADCAST and self._asked else message.watch_id
+        return self._requested.popleft() if message.watch_id == BROADCAST and self._requested else message.watch_id
 
     def _canceled(self, watch: EtcdWatch, message: rpc_pb2.WatchResponse, metadata: Metadata) -> bool:
         if message.compact_revision:
@@ -224,7 +221,7 @@ class Hub:
             error = failure.to_error()
             stale = failure.verdict is Verdict.TOKEN
             if isinstance(error, PermissionDenied) and not watch.denied:
-                # etcd 3.5 says this also of a stream whose token has expired: believed with a new token only.
+                # etcd 3.5 answers this also if the stream's token has expired: retry once with a new token.
                 watch.denied = stale = True
             if stale and self._authenticator.enabled:
                 self._authenticator.forget(metadata)
@@ -235,8 +232,8 @@ class Hub:
         return True
 
     def _progress_of_all(self, message: rpc_pb2.WatchResponse, endpoint: Endpoint) -> None:
-        """A report for the whole stream, which was asked for."""
-        if not tells_progress_truly(endpoint.version):
+        """Pass on a progress report for the whole stream, to the watches that requested it."""
+        if not progress_is_reliable(endpoint.version):
             return
         header = codec.header(message.header)
         for watch_id in self._live:
@@ -245,10 +242,10 @@ class Hub:
                 watch.progressed(header)
 
 
-def tells_progress_truly(version: str) -> bool:
-    """Whether this etcd answers a progress request only after the events up to there (issue 15220 there).
+def progress_is_reliable(version: str) -> bool:
+    """Whether this etcd answers a progress request only after the events up to there (etcd issue 15220).
 
-    Older ones answer past events that are still in their queues: believed, it would lose events.
+    Older releases report progress beyond events that are still queued: trusting it would lose those events.
     """
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if match is None:

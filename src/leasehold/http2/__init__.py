@@ -1,1 +1,1 @@
-"""HTTP/2 as far as gRPC needs it: what the served store and the client of a cluster share."""
+"""The part of HTTP/2 that gRPC needs, shared by the client of a cluster and the served store."""

@@ -1,4 +1,4 @@
-"""One end of a connection: what a client's and a server's have in common. Frames by kind, and windows both ways."""
+"""The common part of a client's and a server's end of a connection: dispatch of frames, flow control."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from leasehold.http2.frames import (
 from leasehold.http2.header_blocks import BlockReader
 from leasehold.http2.header_codec import ProtocolBroken
 
-FRAME_BYTES_MAX = 1 << 20  # that we take, and the most that we send
+FRAME_BYTES_MAX = 1 << 20  # accepted, and sent
 WINDOW_BYTES_MAX = (1 << 31) - 1
-WINDOW_BYTES_FIRST = 65_535  # of either side, until it says otherwise
+WINDOW_BYTES_FIRST = 65_535  # of either side, until its SETTINGS change it
 
 
 class Windowed(Protocol):
-    """A call, as far as its end of the connection has to know it."""
+    """The part of a call that flow control needs."""
 
     stream: int
-    window: int  # what the peer still takes of it
+    window: int  # bytes that the peer still accepts on it
 
 
 C = TypeVar("C", bound=Windowed)
 
 
-class End(ABC, Generic[C]):
-    """See the module. `window_bytes` is what we grant to all calls together."""
+class ConnectionEnd(ABC, Generic[C]):
+    """One end of a connection. `window_bytes` is the window that we grant to all calls together."""
 
     def __init__(self, window_bytes: int) -> None:
         self.calls: dict[int, C] = {}
         self._blocks = BlockReader()
         self._granted_bytes = window_bytes
-        self._unacknowledged = 0  # bytes received for which the window was not opened again
-        self._window = WINDOW_BYTES_FIRST  # what the peer takes, of all calls together
-        self._stream_window = WINDOW_BYTES_FIRST  # what it takes of a new call
+        self._unacknowledged = 0  # bytes received for which the window is not reopened yet
+        self._window = WINDOW_BYTES_FIRST  # bytes that the peer accepts, on all calls together
+        self._stream_window = WINDOW_BYTES_FIRST  # bytes that it accepts on a new call
         self._frame_bytes_max = 16_384
-        # Calls that wait for room for all calls together, in order. One whose own window is full is not among them: a
-        # peer could have us go through thousands of those with every byte of room that it grants.
+        # Calls that wait for the connection's window, in order. A call whose own window is full is not among them:
+        # otherwise a peer could have us visit thousands of calls for every byte that it grants.
         self._blocked: OrderedDict[C, None] = OrderedDict()
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Write, in order."""
+        """Write `data` after everything written before."""
 
     @abstractmethod
     def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None: ...
@@ -70,22 +70,22 @@ class End(ABC, Generic[C]):
 
     @abstractmethod
     def _take_other(self, kind: int, payload: bytes) -> None:
-        """A farewell, or what only one of both ends may send."""
+        """GOAWAY, or a frame that only a client or only a server may send."""
 
     @abstractmethod
     def _settled(self, streams_max: int | None) -> None:
-        """The peer has told its settings, and how many calls it takes at a time, if it has said so."""
+        """The peer has sent its SETTINGS. `streams_max` is its limit of concurrent calls, if given."""
 
     @abstractmethod
     def _unblock(self) -> None:
-        """There is room for all calls together: send what was blocked."""
+        """The connection's window has room: send blocked data."""
 
     @abstractmethod
     def _unblock_one(self, call: C) -> None:
-        """There is more room for a call, which may have something to send."""
+        """The window of a call has room: send its held data, if any."""
 
     def take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Take one frame. Raises `ProtocolBroken`."""
+        """Process one frame. Raises `ProtocolBroken`."""
         if self._blocks.under_way and kind != CONTINUATION:
             raise ProtocolBroken("a header block was interrupted")
         if kind == DATA:
@@ -109,11 +109,11 @@ class End(ABC, Generic[C]):
             self._take_other(kind, payload)
 
     def open_window(self, call: C, count: int) -> None:
-        """Let the peer send `count` bytes more on a call."""
+        """Let the peer send `count` more bytes on a call."""
         self.send(frame(WINDOW_UPDATE, 0, call.stream, struct.pack(">I", count)))
 
     def _received(self, count: int) -> None:
-        """So many bytes have come, of whatever call: the window of all is opened again, when it is worth a frame."""
+        """Count received bytes, and reopen the connection's window once that is worth a frame."""
         self._unacknowledged += count
         if self._unacknowledged > self._granted_bytes // 4:
             self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
@@ -137,7 +137,7 @@ class End(ABC, Generic[C]):
         self._unblock()
 
     def _change_windows(self, change: int) -> None:
-        """Once for all settings of a frame: there may be thousands of calls, and of settings."""
+        """Called once per SETTINGS frame: there may be thousands of calls, and of settings."""
         for call in list(self.calls.values()):
             call.window += change
             check(call.window <= WINDOW_BYTES_MAX, "a window is too large")

@@ -1,4 +1,4 @@
-"""Bytes into frames, however they come."""
+"""Split a byte stream into frames."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from leasehold.http2.header_codec import ProtocolBroken
 
 HEAD_BYTES = 9
 _HEAD = struct.Struct(">IBI")
-_PIECES_MAX = 256  # somebody who sends byte by byte may not have us keep an object for each
+_PIECES_MAX = 256  # joined beyond this: a peer that sends single bytes must not cost us an object each
 
 
 class FrameReader:
-    """`take` gets every frame: kind, flags, stream, payload. While `held` none; then `feed(b"")` goes on.
+    """Calls `take` with every frame: kind, flags, stream, payload. `held` stops it; `feed(b"")` resumes.
 
-    Of a large frame that comes in small pieces nothing is copied again and again: it is looked at when it is whole.
+    A large frame that arrives in small pieces is joined once, when it is complete.
     """
 
     __slots__ = ("_rest", "_rest_bytes", "_take", "_wanted", "held")
 
     def __init__(self, take: Callable[[int, int, int, bytes], None]) -> None:
         self._take = take
-        self.held = False  # whoever takes them wants no more for the moment
-        self._rest: list[bytes] = []  # of a frame that is not whole, or of several that were held
+        self.held = False  # the receiver wants no more frames for now
+        self._rest: list[bytes] = []  # an incomplete frame, or held frames
         self._rest_bytes = 0
-        self._wanted = HEAD_BYTES  # with fewer there is no use in looking again
+        self._wanted = HEAD_BYTES  # bytes needed before the next frame can be read
 
     def feed(self, data: bytes) -> None:
-        """Take what has come. Raises `ProtocolBroken`, after which it must not be fed again."""
+        """Process received bytes. Raises `ProtocolBroken`, after which it must not be called again."""
         if self._rest:
             self._rest.append(data)
             self._rest_bytes += len(data)

@@ -1,4 +1,4 @@
-"""HTTP/2's frames: their kinds, flags and codes, and how they are written."""
+"""HTTP/2 frames: kinds, flags, codes, encoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def check(holds: object, otherwise: str) -> None:
-    """A rule of HTTP/2: whoever breaks it loses the connection."""
+    """A rule of HTTP/2: the connection of a peer that violates it is closed."""
     if not holds:
         raise ProtocolBroken(otherwise)
 

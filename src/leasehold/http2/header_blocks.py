@@ -1,16 +1,16 @@
-"""Header blocks, which come in one frame or in several."""
+"""Header blocks, which may span several frames."""
 
 from __future__ import annotations
 
 from leasehold.http2.frames import END_HEADERS, HEADERS, PRIORITY, check, unpadded
 from leasehold.http2.header_codec import BLOCK_BYTES_MAX, HeaderReader, ProtocolBroken
 
-# A block of so many frames is no header any more: empty ones would keep us busy for ever.
+# The limit of frames per block: a peer could send empty ones without end.
 BLOCK_FRAMES_MAX = 1_000
 
 
 class BlockReader:
-    """One connection's. Every block must be read, in order: the table of headers is state."""
+    """Reads the blocks of one connection. Every block must be read, in order: the header table is state."""
 
     __slots__ = ("_begun", "_frames", "_reader")
 
@@ -21,11 +21,11 @@ class BlockReader:
 
     @property
     def under_way(self) -> bool:
-        """Whether nothing but a continuation may come."""
+        """Whether the next frame must be a CONTINUATION."""
         return self._begun is not None
 
     def take(self, kind: int, flags: int, stream: int, payload: bytes) -> tuple[int, dict[bytes, bytes]] | None:
-        """A frame of HEADERS or CONTINUATION: the flags of the first and all headers, when the block is whole."""
+        """Process a HEADERS or CONTINUATION frame. Returns (flags of the first frame, headers) after the last one."""
         if kind == HEADERS:
             payload = unpadded(flags, payload)
             self._frames = 1

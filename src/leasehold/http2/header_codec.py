@@ -1,4 +1,4 @@
-"""HPACK: reading the header blocks that clients send, writing the few that we do."""
+"""HPACK: decoding of any header block, encoding of the few that we send."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leasehold.base.errors import PeerError
 
 TABLE_BYTES_MAX = 4096
 BLOCK_BYTES_MAX = 64 * 1024
-# Of texts that come again with every call, so many are remembered, if they are no longer than this.
+# Decoded strings that are cached, and the longest one: they repeat with every call.
 TEXTS_MAX, TEXT_BYTES_MAX = 1_000, 128
-# And so many whole blocks: most calls of a connection have the same headers.
+# Whole blocks that are cached: most calls of a connection have the same headers.
 BLOCKS_KNOWN_MAX, BLOCK_KNOWN_BYTES_MAX = 100, 512
 _ENTRY_OVERHEAD_BYTES = 32
 _STATIC: tuple[tuple[bytes, bytes], ...] = tuple(HeaderTable.STATIC_TABLE)
@@ -23,7 +23,7 @@ Header = tuple[bytes, bytes]
 
 
 class ProtocolBroken(PeerError):
-    """A peer sent what HTTP/2 does not allow; its connection is closed, with `code` as the reason."""
+    """A peer violated HTTP/2. Its connection is closed, with `code` as the reason."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -31,17 +31,17 @@ class ProtocolBroken(PeerError):
 
 
 class HeaderReader:
-    """One connection's decoder. Its table is state: every block must be read, in order."""
+    """The decoder of one connection. Its table is state: every block must be decoded, in order."""
 
     def __init__(self) -> None:
         self._table: deque[Header] = deque()  # the newest first
         self._size = 0
         self._size_max = TABLE_BYTES_MAX
-        self._texts: dict[bytes, bytes] = {}  # what Huffman codes that came before meant
-        self._known: dict[bytes, list[Header]] = {}  # what blocks mean as long as the table is as it is
+        self._texts: dict[bytes, bytes] = {}  # Huffman code -> text
+        self._known: dict[bytes, list[Header]] = {}  # block -> headers, valid until the table changes
 
     def read(self, block: bytes) -> list[Header]:
-        """The headers of one block. Not to be changed: the next block that is the same gives the same list."""
+        """The headers of one block. The caller must not change the list: an equal block gets the same one."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -53,7 +53,7 @@ class HeaderReader:
         return found
 
     def _read(self, block: bytes) -> tuple[list[Header], bool]:
-        """The headers of a block, and whether the same bytes mean the same again, and may be kept."""
+        """The headers of a block, and whether they may be cached for equal bytes."""
         found: list[Header] = []
         place, lasting = 0, True
         try:
@@ -69,7 +69,7 @@ class HeaderReader:
                     self._resize(size)
                     lasting = False
                 else:
-                    lasting = lasting and first < 0x10  # 0x40 changes the table; of 0x10 nothing is to be kept
+                    lasting = lasting and first < 0x10  # 0x40 changes the table; 0x10 must never be cached
                     bits = 6 if first & 0x40 else 4
                     index, place = _integer(block, place, bits)
                     if index:
@@ -90,7 +90,7 @@ class HeaderReader:
         if index <= len(_STATIC):
             return _STATIC[index - 1]
         if index > len(_STATIC) + len(self._table):
-            raise ProtocolBroken(f"header index {index}, of which nothing was told")
+            raise ProtocolBroken(f"header index {index} is not in the table")
         return self._table[index - len(_STATIC) - 1]
 
     def _text(self, block: bytes, place: int) -> tuple[bytes, int]:
@@ -152,12 +152,12 @@ def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A header that no table keeps."""
+    """A header that is not added to the table."""
     return b"\x00" + _length(len(name)) + name + _length(len(value)) + value
 
 
 def secret(name: bytes, value: bytes) -> bytes:
-    """A header that no table may ever keep, also not one of somebody who passes it on."""
+    """A header that must never be added to a table, also not by a proxy."""
     return b"\x10" + literal(name, value)[1:]
 
 
@@ -182,12 +182,12 @@ _TIMEOUT_UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 
 
 def timeout_s(text: bytes) -> float | None:
-    """What a `grpc-timeout` header says; None if it says nothing that can be understood."""
+    """The value of a `grpc-timeout` header in seconds; None if it is invalid."""
     unit = _TIMEOUT_UNITS_S.get(text[-1:])
     return int(text[:-1]) * unit if unit is not None and text[:-1].isdigit() and len(text) <= 9 else None
 
 
 def trailers(code: int, message: str) -> bytes:
-    """How a call ended. What is not printable ASCII is written as %XX, as gRPC wants it."""
+    """The trailers of a call. gRPC requires %XX for characters that are not printable ASCII."""
     text = "".join(chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in message.encode())
     return literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", text.encode())

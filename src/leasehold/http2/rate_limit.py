@@ -1,10 +1,10 @@
-"""How often a peer may do what costs us more than it costs the peer."""
+"""A limit on requests that cost us more than they cost the peer."""
 
 from __future__ import annotations
 
 
 class Allowance:
-    """So many at once, and so many a second from then on."""
+    """A token bucket: `burst` tokens, refilled at a constant rate per second."""
 
     __slots__ = ("_left", "_max", "_per_s", "_taken_s")
 
@@ -14,7 +14,7 @@ class Allowance:
         self._taken_s = 0.0
 
     def take(self, now_s: float) -> bool:
-        """Take one; False if there is none left."""
+        """Take one token. Returns False if there is none left."""
         self._left = min(self._max, self._left + (now_s - self._taken_s) * self._per_s) - 1
         self._taken_s = now_s
         return self._left >= 0

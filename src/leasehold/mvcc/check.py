@@ -1,4 +1,4 @@
-"""What a request must keep to before the store looks at it: the rules of a real etcd, in its order."""
+"""Validation of requests before they reach the store: the rules of a real etcd, in its order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from leasehold.mvcc.errors import (
 from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES
 from leasehold.mvcc.model import DeleteRange, Op, Put, Range, Txn
 
-# A request is measured as etcd would write it to its log: with an envelope, and about so much around each part.
+# Request sizes as etcd's log counts them: an envelope, and an estimated overhead per part.
 _ENVELOPE_BYTES = 18
 _PART_BYTES = 12
 
-# An operation that says nothing, as can be sent; etcd's answer to it is that a key was not found.
+# An empty operation can be sent over the wire. etcd answers it with KeyNotFound.
 NOTHING = Range(b"")
 
-# (first key, first key beyond): what a transaction deletes
+# (first key, first key beyond) that a transaction deletes
 Interval = tuple[bytes, bytes]
 
 
@@ -41,7 +41,7 @@ def check_range(op: Range) -> None:
 
 
 def check_put(op: Put) -> None:
-    # A text would be taken in memory and found unreadable in the log.
+    # A str would be accepted in memory, and be unreadable in the log.
     if type(op.key) is not bytes or type(op.value) is not bytes or type(op.lease) is not int:
         raise _not_bytes(op)
     if not op.key:
@@ -67,9 +67,9 @@ def _check_size(size_bytes: int) -> None:
 
 
 def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> bool:
-    """Refuse a transaction that is too long, has a bad part, or could change one key twice; whether it is nested."""
+    """Reject a transaction that is too long, is invalid, or could change a key twice. Returns whether it is nested."""
     size_bytes, writes, nested = _check_parts(op, ops_max)
-    if writes > 1 or nested:  # a single one cannot meet another
+    if writes > 1 or nested:  # a single write cannot conflict
         _written(op.success)
         _written(op.failure)
     if writes:
@@ -78,7 +78,7 @@ def check_txn(op: Txn, ops_max: int = store_txn_ops_max) -> bool:
 
 
 def _check_parts(op: Txn, ops_max: int) -> tuple[int, int, bool]:
-    """Check every part; about how many bytes they are, how many of them write, whether one is a transaction."""
+    """Check every part. Returns their approximate size, the number of writes, and whether one is a transaction."""
     longest = max(len(op.compare), len(op.success), len(op.failure))
     if longest > ops_max:
         raise TooManyOps
@@ -116,7 +116,7 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, int, bool]:
 
 
 def _written(ops: Sequence[Op]) -> tuple[set[bytes], list[Interval]]:
-    """What `ops` may put and delete; refused when a key could be put twice, or both put and deleted.
+    """The keys that `ops` may put and delete. Rejects a key that could be put twice, or both put and deleted.
 
     A nested transaction's two branches may put the same key, since only one of them is taken. A deletion of
     everything from a key on (`range_end` of one zero byte) is not compared with puts: etcd does not either.
@@ -156,7 +156,7 @@ def _interval(op: DeleteRange) -> Interval:
 
 
 def taken(op: Txn, path: Iterator[bool]) -> list[Op]:
-    """What is done on the taken path, without the transactions themselves."""
+    """The operations on the path that is taken, without the transactions themselves."""
     parts: list[Op] = []
     for part in op.success if next(path) else op.failure:
         if isinstance(part, Txn):
@@ -167,7 +167,7 @@ def taken(op: Txn, path: Iterator[bool]) -> list[Op]:
 
 
 def cost_bytes(op: Txn) -> int:
-    """What the longer branch could add to the store, in bytes; 0 when it only reads and deletes."""
+    """Bytes that the larger branch could add to the store; 0 if it only reads and deletes."""
 
     return max(_added_bytes(op.success), _added_bytes(op.failure))
 

@@ -1,6 +1,6 @@
-"""What a coordination store refuses, with the gRPC code and the very message that a real etcd answers.
+"""The errors that a coordination store answers with: gRPC codes and messages exactly as a real etcd sends them.
 
-All back ends raise these: a caller cannot tell, and need not care, which one it talks to.
+All back ends raise the same errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from leasehold.base.errors import CallerError, LeaseholdError, PeerError
 
 
 class Code(IntEnum):
-    """gRPC status codes, as far as the store answers with them."""
+    """gRPC status codes."""
 
     OK = 0
     CANCELLED = 1
@@ -81,9 +81,9 @@ class EmptyWatchRange(BadRequest):
 
 
 class Compacted(StoreError, CallerError):
-    """The revision asked for has been compacted away: list again and go on from there.
+    """The requested revision was compacted: list again and continue from there.
 
-    `compact_revision` is the lowest revision that can still be asked for, where the store told it, else 0.
+    `compact_revision` is the lowest revision that can still be requested, if the store reported it, else 0.
     """
 
     code = Code.OUT_OF_RANGE

@@ -1,4 +1,4 @@
-"""The hash over all versions that a real etcd computes (`etcdctl endpoint hashkv`): equal stores, equal hashes."""
+"""The hash over all versions (`etcdctl endpoint hashkv`), equal to that of a real etcd with the same content."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def hashed_versions(keys: KeySpace, revision: int) -> list[Placed]:
         if past > upto:
             break
         for place, kv in enumerate(places):
-            # What was compacted over counts only while it is still the current version.
+            # A version below the compacted revision counts only while it is the current one.
             if kv is not None and (past > keys.compact_revision or keys.at(kv.key, upto) is kv):
                 found.append((past, place, kv))
     return found
 
 
 def hash_of(versions: Iterable[Placed]) -> int:
-    """CRC-32C over the revisions and versions as etcd keeps them on its disk. Slow (pure Python): not on a hot path."""
+    """CRC-32C over revisions and versions in etcd's disk format. Slow (pure Python): not for a hot path."""
     crc = _crc32c(0xFFFFFFFF, b"key")
     for part in _on_disk(versions):
         crc = _crc32c(crc, part)

@@ -1,7 +1,7 @@
-"""Keys, their versions, and the revisions that made them.
+"""Keys, their versions, and their revisions.
 
 Every version of a key is one `KeyValue`; a deletion is one too, a *tombstone*, with `version` 0. A key's versions
-stand in its history, oldest first; the same objects stand in the log by revision, which watches read.
+are in its history, oldest first; the same objects are in the log by revision, which watches read.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from leasehold.base.invariants import ensure
 from leasehold.mvcc.errors import Compacted, FutureRevision
 from leasehold.mvcc.model import FROM_KEY, KeyValue
 
-# What one version costs besides its key and value: the objects and places that hold it. Etcd counts 256 as well.
+# Memory of one version in addition to its key and value. etcd counts 256 as well.
 VERSION_OVERHEAD_BYTES = 256
 
 _revision_of = attrgetter("mod_revision")
 
 
 def version_bytes(kv: KeyValue) -> int:
-    """What a version counts towards the store's size."""
+    """The size of a version, as counted towards the quota."""
     return len(kv.key) + len(kv.value) + VERSION_OVERHEAD_BYTES
 
 
 class KeySpace:
-    """All versions of all keys that have not been compacted away.
+    """All versions of all keys that were not compacted.
 
-    Changes are made between `commit`s; they are seen by readers at once, and get their common revision,
-    `revision + 1`, on commit. A caller checks everything before its first change: there is no way back.
+    Changes are visible to readers immediately, and get their common revision, `revision + 1`, on `commit`. There is
+    no rollback: a caller checks everything before its first change.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class KeySpace:
     )
 
     def __init__(self) -> None:
-        self.revision = 1  # a new store has had one revision, like a new etcd
+        self.revision = 1  # of a new store, as in etcd
         self.compact_revision = -1
         self.changes: list[KeyValue] = []
         # Revision -> its versions, in order; a place whose version was compacted away holds None, so that a
@@ -57,14 +57,14 @@ class KeySpace:
         self.log: dict[int, tuple[KeyValue | None, ...]] = {}
         self._history: dict[bytes, list[KeyValue]] = {}
         self._live: SortedList = SortedList()  # keys that exist now
-        self._dead: SortedList = SortedList()  # keys that do not, but did at a revision that can still be read
+        self._dead: SortedList = SortedList()  # keys that existed at a revision that can still be read
         self.total_bytes = 0
         self.live_bytes = 0
 
     # --- reading ---
 
     def current(self, key: bytes) -> KeyValue | None:
-        """The key as it is now, changes in progress included."""
+        """The current version of the key, including changes in progress."""
         history = self._history.get(key)
         if history is None:
             return None
@@ -72,7 +72,7 @@ class KeySpace:
         return last if last.version else None
 
     def at(self, key: bytes, revision: int) -> KeyValue | None:
-        """The key as it was at `revision`."""
+        """The version of the key at `revision`."""
         history = self._history.get(key)
         if history is None:
             return None
@@ -83,14 +83,14 @@ class KeySpace:
         return found if found.version else None
 
     def check_revision(self, revision: int) -> None:
-        """Refuse a revision that is still to come, or that has been compacted away."""
+        """Reject a future revision, or one that was compacted."""
         if revision > self.revision + bool(self.changes):
             raise FutureRevision
         if 0 < revision < self.compact_revision:
             raise Compacted(self.compact_revision)
 
     def select(self, key: bytes, range_end: bytes, revision: int = 0, limit: int = 0) -> tuple[list[KeyValue], int]:
-        """The keys of a range in their order, at most `limit` (0: all), and how many there are altogether."""
+        """The keys of a range in order, at most `limit` (0: all), and their total number."""
         if revision <= 0 or (revision == self.revision and not self.changes):
             return self._select_now(key, range_end, limit)
         if not range_end:
@@ -120,7 +120,7 @@ class KeySpace:
         return [history[found][-1] for found in self._live.islice(low, high)], total
 
     def count(self, key: bytes, range_end: bytes, revision: int = 0) -> int:
-        """How many keys of the range there are."""
+        """The number of keys in the range."""
         if range_end and (revision <= 0 or (revision == self.revision and not self.changes)):
             low, high = self._places(key, range_end)
             return max(high - low, 0)
@@ -139,7 +139,7 @@ class KeySpace:
         return found
 
     def all_keys(self) -> list[bytes]:
-        """Every key with a version that can still be read, in no particular order."""
+        """Every key with a version that can still be read, unordered."""
         return list(self._history)
 
     def versions(self, key: bytes) -> list[KeyValue]:
@@ -152,7 +152,7 @@ class KeySpace:
     # --- changing ---
 
     def put(self, key: bytes, value: bytes, lease: int) -> KeyValue | None:
-        """Give `key` a new version; the version before, if the key existed."""
+        """Add a new version of `key`. Returns the previous version, if the key existed."""
         revision = self.revision + 1
         history = self._history.get(key)
         before = history[-1] if history else None
@@ -165,7 +165,7 @@ class KeySpace:
         return before if before is not None and before.version else None
 
     def delete(self, key: bytes) -> KeyValue | None:
-        """End `key`; its last version, if it existed."""
+        """Delete `key`. Returns its last version, if it existed."""
         history = self._history.get(key)
         if not history or not history[-1].version:
             return None
@@ -189,7 +189,7 @@ class KeySpace:
             if before is not None:
                 self._dead.remove(kv.key)
         elif before is None:
-            self._dead.add(kv.key)  # only when a log is replayed whose beginning has been compacted away
+            self._dead.add(kv.key)  # only in the replay of a log whose beginning was compacted
         if kv.version:
             self.live_bytes += size
         if history is None:
@@ -198,7 +198,7 @@ class KeySpace:
             history.append(kv)
 
     def commit(self) -> tuple[KeyValue, ...]:
-        """End the changes in progress; what was changed, in order. Without a change there is no new revision."""
+        """Commit the changes in progress. Returns them in order. Without a change there is no new revision."""
         changes = tuple(self.changes)
         if changes:
             self.changes.clear()
@@ -207,13 +207,13 @@ class KeySpace:
         return changes
 
     def replay_version(self, kv: KeyValue) -> KeyValue | None:
-        """Add a version as it was made; the one before, if the key existed. `replay_revision` ends the revision."""
+        """Add a version from a log. Returns the previous one, if any. `replay_revision` ends the revision."""
         before = self.current(kv.key)
         self._append(kv, self._history.get(kv.key))
         return before
 
     def replay_revision(self, revision: int, places: tuple[KeyValue | None, ...]) -> None:
-        """The versions of `revision` have all been added; without any, only the revision is known."""
+        """All versions of `revision` have been added. There may be none: then only the revision number advances."""
         ensure(not self.changes, "a replay never falls into a transaction", revision)
         if places:
             self.log[revision] = places
@@ -222,17 +222,17 @@ class KeySpace:
     # --- compaction ---
 
     def compact(self, revision: int) -> None:
-        """Forget what cannot be read at `revision` or later. As in etcd, a range can still be read *at* it."""
+        """Delete versions that cannot be read at `revision` or later. As in etcd, reading *at* it still works."""
         if type(revision) is not int:
             raise InvalidArgument(f"a revision is a whole number, not {revision!r}")
         if revision <= self.compact_revision:
             raise Compacted(self.compact_revision)
         if revision > self.revision:
             raise FutureRevision
-        # From the last one on, not after it: a deletion at that very revision was kept.
+        # Including the last compacted revision: a deletion at exactly that revision was kept.
         first = max(self.compact_revision, 2)
         self.compact_revision = revision
-        # What was compacted before is sparse, so go by the log where that is shorter than the span of revisions.
+        # Compacted history is sparse, so iterate over the log if that is shorter than the span of revisions.
         span = range(first, revision + 1)
         pasts = span if len(span) <= len(self.log) else [past for past in self.log if past in span]
         touched = {kv.key for past in pasts for kv in self.log.get(past, ()) if kv is not None}
@@ -246,8 +246,8 @@ class KeySpace:
         place = bisect_right(history, revision, key=_revision_of)
         if place == 0:
             return
-        # The last version of the past is still what the key is at `revision`, unless it is a tombstone. One of that
-        # very revision stays until the next compaction: whoever watches from there must be told.
+        # The last older version is still the key's value at `revision`, unless it is a tombstone. A tombstone of
+        # exactly that revision stays until the next compaction: a watch from there must deliver it.
         last = history[place - 1]
         end = place if not last.version and last.mod_revision < revision else place - 1
         for kv in history[:end]:

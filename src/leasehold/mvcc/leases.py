@@ -1,4 +1,4 @@
-"""Leases: a term, the keys that hang on it, and when it ends. The store deletes the keys; this keeps the books."""
+"""Leases: TTL, expiry and attached keys. The store deletes the keys when a lease expires."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import store_lease_ttl_s_max
 from leasehold.mvcc.errors import LeaseExists, LeaseNotFound, LeaseTTLTooLarge
 
-# Entries of leases that were revoked stay in the heap until their time would have come: no more than this, and as many
-# again as there are leases.
+# Heap entries of revoked leases stay until their expiry: at most this many, plus the number of leases.
 SPARE_ENTRIES = 1_000
 
 
 class Lease:
-    """One lease. It has ended when the store's time has reached `expiry_ms`."""
+    """One lease. It expires when the store's time reaches `expiry_ms`."""
 
     __slots__ = ("expiry_ms", "id", "keys", "ttl_s")
 
@@ -30,19 +29,19 @@ class Lease:
 
 
 class LeaseBook:
-    """All leases, and which of them ends next."""
+    """All leases, and which of them expires next."""
 
     __slots__ = ("_by_expiry", "_leases", "_ttl_s_min")
 
     def __init__(self, ttl_s_min: int) -> None:
         self._leases: dict[int, Lease] = {}
-        # (expiry, id), with an expiry that may be too early: a renewal does not touch the heap, the entry is put
-        # right when it comes up. So a renewal costs the same with one lease and with a million.
+        # (expiry, id). The expiry may be too early: a renewal does not touch the heap, the entry is corrected when it
+        # is popped. So a renewal costs the same with one lease and with a million.
         self._by_expiry: list[tuple[int, int]] = []
         self._ttl_s_min = ttl_s_min
 
     def grant(self, now_ms: int, id: int, ttl_s: int) -> Lease:
-        """A new lease; a term below the floor is lifted to it."""
+        """A new lease. A TTL below the minimum is raised to it."""
         if type(ttl_s) is not int or type(id) is not int or not -(1 << 63) <= id < 1 << 63:
             raise InvalidArgument(f"a lease's TTL and id are whole numbers of 64 bits, not {ttl_s!r} and {id!r}")
         if ttl_s > store_lease_ttl_s_max:
@@ -53,7 +52,7 @@ class LeaseBook:
         return self.add(id, ttl_s, now_ms + ttl_s * 1000)
 
     def add(self, id: int, ttl_s: int, expiry_ms: int) -> Lease:
-        """Enter a lease as it is: for replaying."""
+        """Add a lease unchanged, for replay."""
         lease = Lease(id, ttl_s, expiry_ms)
         self._leases[id] = lease
         heappush(self._by_expiry, (expiry_ms, id))
@@ -89,12 +88,12 @@ class LeaseBook:
         return sorted(self._leases.values(), key=lambda lease: (lease.expiry_ms, lease.id))
 
     def next_expiry_ms(self) -> int | None:
-        """When it is worth looking for ended leases again, at the earliest; None without leases."""
+        """A lower bound on the next expiry; None without leases."""
         return self._by_expiry[0][0] if self._by_expiry else None
 
     def ended(self, now_ms: int) -> list[Lease]:
-        """The leases that have ended, in the order in which they did. They stay until they are removed."""
-        ended: dict[int, Lease] = {}  # by id: one that was granted again has two entries in the heap
+        """The expired leases, in order of expiry. They stay until they are removed."""
+        ended: dict[int, Lease] = {}  # by id: a lease that was granted twice has two entries in the heap
         while self._by_expiry and self._by_expiry[0][0] <= now_ms:
             expiry_ms, lease_id = heappop(self._by_expiry)
             lease = self._leases.get(lease_id)

@@ -1,4 +1,4 @@
-"""The etcd v3 data model: what is asked of a store, and what it answers.
+"""The etcd v3 data model: requests to a store, and its results.
 
 Names and meanings follow etcd's API. An empty `range_end` names the single key, `b"\\0"` everything
 from `key` on; `prefix_end` gives the end of a prefix.
@@ -15,7 +15,7 @@ FROM_KEY = b"\0"
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that start with `prefix`: the next key that does not."""
+    """The end of the range of all keys that start with `prefix`: the first key after them."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return FROM_KEY
@@ -23,7 +23,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 class Header(Struct, frozen=True, gc=False):
-    """Who answered, and the store's revision when it did."""
+    """The member that answered, and the store's revision at that time."""
 
     revision: int
     cluster_id: int = 0
@@ -111,7 +111,7 @@ class Compare(Struct, frozen=True):
 
 
 class Txn(Struct, frozen=True):
-    """If all of `compare` hold, `success` is done, else `failure`: in one step, at one revision."""
+    """Runs `success` if all of `compare` hold, else `failure`: atomically, at one revision."""
 
     compare: tuple[Compare, ...] = ()
     success: tuple[Op, ...] = ()
@@ -163,7 +163,7 @@ class LeaseRevokeResult(Struct, frozen=True):
 
 
 class LeaseKeepAliveResult(Struct, frozen=True):
-    """`ttl_s` of 0 or less says that the lease is gone."""
+    """A `ttl_s` of 0 or less means that the lease does not exist."""
 
     header: Header
     id: int
@@ -171,7 +171,7 @@ class LeaseKeepAliveResult(Struct, frozen=True):
 
 
 class LeaseTimeToLiveResult(Struct, frozen=True):
-    """`ttl_s` is -1 for a lease that is not there."""
+    """`ttl_s` is -1 for a lease that does not exist."""
 
     header: Header
     id: int
@@ -218,7 +218,7 @@ class Watch(Struct, frozen=True):
 class WatchBatch(Struct, frozen=True):
     """Events of whole revisions, in order.
 
-    Without events it tells progress: nothing up to `header.revision` is missing.
+    A batch without events is a progress report: nothing up to `header.revision` is missing.
     """
 
     header: Header

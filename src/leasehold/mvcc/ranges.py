@@ -1,4 +1,4 @@
-"""Range reads and compares: which keys, filtered and sorted as a real etcd does it."""
+"""Range reads and compares, with the filters and the order of a real etcd."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def read_range(keys: KeySpace, op: Range, header: Header) -> RangeResult:
     if not op.range_end and op.sort_order == SortOrder.NONE and not _filters(op):
         kvs, total = keys.select(op.key, b"", op.revision)
         return RangeResult(header, tuple(_without_values(kvs) if op.keys_only else kvs), False, total)
-    # Sorted and filtered reads need all of the range. But a target without an order sorts only what the limit
-    # has left (one more, to know of more): etcd's way, kept so that both answer alike.
+    # Sorted and filtered reads need the whole range. But a target without an order sorts only the keys within the
+    # limit (plus one, to set `more`), as etcd does.
     whole = op.sort_order != SortOrder.NONE or _filters(op)
     fetch = 0 if whole or op.limit <= 0 else op.limit + 1
     kvs, total = keys.select(op.key, op.range_end, op.revision, fetch)
@@ -75,7 +75,7 @@ def _sorted(kvs: list[KeyValue], op: Range) -> list[KeyValue]:
         return kvs
     field = _SORT_FIELD[op.sort_target]
     if op.sort_order == SortOrder.DESCEND:
-        # Stable like the ascending sort: equal ones stay in the order of their keys.
+        # Stable like the ascending sort: equal values stay in key order.
         return sorted(kvs, key=lambda kv: getattr(kv, field), reverse=True)
     if field == "key":
         return kvs
@@ -96,7 +96,7 @@ def holds(keys: KeySpace, compare: Compare) -> bool:
 
 
 def _holds_absent(compare: Compare) -> bool:
-    # There is no telling an absent value from an empty one on the wire, so a compare of values never holds.
+    # On the wire an absent value equals an empty one, so a compare of values never holds for an absent key.
     return compare.target != CompareTarget.VALUE and _holds_for(compare, _ABSENT)
 
 

@@ -1,7 +1,7 @@
-"""What a store must remember: each change as a record of what was *decided*, enough to do it again elsewhere.
+"""The log records of a store. Each holds what was *decided*, so that applying it again gives the same state.
 
-Records are written in order and applied in order. A store's whole state can be told in the same records
-(`Store.dump`), so a snapshot is nothing but a short log.
+Records are written in order and applied in order. The whole state of a store can be expressed in the same records
+(`Store.dump`), so a snapshot is a short log.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from leasehold.mvcc.model import KeyValue
 
-# (key, value, create revision, mod revision, version, lease); None where a version was compacted away
+# (key, value, create revision, mod revision, version, lease); None if the version was compacted
 Version: TypeAlias = tuple[bytes, bytes, int, int, int, int] | None
 
 
 class Committed(Struct, frozen=True, array_like=True, tag=1):
-    """A revision and the versions that it made, in order; version 0 is a deletion."""
+    """A revision and its versions, in order. Version 0 is a deletion."""
 
     revision: int
     versions: tuple[Version, ...]
@@ -35,7 +35,7 @@ class LeaseRenewed(Struct, frozen=True, array_like=True, tag=3):
 
 
 class LeaseRevoked(Struct, frozen=True, array_like=True, tag=4):
-    """The lease is gone; the end of its keys is a `Committed` of its own, before this."""
+    """The lease was deleted. An earlier `Committed` deletes its keys."""
 
     id: int
 
@@ -45,7 +45,7 @@ class CompactedTo(Struct, frozen=True, array_like=True, tag=5):
 
 
 class Clocked(Struct, frozen=True, array_like=True, tag=6):
-    """The store's time. After a restart it goes on from the last one, so that a term is never cut short."""
+    """The store's time. After a restart it continues from the last one, so that no lease expires early."""
 
     now_ms: int
 

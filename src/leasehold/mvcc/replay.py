@@ -1,4 +1,4 @@
-"""A store as records, and a store from records: what `records` tell is done again here, without journal or watchers."""
+"""Convert a store to records, and apply records to a store, without a journal and without watchers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from leasehold.mvcc.records import (
 
 
 def as_records(keys: KeySpace, leases: LeaseBook, now_ms: int) -> Iterator[Record]:
-    """The whole state. It is taken at once: what is changed before the last record is asked for does not show."""
+    """The whole state at the time of the call. Later changes do not show in the iterator."""
     granted = [LeaseGranted(lease.id, lease.ttl_s, lease.expiry_ms) for lease in leases]
     log = list(keys.log.items())
-    marks: list[Record] = [Committed(keys.revision, ())]
+    last: list[Record] = [Committed(keys.revision, ())]
     if keys.compact_revision >= 0:
-        marks.append(CompactedTo(keys.compact_revision))
+        last.append(CompactedTo(keys.compact_revision))
     versions = (committed(revision, places) for revision, places in log)
-    return chain([Clocked(now_ms)], granted, versions, marks)
+    return chain([Clocked(now_ms)], granted, versions, last)
 
 
 def do_again(keys: KeySpace, leases: LeaseBook, record: Record) -> None:
-    """Do again what `record` tells. (`Clocked` tells only the time.)"""
+    """Apply `record`. (`Clocked` has no effect here.)"""
     if isinstance(record, Committed):
         _commit_again(keys, leases, record)
     elif isinstance(record, LeaseGranted):

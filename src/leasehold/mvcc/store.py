@@ -1,10 +1,10 @@
 """The store: the etcd v3 data model as one ordinary object.
 
-It has no clock and no chance: every call that depends on time is told `now_ms`, lease ids that nobody chose come
-from `lease_ids`. Equal calls in equal order give equal stores.
+It is deterministic: calls that depend on time take `now_ms`, and `lease_ids` supplies lease ids that the caller did not
+choose. Equal calls in equal order give equal stores.
 
-Time is the *store's* time in milliseconds, which goes on over restarts (see `records.Clocked`). Leases end only in
-`tick`: call it whenever `next_expiry_ms` has come, before whatever else is done at that time.
+Time is the *store's* time in milliseconds, which continues over restarts (see `records.Clocked`). Leases expire only in
+`tick`: call it when `next_expiry_ms` is reached, before any other call at that time.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ EVENTS_PER_PULL = 1_000
 class Store:
     """Keys, transactions, leases, watches. Not thread-safe; nothing in it blocks.
 
-    `journal`, where given, receives every record in order, before the call that caused it returns. Whoever
-    answers for the store must have those records durable before it answers, and before it shows a watcher
-    anything of their revision (`pull(..., upto_revision=...)`).
+    `journal`, if given, receives every record in order, before the call that caused it returns. The engine must make
+    those records durable before it answers the caller, and before it delivers events of their revision to a watcher
+    (`pull(..., upto_revision=...)`).
     """
 
     __slots__ = ("_hub", "_journal", "_keys", "_lease_ids", "_leases", "cluster_id", "member_id", "quota_bytes", "term")
@@ -83,13 +83,13 @@ class Store:
         self._hub = WatchHub(self._keys)
         self._lease_ids = lease_ids or count(0x6C656173_65000000 + 1).__next__
         self._journal = journal
-        self.quota_bytes = quota_bytes  # 0: no bound
+        self.quota_bytes = quota_bytes  # 0: no limit
         self.cluster_id = cluster_id
         self.member_id = member_id
         self.term = 1
 
     def journal_to(self, journal: Callable[[Record], None]) -> None:
-        """Have every record from now on; for a store that has just been filled by `apply`."""
+        """Send every later record to `journal`; for a store that was just filled by `apply`."""
         self._journal = journal
 
     @property
@@ -117,7 +117,7 @@ class Store:
     # --- keys ---
 
     def execute(self, op: Op) -> OpResult:
-        """Do any operation."""
+        """Run any operation."""
         if type(op) is Txn:
             return self.txn(op)
         if isinstance(op, Put):
@@ -152,7 +152,7 @@ class Store:
         return DeleteResult(self.header(), len(deleted), tuple(deleted) if op.prev_kv else ())
 
     def txn(self, op: Txn) -> TxnResult:
-        """One step, at one revision: all compares are decided, and everything is checked, before the first change."""
+        """Atomic, at one revision: all compares and checks come before the first change."""
         nested = check_txn(op)
         if self.quota_bytes:
             self._check_space(cost_bytes(op))
@@ -180,7 +180,7 @@ class Store:
         keys = self._keys
         for compare in op.compare:
             if compare.target == _CREATE and compare.result == _EQUAL and not compare.range_end:
-                # Does it exist, and is it still the same one: what nearly every transaction asks, in line.
+                # Inlined, because nearly every transaction compares a create revision.
                 kv = keys.current(compare.key)
                 if (kv.create_revision if kv is not None else 0) != compare.operand:
                     return False
@@ -189,7 +189,7 @@ class Store:
         return True
 
     def _decide(self, op: Txn, path: list[bool]) -> None:
-        """Which branch each transaction takes, outermost first, in the order in which they are run."""
+        """Append to `path` which branch each transaction takes, outermost first, in order of execution."""
         succeeded = self._all_hold(op)
         path.append(succeeded)
         for part in op.success if succeeded else op.failure:
@@ -197,7 +197,7 @@ class Store:
                 self._decide(part, path)
 
     def _check_taken(self, parts: Sequence[Op]) -> None:
-        """Check what will be done against the store: all puts, then all reads."""
+        """Check the operations that will run against the store: all puts, then all reads."""
         for part in parts:
             if isinstance(part, Put):
                 if (part.ignore_value or part.ignore_lease) and self._keys.current(part.key) is None:
@@ -263,7 +263,7 @@ class Store:
 
     @property
     def over_quota(self) -> bool:
-        """Whether the keys that exist have filled the space; history is bounded elsewhere."""
+        """Whether live keys have reached the quota. History has its own limit."""
         return 0 < self.quota_bytes <= self._keys.live_bytes
 
     def _check_space(self, cost_bytes: int) -> None:
@@ -273,7 +273,7 @@ class Store:
     # --- leases ---
 
     def lease_grant(self, now_ms: int, ttl_s: int, lease_id: int = 0) -> LeaseGrantResult:
-        """A lease of `ttl_s`, or of the floor if that is longer; id 0 lets the store choose."""
+        """Grant a lease of `ttl_s`, or of the minimum TTL if that is longer. With id 0 the store chooses the id."""
         self._check_space(1)
         lease = self._leases.grant(now_ms, lease_id or self._free_lease_id(), ttl_s)
         if self._journal is not None:
@@ -287,7 +287,7 @@ class Store:
         return lease_id
 
     def lease_revoke(self, lease_id: int) -> LeaseRevokeResult:
-        """End a lease now, and all its keys with it, in one revision."""
+        """Delete a lease and all its keys, in one revision."""
         lease = self._leases.remove(lease_id)
         for key in sorted(lease.keys):
             self._keys.delete(key)
@@ -297,7 +297,7 @@ class Store:
         return LeaseRevokeResult(self.header())
 
     def lease_keep_alive(self, now_ms: int, lease_id: int) -> LeaseKeepAliveResult:
-        """Begin the lease's term anew. An unknown lease, or one whose term has ended, is answered with TTL 0."""
+        """Renew the lease. For an unknown or expired lease the TTL in the result is 0."""
         lease = self._leases.find(lease_id)
         if lease is None or lease.expiry_ms <= now_ms:
             return LeaseKeepAliveResult(self.header(), lease_id, 0)
@@ -314,16 +314,16 @@ class Store:
         return LeaseTimeToLiveResult(self.header(), lease_id, lease.remaining_ms(now_ms) // 1000, lease.ttl_s, held)
 
     def leases(self) -> LeaseListResult:
-        """All leases, the one that ends first in front."""
+        """All leases, in order of expiry."""
         return LeaseListResult(self.header(), tuple(lease.id for lease in self._leases.in_order_of_expiry()))
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When `tick` is worth calling again, at the earliest (a renewed lease may make it come to nothing)."""
+        """A lower bound on the next expiry: when to call `tick`. It may find nothing, if the lease was renewed."""
         return self._leases.next_expiry_ms()
 
     def tick(self, now_ms: int) -> tuple[int, ...]:
-        """End the leases whose term is over, one revision each; their ids."""
+        """Delete the expired leases, one revision each. Returns their ids."""
         ended = self._leases.ended(now_ms)
         for lease in ended:
             self.lease_revoke(lease.id)
@@ -332,7 +332,7 @@ class Store:
     # --- watches ---
 
     def watch(self, watch: Watch, wake: Wake | None = None) -> Watcher:
-        """Begin a watch; `wake` tells when there is something to `pull`."""
+        """Start a watch. `wake` is called when there is something to `pull`."""
         return self._hub.add(watch, wake)
 
     def pull(
@@ -352,14 +352,14 @@ class Store:
     # --- copies ---
 
     def dump(self, now_ms: int) -> Iterator[Record]:
-        """The whole state as records; `Store.load` makes an equal store of them. Watches are not state.
+        """The whole state as records, at the time of the call. `Store.load` makes an equal store from them.
 
-        It is taken at once: what is changed before the last record is asked for does not show in it.
+        Watches are not part of the state.
         """
         return as_records(self._keys, self._leases, now_ms)
 
     def load(self, records: Iterable[Record]) -> int:
-        """Apply records to this store; the store's time of the last `Clocked` (0 without one)."""
+        """Apply records to this store. Returns the time in the last `Clocked` (0 without one)."""
         now_ms = 0
         for record in records:
             if isinstance(record, Clocked):
@@ -369,10 +369,10 @@ class Store:
         return now_ms
 
     def apply(self, record: Record) -> None:
-        """Do again what `record` tells. Nothing is written to the journal, no watcher is told."""
+        """Apply `record`, without writing it to the journal and without notifying watchers."""
         do_again(self._keys, self._leases, record)
 
     def renew_all(self, now_ms: int) -> None:
-        """Give every lease its full term again, as a real etcd does after an election or a restart."""
+        """Give every lease its full TTL again, as a real etcd does after an election or a restart."""
         for lease in self._leases:
             lease.expiry_ms = now_ms + lease.ttl_s * 1000

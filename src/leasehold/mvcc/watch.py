@@ -1,8 +1,8 @@
-"""The watch hub: who wants to know of which keys, and how far they have been told.
+"""The watch hub: all watchers, the keys that they watch, and the position of each.
 
-A watcher has no queue. It is a place in the store's log of revisions: *idle* while nothing that it has not been
-told concerns it, else *behind* from `next_revision` on. So a slow reader costs nothing but its place, one that
-comes late is served like one that fell behind, and what it has missed is gone only when it is compacted away.
+A watcher has no queue. It is a position in the store's log of revisions: *idle* if it has received every event for its
+keys, else *behind* from `next_revision` on. So a slow reader costs no memory, a watch from the past is served like one
+that fell behind, and events are lost only by compaction.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from leasehold.mvcc.model import (
     WatchFilter,
 )
 
-# A batch ends with the revision that takes it over this: clients bound what they receive, often at 4 MiB.
+# A batch ends with the revision that exceeds this: clients limit the size of a message, often to 4 MiB.
 BATCH_BYTES_MAX = 1 << 20
 
 Wake = Callable[["Watcher"], None]
 
 
 class Watcher:
-    """One watch. `wake` is called when it falls behind; it must not call the store, only remember to `pull`."""
+    """One watch. `wake` is called when it falls behind; it must not call the store, only schedule a `pull`."""
 
     __slots__ = ("_no_delete", "_no_put", "idle", "key", "next_revision", "prev_kv", "range_end", "wake")
 
@@ -61,7 +61,7 @@ class WatchHub:
         self._ranges: dict[Watcher, None] = {}
 
     def add(self, watch: Watch, wake: Wake | None) -> Watcher:
-        """Begin a watch. From a revision of the past it is behind at once, and woken."""
+        """Start a watch. If it starts at an old revision, it is behind immediately, and `wake` is called."""
         watcher = Watcher(watch, wake)
         if watcher.range_end and watcher.range_end != FROM_KEY and watcher.range_end <= watcher.key:
             raise EmptyWatchRange
@@ -80,7 +80,7 @@ class WatchHub:
         return watcher
 
     def remove(self, watcher: Watcher) -> None:
-        """End a watch; ending it twice does nothing."""
+        """End a watch. Ending it twice has no effect."""
         if watcher.range_end:
             self._ranges.pop(watcher, None)
             return
@@ -91,7 +91,7 @@ class WatchHub:
                 del self._by_key[watcher.key]
 
     def notify(self, revision: int, changes: tuple[KeyValue, ...]) -> None:
-        """A revision was committed: those whom it concerns are behind now."""
+        """A revision was committed: its watchers are behind now."""
         by_key, ranges = self._by_key, self._ranges
         if not by_key and not ranges:
             return
@@ -114,11 +114,10 @@ class WatchHub:
             watcher.wake(watcher)
 
     def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> tuple[int, tuple[Event, ...]] | None:
-        """What `watcher` has not been told, up to `upto_revision`: whole revisions, at least one, about `events_max`.
+        """The next events for `watcher`, up to `upto_revision`: whole revisions, at least one, about `events_max`.
 
-        The last revision that was looked at, and the events; None when there is nothing to tell.
-        When the watcher is not idle afterwards there is more to pull. Raises `Compacted`, and ends the watch, when
-        what it has to be told is gone.
+        Returns the last revision read, and the events; None if there are none. If the watcher is not idle afterwards,
+        there is more to pull. Raises `Compacted`, and ends the watch, if its next events were compacted.
         """
         if watcher.idle:
             return None
@@ -143,7 +142,7 @@ class WatchHub:
         return revision - 1, tuple(events)
 
     def _event(self, watcher: Watcher, kv: KeyValue) -> Event:
-        # A creation has nothing before it, also where the same transaction has just deleted the key (as etcd tells it).
+        # As in etcd, a creation has no previous version, even if the same transaction deleted the key.
         created = kv.version and kv.create_revision == kv.mod_revision
         previous = self._keys.at(kv.key, kv.mod_revision - 1) if watcher.prev_kv and not created else None
         return Event(EventType.PUT if kv.version else EventType.DELETE, kv, previous)

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
+from leasehold.runtime.log import get_logger
 
-log = structlog.get_logger("leasehold.accepting")
+log = get_logger("leasehold.accepting")
 
 ACCEPTS_PER_TURN: Final = 64  # bounded, so that other readers of the loop get their turn
 PAUSE_S: Final = 0.1

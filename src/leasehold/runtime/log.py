@@ -1,14 +1,43 @@
-"""The log: one sentence with fields per event, on standard error, as text or as JSON lines."""
+"""The log: one event is one readable sentence with fields, on standard error; optionally as JSON lines.
+
+structlog takes longer to import than everything else in a program that uses a lock. So it is imported by `configure`,
+or when the first line is logged.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-import structlog
+
+class Logger:
+    """Binds to structlog when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        try:
+            import structlog
+        except (ImportError, OSError):  # a process without free file descriptors cannot import, but must go on
+            return _log_plainly
+        # Methods are not kept here: structlog decides at every call, so that tests can capture the log.
+        return getattr(structlog.get_logger(self._name), method)
+
+
+def _log_plainly(sentence: str, **fields: object) -> None:
+    print(sentence, fields, file=sys.stderr)
+
+
+def get_logger(name: str) -> Any:
+    """A logger with structlog's methods: `info(sentence, field=value)`, `warning`, `error`, `exception`."""
+    return Logger(name)
 
 
 def configure(*, json: bool = False, **always: str) -> None:
-    """Configure the log of this process; `always` (such as the node's name) is added to every line."""
+    """Set up the log of this process. `always` (such as the node's name) is added to every line."""
+    import structlog
+
     render: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if json

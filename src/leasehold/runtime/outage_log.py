@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class OutageLog:

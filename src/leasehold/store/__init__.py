@@ -1,1 +1,1 @@
-"""The embedded store: `mvcc` with a clock, a disk and readers; in this process, or served over gRPC."""
+"""The embedded store: `mvcc` with a clock and a disk, used in this process or served over gRPC."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from leasehold.base.errors import InvalidArgument, Unavailable, UnknownOutcome
-from leasehold.coord.client import CoordFace
+from leasehold.coord.api import Coord
 from leasehold.coord.errors import ClientClosed
 from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.mvcc.errors import StoreError
 from leasehold.mvcc.model import (
     CompactResult,
-    DeleteRange,
-    DeleteResult,
     LeaseGrantResult,
     LeaseKeepAliveResult,
     LeaseListResult,
@@ -22,15 +20,9 @@ from leasehold.mvcc.model import (
     LeaseTimeToLiveResult,
     Op,
     OpResult,
-    Put,
-    PutResult,
     Range,
-    RangeResult,
     Status,
-    Txn,
-    TxnResult,
     Watch,
-    WatchFilter,
 )
 from leasehold.mvcc.store import Store
 from leasehold.store import opening
@@ -42,8 +34,8 @@ from leasehold.store.watch import LocalWatch
 T = TypeVar("T")
 
 
-class LocalClient(CoordFace):
-    """`Coord` on an engine. Answers wait until what they saw is on the disk; in memory nothing waits."""
+class LocalClient(Coord):
+    """`Coord` on an engine. An answer waits until the state that it shows is on disk; in memory nothing waits."""
 
     def __init__(self, engine: Engine, *, timeout_s: float = 5.0, on_close: Callable[[], None] | None = None) -> None:
         self.engine = engine
@@ -63,10 +55,7 @@ class LocalClient(CoordFace):
         return result
 
     def immediately(self, op: Op) -> OpResult | None:
-        """Do `op` in this very moment, if nothing has to be waited for: the store is in memory only.
-
-        None: nothing was done, ask the usual way.
-        """
+        """Run `op` now, if the store is in memory only. Else returns None, without having done anything."""
         if not self.engine.in_memory:
             return None
         if self._closed:
@@ -77,7 +66,7 @@ class LocalClient(CoordFace):
         try:
             result = self._run(call)
         except StoreError:
-            await self._settle_read(timeout_s)  # a refusal, too, tells what must not be undone any more
+            await self._settle_read(timeout_s)  # an error shows state, too, which a crash must not undo
             raise
         if self.engine.unsettled:
             await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
@@ -94,23 +83,34 @@ class LocalClient(CoordFace):
         return result
 
     async def _settle_read(self, timeout_s: float | None) -> None:
-        """A read is never in doubt: nothing was changed by it."""
+        """Wait for the disk. A read changes nothing, so its outcome is never unknown."""
         try:
             await self.engine.settled(self._timeout_s if timeout_s is None else timeout_s)
         except UnknownOutcome as error:
-            raise Unavailable(f"the disk does not answer, so that this cannot be read now ({error})") from None
+            raise Unavailable(f"the disk does not answer, so the state cannot be read now ({error})") from None
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        return await self._read(lambda store, _now: store.range(request), timeout_s)
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        if self._closed:
+            raise ClientClosed
+        engine = self.engine
+        try:
+            result = engine.execute(op)
+        except StoreError:
+            await self._settle_read(timeout_s)  # an error shows state, too, which a crash must not undo
+            raise
+        if engine.unsettled:
+            if isinstance(op, Range):
+                await self._settle_read(timeout_s)
+            else:
+                await engine.settled(self._timeout_s if timeout_s is None else timeout_s)
+        return result
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        return await self._write(lambda store, _now: store.put(request), timeout_s)
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        return await self._write(lambda store, _now: store.delete(request), timeout_s)
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        return await self._write(lambda store, _now: store.txn(request), timeout_s)
+    def open_watch(self, request: Watch) -> LocalWatch:
+        if self._closed:
+            raise ClientClosed
+        watch = LocalWatch(self.engine, request)
+        self._watches = [other for other in self._watches if not other.ended] + [watch]
+        return watch
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         return await self._write(lambda store, _now: store.compact(revision), timeout_s)
@@ -133,30 +133,12 @@ class LocalClient(CoordFace):
         return await self._read(lambda store, _now: store.leases(), timeout_s)
 
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> LocalKeepAlive:
-        """Renew `lease_id` until closed; the client ends it at the latest when it is closed itself."""
+        """Renew `lease_id` until the handle or this client is closed."""
         if self._closed:
             raise ClientClosed
         kept = LocalKeepAlive(self.engine, lease_id, ttl_s, granted_sent_ms)
         self._kept = [other for other in self._kept if not other.ended] + [kept]
         return kept
-
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> LocalWatch:
-        if self._closed:
-            raise ClientClosed
-        spec = Watch(key, range_end, start_revision, prev_kv, progress_notify, fragment, tuple(filters))
-        watch = LocalWatch(self.engine, spec)
-        self._watches = [other for other in self._watches if not other.ended] + [watch]
-        return watch
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
         with self.engine.lock:
@@ -167,7 +149,7 @@ class LocalClient(CoordFace):
         return self.engine.clock.now_ms()
 
     async def close(self) -> None:
-        """End this client's watches and renewals; the last client of a store on disk closes the store."""
+        """End this client's watches and renewals. The last client of a store on disk closes the store."""
         if self._closed:
             return
         self._closed = True
@@ -180,7 +162,7 @@ class LocalClient(CoordFace):
 
 
 async def open_memory(url: CoordUrl, options: ConnectOptions) -> LocalClient:
-    """`memory://` is a store of its own; `memory://name` is one store for all of this process, until it ends."""
+    """`memory://` opens a new store; `memory://name` is one store that this process shares until it exits."""
     if not url.name:
         engine = opening.open_memory()
         return LocalClient(engine, timeout_s=options.timeout_s, on_close=engine.close)
@@ -190,7 +172,7 @@ async def open_memory(url: CoordUrl, options: ConnectOptions) -> LocalClient:
 
 
 async def open_embedded(url: CoordUrl, options: ConnectOptions) -> LocalClient:
-    """The store in a directory: opened once in this process, whatever the number of clients."""
+    """The store in a directory. All clients of this process share one engine."""
     if url.path is None:
         raise InvalidArgument("embedded:// needs a directory: embedded:///var/lib/leasehold")
     path = url.path.resolve()

@@ -1,11 +1,11 @@
-"""The store's directory: a lock, the log in segments, and a snapshot that says where the log begins.
+"""The store's directory: a lock, the log in segments, and a snapshot at which the log begins.
 
     lock                       held by the process that has the directory open
     00000007.snapshot          the state when segment 7 began
-    00000007.log, 00000008.log every change since, one group commit a frame
+    00000007.log, 00000008.log every change since, one frame per group commit
 
-A snapshot is written beside the running log and takes its name only when it is whole and on the disk; then what is
-older is removed. So at every moment the newest snapshot, with the segments from its number on, is the state.
+A snapshot is written while the log continues, and renamed to its final name only when it is complete and on disk. Then
+older files are removed. So the newest snapshot, with the segments from its number on, is always the whole state.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FORMAT = 1
 FIRST_GENERATION = 1
 _PREAMBLE = b"leasehold store, format "
 _EXPORT_BLOCK_BYTES = 512
-# In snapshots a frame ends at so many records, or about so many bytes.
+# Limits of a frame in a snapshot, in records and approximate bytes.
 FRAME_RECORDS = 500
 FRAME_BYTES = 1 << 20
-# So much of a segment is zeros at most; an idle store takes so much more of the disk than it needs.
+# Zeros are written up to this far ahead in a segment: an idle store takes this much extra disk space.
 AHEAD_BYTES = 256 << 10
-# In pieces: Linux keeps what is written at once in one folio, and goes through all of that folio at every later sync.
+# Zeros are written in pieces: Linux keeps one write in one folio, and scans that whole folio at every later sync.
 ZEROS_BYTES = 64 << 10
 
 
 class Identity(Struct, frozen=True):
-    """Who this store is; it stands in the first line of every file."""
+    """The identity of a store, in the first line of every file."""
 
     cluster_id: int
     member_id: int
@@ -49,10 +49,10 @@ class Identity(Struct, frozen=True):
 
 
 def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
-    """The identity in a file's first line, and where the frames begin."""
+    """The identity in a file's first line, and the offset of the first frame."""
     end = data.find(b"\n", 0, 1024) + 1
     if not data.startswith(_PREAMBLE) or not end:
-        raise StoreDamaged(f"{path}: this is no file of a Leasehold store; nothing was changed")
+        raise StoreDamaged(f"{path}: not a file of a Leasehold store; nothing was changed")
     try:
         identity = msgspec.json.decode(data[len(_PREAMBLE) : end - 1], type=Identity)
     except msgspec.DecodeError as error:
@@ -63,7 +63,7 @@ def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
 
 
 def write_snapshot(path: Path, identity: Identity, records: Iterable[Record]) -> int:
-    """Write a snapshot under its name, whole or not at all; its size in bytes."""
+    """Write a snapshot atomically. Returns its size in bytes."""
     draft = path.with_suffix(".draft")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     size = 0
@@ -73,7 +73,7 @@ def write_snapshot(path: Path, identity: Identity, records: Iterable[Record]) ->
             _write_all(file, chunk)
         os.fsync(file)
     except BaseException:
-        os.unlink(draft)  # on a full disk above all: the log needs the space
+        os.unlink(draft)  # especially on a full disk: the log needs the space
         raise
     finally:
         os.close(file)
@@ -89,7 +89,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def snapshot_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
-    """A snapshot's bytes, piece by piece. The last frame is empty: without it the snapshot is not whole."""
+    """A snapshot's bytes, in chunks. The last frame is empty: without it the snapshot is incomplete."""
     yield identity.line()
     number = 1
     pending: list[Record] = []
@@ -115,7 +115,7 @@ def _bytes_of(record: Record) -> int:
 
 
 def export_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
-    """A snapshot to be taken elsewhere, as `etcdctl snapshot save` wants one: padded, its SHA-256 at the end."""
+    """A snapshot in the form that `etcdctl snapshot save` expects: padded, with its SHA-256 at the end."""
     digest = sha256()
     size = 0
     for chunk in snapshot_chunks(identity, records):
@@ -128,13 +128,13 @@ def export_chunks(identity: Identity, records: Iterable[Record]) -> Iterator[byt
 
 
 def _without_digest(data: bytes) -> bytes:
-    """An exported snapshot without its end; other content as it is (if it is damaged, its frames will tell)."""
+    """An exported snapshot without its digest; other content unchanged (its frames have checksums)."""
     content, digest = data[: -sha256().digest_size], data[-sha256().digest_size :]
     return content.rstrip(b"\0") if sha256(content).digest() == digest else data
 
 
 def read_snapshot(path: Path, take: Callable[[list[Record]], None]) -> Identity:
-    """Hand all records of a snapshot to `take`; refuse one that is not whole."""
+    """Pass all records of a snapshot to `take`. Rejects an incomplete snapshot."""
     data = _without_digest(path.read_bytes())
     identity, start = read_identity(path, data)
     frames = Frames(data, start, str(path))
@@ -148,7 +148,7 @@ def read_snapshot(path: Path, take: Callable[[list[Record]], None]) -> Identity:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names durable: a new or renamed file is there after a crash only when its folder was synced."""
+    """Make names durable: a new or renamed file survives a crash only if its folder was synced."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -162,7 +162,7 @@ def _remove(path: Path) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Make it and what is above it, durably: an acknowledged write must not vanish with the folder it is in."""
+    """Create it and its parents, durably: an acknowledged write must not vanish with its folder."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in made:
@@ -170,7 +170,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _is_unfinished_line(data: bytes) -> bool:
-    """Whether this is a part of a first line and nothing more; after a power cut zeros may stand for the rest."""
+    """Whether this is only a part of a first line. After a power cut the rest may be zeros."""
     written = data.rstrip(b"\0")
     return b"\n" not in written[:1024] and Identity(0, 0).line().startswith(written[: len(_PREAMBLE)])
 
@@ -185,7 +185,7 @@ class Segment:
     """
 
     def __init__(self, path: Path, identity: Identity, number: int, ahead_bytes: int = AHEAD_BYTES) -> None:
-        """Open or create it; `number` is that of the next frame."""
+        """Open or create it. `number` is the number of the next frame."""
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.number = number
@@ -194,17 +194,17 @@ class Segment:
         if self.size_bytes == 0:
             self._put(identity.line())
         self._zeros_end = self.size_bytes
-        # Also where nothing is new: what a killed process had written and not synced has just been read, is about to
-        # be shown, and must not be undone any more.
+        # Also if nothing is new: data that a killed process had written but not synced was just read. It will be
+        # shown to readers, so a crash must not undo it.
         os.fsync(self._file)
         sync_folder(path.parent)
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write one frame; when this returns it is on the disk."""
+        """Write one frame. It is on disk when this returns."""
         frame = encode_frame(self.number, records)
         self.number += 1
         self._put(frame)
-        # Not after a large one: there the amount that is written counts, and nothing should be written twice.
+        # Not after a large frame: its cost is the amount of data, which should not be written twice.
         if self.size_bytes > self._zeros_end and len(frame) < self._ahead_bytes // 4:
             self._write_zeros()
         os.fdatasync(self._file)
@@ -217,16 +217,16 @@ class Segment:
             rest = rest[written:]
 
     def _write_zeros(self) -> None:
-        """Up to the next whole number of `ahead_bytes`, as far as there is room: the frames may still fit in it."""
+        """Write zeros up to the next multiple of `ahead_bytes`, as far as the disk has space."""
         end = self.size_bytes
         goal = end + self._ahead_bytes - end % self._ahead_bytes
-        with suppress(OSError):  # no room. A disk that fails says so when the frame is synced
+        with suppress(OSError):  # no space. A failing disk reports it when the frame is synced
             while end < goal:
                 end += os.pwrite(self._file, bytes(min(goal - end, ZEROS_BYTES)), end)
         self._zeros_end = end
 
     def finish(self) -> None:
-        """Close it as a file that ends with its last frame, durably: only the newest segment may have zeros."""
+        """Cut the file after its last frame, durably, and close it: only the newest segment may end in zeros."""
         try:
             os.ftruncate(self._file, self.size_bytes)
             os.fsync(self._file)
@@ -238,7 +238,7 @@ class Segment:
 
 
 class Folder:
-    """The directory of one store, held by this process alone until `close`."""
+    """The directory of one store, locked by this process until `close`."""
 
     def __init__(self, path: Path) -> None:
         _make_folder(path)
@@ -253,7 +253,7 @@ class Folder:
                 f"{path} is open in another process (pid {holder}): a store has one owner; "
                 "share it with `leasehold store` and connect to that"
             ) from None
-        with suppress(OSError):  # a full disk: the number is for people, the lock holds without it
+        with suppress(OSError):  # a full disk: the process id is only for people, the lock works without it
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -267,7 +267,7 @@ class Folder:
         return sorted(int(path.stem) for path in self.path.glob(f"*.{suffix}") if path.stem.isdigit())
 
     def recover(self, take: Callable[[list[Record]], None]) -> Recovered | None:
-        """Hand every record to `take`, in order; None for an empty directory. A torn tail is cut off."""
+        """Pass every record to `take`, in order. Returns None for an empty directory. A torn tail is cut off."""
         snapshots = self._generations("snapshot")
         segments = self._generations("log")
         if not snapshots and not segments:
@@ -291,7 +291,7 @@ class Folder:
         return Recovered(identity, wanted[-1], number + 1, cut_bytes)
 
     def _check_complete(self, first: int, segments: list[int], wanted: list[int]) -> None:
-        """Refuse a directory from which a file was taken. A snapshot is written only when its segment is there."""
+        """Reject a directory with a missing file. A snapshot is written only after its segment exists."""
         last = max(segments, default=first)
         missing = [generation for generation in range(first, max(first, last) + 1) if generation not in wanted]
         if not missing:
@@ -308,7 +308,7 @@ class Folder:
         path = self.segment_path(generation)
         data = path.read_bytes()
         if last and _is_unfinished_line(data):
-            os.truncate(path, 0)  # the process ended while it wrote the first line
+            os.truncate(path, 0)  # the process died while it wrote the first line
             return None, number, len(data)
         identity, start = read_identity(path, data)
         frames = Frames(data, start, str(path), number)
@@ -327,11 +327,11 @@ class Folder:
                 "`leasehold store --restore FILE --data NEW-DIRECTORY`"
             )
         os.truncate(path, frames.end)  # made durable when the segment is opened for writing
-        unfinished = data[frames.end :].rstrip(b"\0")  # zeros are what every process leaves that did not end by itself
+        unfinished = data[frames.end :].rstrip(b"\0")  # every process that was killed leaves zeros
         return identity, number, len(unfinished)
 
     def forget_before(self, generation: int) -> None:
-        """Remove what a snapshot of `generation` has made superfluous."""
+        """Remove files that a snapshot of `generation` replaces."""
         for suffix in ("snapshot", "log"):
             for old in self._generations(suffix):
                 if old < generation:
@@ -344,7 +344,7 @@ class Folder:
 
 
 class Recovered(Struct, frozen=True):
-    """What `Folder.recover` found: `generation` is the segment to go on with, `number` its next frame's."""
+    """The result of `Folder.recover`: `generation` is the segment to continue, `number` that of its next frame."""
 
     identity: Identity
     generation: int

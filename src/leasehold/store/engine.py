@@ -1,14 +1,14 @@
-"""One running store: the pure `Store` with a clock, a disk, and everybody who waits for it.
+"""One running store: the pure `Store` with a clock, a disk, and the callers that wait for it.
 
-Calls come from any thread and any event loop, and change the store at once, under one lock. What they saw or did
-is answered only when it is on the disk (`settled`): all records that have come together are written with one
-`fdatasync` (group commit), which moves the durable mark on. Reads wait for the mark as well: an answer must not show
-what a crash could still undo. Watchers are told nothing beyond it for the same reason.
+Calls come from any thread and any event loop, and change the store immediately, under one lock. A call is answered
+only when its records are on disk (`settled`): all pending records are written with one `fdatasync` (group commit),
+which advances the durable revision. Reads wait for it as well: an answer must not show state that a crash could undo.
+Watchers receive nothing beyond it for the same reason.
 
-Who writes depends on the disk. While it is prompt, the event loop of the first that waits does, at the end of its
-turn: handing the group to a thread and back takes longer than such a write. While it is slow, a thread of the store
-does, the *keeper*, so that no loop stands still for long. The keeper also ends leases when their time has come, and
-renews those that somebody in this process keeps alive.
+The writer depends on the speed of the disk. If it is fast, the event loop of the first waiting caller writes, at the
+end of its turn: a hand-over to a thread and back takes longer than such a write. If it is slow, the store's own thread
+writes, the *keeper*, so that no loop is blocked for long. The keeper also expires leases, and renews those that this
+process keeps alive.
 """
 
 from __future__ import annotations
@@ -22,41 +22,40 @@ from typing import Protocol
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, UnknownOutcome
-from leasehold.mvcc import Store
 from leasehold.mvcc.model import Op, OpResult
 from leasehold.mvcc.records import Clocked, Record
+from leasehold.mvcc.store import Store
 from leasehold.store import forks
 from leasehold.store.errors import StoreClosed, StoreFailed
-from leasehold.store.group_commit import Group, Tell, Waiters, in_doubt, resolve
+from leasehold.store.group_commit import Group, OnSettled, Waiters, outcome_unknown, resolve
 from leasehold.store.settings import StoreSettings
 from leasehold.store.timers import Timers
 
-# A quiet store with leases still tells its log the time: so much longer than their term may leases live on after a
-# restart, at most.
-CLOCK_MARK_INTERVAL_MS = 500
+# An idle store with leases logs the time this often. After a restart a lease may outlast its TTL by this much.
+CLOCK_RECORD_INTERVAL_MS = 500
 COMPACT_STEP_REVISIONS = 1_000
-HISTORY_REVISIONS_MIN = 100  # kept even when they are too large: watchers must have the time to be told
-# A disk that takes less than this on average is written by event loops themselves.
+HISTORY_REVISIONS_MIN = 100  # kept even beyond `history_bytes`: watchers need time to receive them
+# Below this average, event loops write to the disk themselves.
 PROMPT_WRITE_S = 0.005
 _FOREVER_MS = 1 << 62
 
 
 class Log(Protocol):
-    """Where records become durable. Called by the keeper only, in order."""
+    """Makes records durable. Called by one writer at a time, in order."""
 
     def prepare(self, engine: Engine) -> None:
-        """The next group has been taken: the store is exactly as it is after that. Lock held: be quick."""
+        """The next group was taken, and the store has exactly its state. The lock is held: be quick."""
         ...
 
     def append(self, records: list[Record]) -> None: ...
 
-    def forsake(self) -> None: ...
+    def abandon_in_child(self) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Engine:
-    """Runs one store. `log` None is a store in memory only: everything is durable at once."""
+    """Runs one store. Without a `log` it is in memory only, and everything counts as durable."""
 
     def __init__(
         self,
@@ -77,44 +76,44 @@ class Engine:
         self._offset_ms = clock_offset_ms
         self._log = log
         self._pending: list[Record] = pending if pending is not None else []
-        self._settled = 0  # groups on the disk
-        self._group = 0  # groups that were taken to be written
-        self._writing = False  # one is under way
-        self._write_s = 0.0  # how long they take, on average
+        self._settled = 0  # groups on disk
+        self._group = 0  # groups taken for writing
+        self._writing = False  # a write is in progress
+        self._write_s = 0.0  # average duration of a write
         self._waiters = Waiters()
         self._committing: set[asyncio.AbstractEventLoop] = set()  # loops that will write at the end of their turn
         self._woken: list[Callable[[], None]] = []
         self._afterwards: list[Callable[[], None]] = []
         self._wakeup = threading.Condition(self.lock)
         self._asleep_until_ms = 0
-        self._marked_ms = 0
+        self._clock_recorded_ms = 0
         self._keeper: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self.on_failed: Callable[[], object] = lambda: None  # called once, by the keeper's thread, when the disk failed
+        self.on_failed: Callable[[], object] = lambda: None  # called once, when the disk has failed
         self.closed = False
-        forks.watch_over(self)
+        forks.register(self)
         if log is not None or len(store.leases_open):
             self._start_keeper()
 
     # --- calls ---
 
     def now_ms(self) -> int:
-        """The store's time: it goes on where it stood when the store was last open."""
+        """The store's time. It continues from where the store was last closed."""
         return self.clock.now_ms() + self._offset_ms
 
     def execute(self, op: Op) -> OpResult:
-        """Do one operation now. The answer may leave once `settled()`, or not `unsettled`."""
+        """Run one operation now. The answer may be sent once `settled()` returns, or if not `unsettled`."""
         with self.lock:
             self.enter()
             result = self.store.execute(op)
             if self._log is None:
-                self._leave_memory()  # operations on keys set no times: the keeper need not look again
+                self._leave_memory()  # operations on keys add no timers: the keeper need not wake
             else:
                 self.leave()
             return result
 
     def enter(self) -> int:
-        """Begin a call, lock held: refuse it if the store is closed, end leases that are due. The store's time."""
+        """Begin a call; lock held. Rejects it if the store is closed, expires leases. Returns the store's time."""
         self.check_open()
         now_ms = self.clock.now_ms() + self._offset_ms
         expiry_ms = self.store.next_expiry_ms
@@ -123,19 +122,19 @@ class Engine:
         return now_ms
 
     def leave(self) -> None:
-        """End a call that may have changed something, lock held: tell the watchers, or have it written."""
+        """End a call that may have changed something; lock held. Notify watchers, or schedule the write."""
         if self._log is None:
             self._leave_memory()
-        self._rouse(self._pending and not self._prompt)
+        self._wake_keeper(self._pending and not self._prompt)
 
     def _leave_memory(self) -> None:
         self.durable_revision = self.store.revision
         self._compact()
         if self._woken:
-            self._tell()
+            self._notify()
 
-    def _rouse(self, now: object = False) -> None:
-        """Wake the keeper (start it, if need be) if it sleeps beyond what it has to do next; lock held."""
+    def _wake_keeper(self, now: object = False) -> None:
+        """Wake (or start) the keeper if it would sleep past its next task; lock held."""
         if self._keeper is None:
             if self.store.next_expiry_ms is not None or self.timers.next_ms() is not None:
                 self._start_keeper()
@@ -144,46 +143,46 @@ class Engine:
             self._wakeup.notify()
 
     def schedule(self, when_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
-        """Have the keeper call at `when_ms` (store time, lock held); returns how to take it back."""
+        """Have the keeper call at `when_ms` (store time, lock held). Returns a function that cancels it."""
         with self.lock:
             timer = self.timers.at(when_ms, call)
-            self._rouse()
+            self._wake_keeper()
         return timer.cancel
 
-    def wake(self, tell: Callable[[], None]) -> None:
-        """`tell` as soon as what has just been done is durable; for watchers, lock held."""
-        self._woken.append(tell)
+    def wake(self, notify: Callable[[], None]) -> None:
+        """Call `notify` once the current changes are durable; for watchers, lock held."""
+        self._woken.append(notify)
 
     def afterwards(self, call: Callable[[], None]) -> None:
-        """Have the keeper make this call without the lock; for what timers have to tell others, lock held."""
+        """Have the keeper make this call without the lock; for callbacks of timers, lock held."""
         self._afterwards.append(call)
 
     @property
     def in_memory(self) -> bool:
-        """Whether there is no disk, so that everything is durable (as far as it ever will be) at once."""
+        """Whether there is no disk: then everything counts as durable immediately."""
         return self._log is None
 
     @property
     def unsettled(self) -> bool:
-        """Whether something that a call may have seen is not on the disk yet."""
+        """Whether state that a call may have seen is not on disk yet."""
         return self._log is not None and (bool(self._pending) or self._group > self._settled)
 
-    def when_settled(self, tell: Tell) -> bool:
-        """Have `tell` called, in this event loop, when everything done so far is on the disk; False if it is."""
+    def when_settled(self, notify: OnSettled) -> bool:
+        """Call `notify`, in this event loop, when everything done so far is on disk. Returns False if it is already."""
         with self.lock:
             if not self.unsettled:
                 return False
             if self._failure is not None:
                 self.check_open()
             loop = asyncio.get_running_loop()
-            self._waiters.add(loop, tell)
+            self._waiters.add(loop, notify)
             if self._prompt and not self._writing and loop not in self._committing:
                 self._committing.add(loop)
                 loop.call_soon(self._commit_of, loop)
             return True
 
     async def settled(self, timeout_s: float | None = None) -> None:
-        """Wait until everything done so far is on the disk."""
+        """Wait until everything done so far is on disk."""
         if not self.unsettled or (self._prompt and await self._settled_here()):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,36 +194,36 @@ class Engine:
             raise UnknownOutcome(f"the disk has not answered in {timeout_s:g} s: read before you repeat") from None
 
     async def _settled_here(self) -> bool:
-        """Write at the end of this turn, unless somebody else does; False if that takes longer.
+        """Write at the end of this turn, unless another caller does. Returns False if the write takes longer.
 
-        No future and no timer are made: of a single write's time that was a tenth.
+        It needs no future and no timer, which took a tenth of the time of a single write.
         """
         with self.lock:
-            group = self._group + bool(self._pending)  # by when all of it is on the disk
+            group = self._group + bool(self._pending)  # once it is settled, everything so far is on disk
         try:
-            await asyncio.sleep(0)  # all that is ready has its turn, and is in the same group
+            await asyncio.sleep(0)  # ready tasks run first, and join the same group
         except BaseException:
             with self.lock:
-                self._rouse(now=True)  # who waited is gone; what was done is not
+                self._wake_keeper(now=True)  # the caller was cancelled, but its change must be written
             raise
         if self._settled < group:
             self._commit()
             if self._failure is not None:
-                raise self._failure if isinstance(self._failure, LeaseholdError) else in_doubt(self._failure)
-            # Else one who writes again and again would leave the others of its loop a single turn for every sync.
+                raise self._failure if isinstance(self._failure, LeaseholdError) else outcome_unknown(self._failure)
+            # Otherwise a caller that writes in a loop would leave the others a single turn per sync.
             await asyncio.sleep(0)
         return self._settled >= group
 
     def check_open(self) -> None:
-        """Refuse to go on with a store that is closed, or whose disk has failed."""
+        """Raise if the store is closed, or its disk has failed."""
         if not self.closed and self._failure is None:
             return
         if isinstance(self._failure, LeaseholdError):
             raise self._failure
         if self._failure is not None:
             raise StoreFailed(
-                f"the disk failed ({self._failure}): make room or mend it, and start the store again; what was being "
-                "written may or may not be there"
+                f"the disk failed ({self._failure}): free space or repair it, and start the store again; the last "
+                "write may or may not be on disk"
             )
         raise StoreClosed("the store is closed: connect again")
 
@@ -251,7 +250,7 @@ class Engine:
                 call()
 
     def _sleep(self) -> None:
-        """Until there is something to write, to time, or to end; lock held, given up meanwhile."""
+        """Sleep until there is something to write, a timer is due, or the store closes; releases the lock meanwhile."""
         while self._writing or not (self._pending or self._waiters or self.closed or self._failure):
             now_ms = self.now_ms()
             due_ms = _FOREVER_MS if self._writing else self._next_due_ms()
@@ -267,7 +266,7 @@ class Engine:
         if expiry_ms is not None:
             due_ms = expiry_ms
             if self._log is not None:
-                due_ms = min(due_ms, self._marked_ms + CLOCK_MARK_INTERVAL_MS)
+                due_ms = min(due_ms, self._clock_recorded_ms + CLOCK_RECORD_INTERVAL_MS)
         timer_ms = self.timers.next_ms()
         return due_ms if timer_ms is None else min(due_ms, timer_ms)
 
@@ -284,7 +283,7 @@ class Engine:
         return self._write_s < PROMPT_WRITE_S
 
     def _commit_of(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write what has come together, in the loop of some that wait for it."""
+        """Write the pending records, in the loop of callers that wait for them."""
         with self.lock:
             self._committing.discard(loop)
             wanted = bool(self._waiters)
@@ -292,22 +291,22 @@ class Engine:
             self._commit()
 
     def _commit(self) -> None:
-        """Write what has come together, if nobody does."""
+        """Write the pending records, unless a write is in progress."""
         with self.lock:
             if self._writing or self._failure is not None:
-                return  # whoever writes now rouses the keeper for the rest
+                return  # the current writer wakes the keeper for the rest
             group = self._take(self.now_ms())
         self._write(group)
 
     def _take(self, now_ms: int) -> Group:
-        """The records to write next, the time in front of them now and then; lock held."""
+        """Take the records to write next, from time to time with the clock first; lock held."""
         self._compact()
         if self._pending:
-            self._group += 1  # before the records leave `_pending`: `unsettled` is asked without the lock
+            self._group += 1  # before the records leave `_pending`: `unsettled` is read without the lock
         records = self._pending[:]
         self._pending.clear()
-        if self._log is not None and now_ms >= self._marked_ms + CLOCK_MARK_INTERVAL_MS:
-            self._marked_ms = now_ms
+        if self._log is not None and now_ms >= self._clock_recorded_ms + CLOCK_RECORD_INTERVAL_MS:
+            self._clock_recorded_ms = now_ms
             records.insert(0, Clocked(now_ms))
         if self._log is not None and records:
             self._log.prepare(self)
@@ -316,14 +315,14 @@ class Engine:
         return Group(records, self.store.revision, waiters)
 
     def _write(self, group: Group) -> bool:
-        """Make a group durable, then tell everybody; False when the disk failed. Without the lock."""
+        """Make a group durable, then notify all waiters. Returns False if the disk failed. Without the lock."""
         begun = time.perf_counter()
         if group.records and self._log is not None:
             try:
-                # Always synced, marks of the time too: were some of what follows on the disk and they not, it would
-                # look like damage in the middle.
+                # Clock records are synced too: if later records were on disk without them, that would look like
+                # damage in the middle of the log.
                 self._log.append(group.records)
-            except Exception as error:  # whatever it is: what is in memory is not on the disk
+            except Exception as error:  # in any case the state in memory is not on disk
                 self._fail(error, group.waiters)
                 return False
         with self.lock:
@@ -332,14 +331,14 @@ class Engine:
             self._writing = False
             self._settled = self._group
             self.durable_revision = group.revision if self._log is not None else self.store.revision
-            self._tell()
-            # Whoever was roused during the write went back to sleep without a time to wake: it has to look again.
-            self._rouse(self._waiters or self.closed)
+            self._notify()
+            # A keeper that woke during the write went back to sleep without a wake-up time: wake it again.
+            self._wake_keeper(self._waiters or self.closed)
         group.waiters.release(None)
         return True
 
     def _compact(self) -> None:
-        """Keep the history within its bounds, in small steps so that nobody waits long; lock held."""
+        """Keep the history within its limits, in small steps so that no caller waits long; lock held."""
         keys = self.store.keys
         past = keys.compact_revision
         if past < 1:
@@ -347,47 +346,47 @@ class Engine:
         crowded = keys.total_bytes - keys.live_bytes > self.settings.history_bytes
         spare = keys.revision - past - (HISTORY_REVISIONS_MIN if crowded else self.settings.history_revisions)
         if spare >= COMPACT_STEP_REVISIONS or (crowded and spare > 0):
-            # A part of what is too much, not a fixed number: groups may be larger than any fixed step.
+            # Half of the excess, not a fixed number: a group may add more revisions than any fixed step.
             self.store.compact(past + min(spare, max(COMPACT_STEP_REVISIONS, spare // 2)))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         woken, self._woken = self._woken, []
-        for tell in woken:
-            tell()
+        for notify in woken:
+            notify()
 
     def _fail(self, error: Exception, waiters: Waiters) -> None:
         with self.lock:
             self._failure = error
             self._writing = False
             later, self._waiters = self._waiters, Waiters()
-            self._tell()
+            self._notify()
             self._wakeup.notify_all()
-        unknown = in_doubt(error)
+        unknown = outcome_unknown(error)
         waiters.release(unknown)
         later.release(unknown)
         self.on_failed()
 
-    # --- the end ---
+    # --- closing ---
 
-    def forsake(self, reason: LeaseholdError) -> None:
-        """In a forked child: everything is refused. The keeper and the files are the parent's."""
+    def abandon_in_child(self, reason: LeaseholdError) -> None:
+        """In a forked child: reject every call. The keeper and the files belong to the parent."""
         self.lock = threading.RLock()  # the old one may be held by a thread that does not exist here
         self._wakeup = threading.Condition(self.lock)
         self._failure = reason
         self.closed = True
         self._keeper = None
         if self._log is not None:
-            self._log.forsake()
+            self._log.abandon_in_child()
 
     def close(self) -> None:
-        """Write what is left, stop the keeper; later calls are refused. Blocks for one write at most."""
+        """Write pending records, stop the keeper, reject later calls. Blocks for one write at most."""
         with self.lock:
             if self.closed:
                 return
             if self._log is not None and self._failure is None:
                 self._pending.append(Clocked(self.now_ms()))
             self.closed = True
-            self._tell()
+            self._notify()
             self._wakeup.notify_all()
         if self._keeper is not None and self._keeper is not threading.current_thread():
             self._keeper.join()

@@ -1,4 +1,4 @@
-"""What can go wrong with a store on this machine, besides what any store may answer."""
+"""Failures of a store on this machine, in addition to the errors of every store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leasehold.base.errors import CallerError, PeerError, Unavailable
 
 
 class StoreClosed(Unavailable):
-    """The store in this process has been closed."""
+    """The store in this process was closed."""
 
 
 class StoreInUse(CallerError):
@@ -14,8 +14,8 @@ class StoreInUse(CallerError):
 
 
 class StoreDamaged(PeerError):
-    """A file of the store is not as it was written. Nothing was changed: restore a snapshot, or take the file away."""
+    """A file of the store is damaged. Nothing was changed: restore a snapshot, or remove the file."""
 
 
 class StoreFailed(Unavailable):
-    """The disk refused a write. What is on it is intact; this process must not go on with what is not on it."""
+    """A write to the disk failed. Data on disk is intact, but this process must not use state that is not on disk."""

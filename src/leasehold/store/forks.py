@@ -1,6 +1,6 @@
-"""A store is one process's: after a fork there would be two writers of one log, or two stores where there was one.
+"""A store belongs to one process: after a fork there would be two writers of one log, or two copies of one store.
 
-The child is told so, and lets go of the parent's files.
+In the child every call is rejected, and the parent's files are closed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 _engines: WeakSet[Engine] = WeakSet()
 
 
-def watch_over(engine: Engine) -> None:
-    """Have `engine` refuse everything in children of this process."""
+def register(engine: Engine) -> None:
+    """Have `engine` reject every call in forked children of this process."""
     _engines.add(engine)
 
 
 def _after_fork_in_child() -> None:
     for engine in list(_engines):
-        engine.forsake(ForkedClient("the store was opened before a fork, and is the parent's: open one in the child"))
+        engine.abandon_in_child(
+            ForkedClient("the store was opened before a fork and belongs to the parent: open one in the child")
+        )
     _engines.clear()
 
 

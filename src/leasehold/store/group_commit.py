@@ -1,4 +1,4 @@
-"""Group commit: the records that are written together, and everybody who waits for them."""
+"""Group commit: records that are written together, and the callers that wait for them."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from contextlib import suppress
 from leasehold.base.errors import UnknownOutcome
 from leasehold.mvcc.records import Record
 
-# Told once, in the event loop of who waits: None when everything is on the disk, else why that is not known.
-Tell = Callable[[BaseException | None], None]
+# Called once, in the caller's event loop: with None when everything is on disk, else with the error.
+OnSettled = Callable[[BaseException | None], None]
 
 
 class Waiters:
-    """Who waits, by event loop. Not thread-safe: filled under the engine's lock, released by whoever took it away."""
+    """Waiting callers, by event loop. Not thread-safe: filled under the engine's lock, released by the writer."""
 
-    __slots__ = ("_tells",)
+    __slots__ = ("_callbacks",)
 
     def __init__(self) -> None:
-        self._tells: dict[asyncio.AbstractEventLoop, list[Tell]] = {}
+        self._callbacks: dict[asyncio.AbstractEventLoop, list[OnSettled]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._tells)
+        return bool(self._callbacks)
 
-    def add(self, loop: asyncio.AbstractEventLoop, tell: Tell) -> None:
-        self._tells.setdefault(loop, []).append(tell)
+    def add(self, loop: asyncio.AbstractEventLoop, notify: OnSettled) -> None:
+        self._callbacks.setdefault(loop, []).append(notify)
 
     def release(self, error: BaseException | None) -> None:
-        """Tell them all: those of this very loop at once, others in their own."""
-        for loop, tells in self._tells.items():
+        """Notify all callers: those of the running loop directly, others in their own loop."""
+        for loop, callbacks in self._callbacks.items():
             if asyncio._get_running_loop() is loop:
-                _tell(loop, tells, error)
+                _notify(loop, callbacks, error)
                 continue
-            with suppress(RuntimeError):  # that loop has ended, and its waiters with it
-                loop.call_soon_threadsafe(_tell, loop, tells, error)
+            with suppress(RuntimeError):  # that loop is closed, and so are its callers
+                loop.call_soon_threadsafe(_notify, loop, callbacks, error)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, tells: list[Tell], error: BaseException | None) -> None:
-    for tell in tells:
+def _notify(loop: asyncio.AbstractEventLoop, callbacks: list[OnSettled], error: BaseException | None) -> None:
+    for notify in callbacks:
         try:
-            tell(error)
-        except Exception as broken:  # of one of them: the others wait as well
-            loop.call_exception_handler({"message": "somebody could not be told of a write", "exception": broken})
+            notify(error)
+        except Exception as broken:  # the other callers still wait
+            loop.call_exception_handler({"message": "a caller could not be notified of a write", "exception": broken})
 
 
 class Group:
-    """Records that are written together, and who waits for them."""
+    """Records that are written together, and the waiting callers."""
 
     __slots__ = ("records", "revision", "waiters")
 
@@ -56,13 +56,13 @@ class Group:
         self.waiters = waiters
 
 
-def in_doubt(error: BaseException) -> UnknownOutcome:
-    """What those are told whose write the disk did not take."""
+def outcome_unknown(error: BaseException) -> UnknownOutcome:
+    """The error for callers whose write failed on the disk."""
     return UnknownOutcome(f"the disk failed while this was written ({error}): read before you repeat")
 
 
 def resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
-    """A `Tell` of who awaits a future."""
+    """An `OnSettled` that resolves a future."""
     if future.done():
         return
     if error is None:

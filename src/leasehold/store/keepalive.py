@@ -1,18 +1,17 @@
-"""Keeping a lease of a store in this process alive: the store's own keeper renews it."""
+"""Renewal of a lease of a store in this process, by the store's keeper thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
+from leasehold.runtime.log import get_logger
 from leasehold.store.engine import Engine
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class LocalKeepAlive:
-    """Renews one lease every third of its term, in the keeper's thread: a busy event loop does not delay it."""
+    """Renews one lease every third of its TTL, in the keeper's thread: a busy event loop does not delay it."""
 
     def __init__(self, engine: Engine, lease_id: int, ttl_s: int, granted_sent_ms: int) -> None:
         self._engine = engine
@@ -65,14 +64,14 @@ class LocalKeepAlive:
             self._schedule(now_ms)
         else:
             self._lost = True
-        # Without the lock: whoever is told may hold a lock of its own and be calling the store.
-        self._engine.afterwards(self._tell)
+        # Without the lock: a callback may wait for a lock whose owner is calling the store.
+        self._engine.afterwards(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in list(self._callbacks):
             if self._closed:
                 return
             try:
                 callback()
-            except Exception:  # the keeper must live on: everybody's leases and writes hang on it
+            except Exception:  # the keeper must survive: all leases and writes depend on it
                 _log.exception("a callback of a lease failed", lease=f"{self._lease_id:x}")

@@ -1,4 +1,4 @@
-"""The durable log of one store: segments, and the snapshots that keep them few."""
+"""The durable log of one store: segments, and snapshots that limit their number."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-import structlog
-
 from leasehold.mvcc.records import Record
+from leasehold.runtime.log import get_logger
 from leasehold.store.disk import AHEAD_BYTES, Folder, Identity, Segment, write_snapshot
 from leasehold.store.engine import Engine
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class SegmentedLog:
-    """Appends to the newest segment; when that is full begins another, and writes a snapshot beside it.
+    """Appends to the newest segment. When it is full, starts another one and writes a snapshot in the background.
 
-    A segment may grow to twice the last snapshot, so that of all that is written at most half is snapshots.
+    A segment may grow to twice the size of the last snapshot, so that snapshots are at most half of all writes.
     """
 
     def __init__(self, folder: Folder, identity: Identity, generation: int, number: int, segment_bytes: int) -> None:
@@ -44,7 +43,7 @@ class SegmentedLog:
             self._next_state = None
 
     def _rotate(self, state: Iterator[Record]) -> None:
-        self._segment.finish()  # before there is a newer one: only the end of the newest may be torn
+        self._segment.finish()  # before there is a newer one: only the newest segment may have a torn end
         self._generation += 1
         path = self._folder.segment_path(self._generation)
         self._segment = Segment(path, self._identity, self._segment.number, self._ahead_bytes)
@@ -59,17 +58,17 @@ class SegmentedLog:
             self._snapshot_bytes = write_snapshot(path, self._identity, state)
             self._folder.forget_before(generation)
         except OSError as error:
-            # The segments before are all still there, so nothing is lost; the next rotation tries again.
-            _log.warning("a snapshot could not be written; the log goes on", path=str(path), error=str(error))
+            # All older segments still exist, so nothing is lost; the next rotation tries again.
+            _log.warning("a snapshot could not be written; the log continues", path=str(path), error=str(error))
 
-    def forsake(self) -> None:
-        """In a forked child: let go of files that are the parent's. Its lock stays the parent's alone."""
+    def abandon_in_child(self) -> None:
+        """In a forked child: close the parent's files. The lock on the directory stays with the parent."""
         self._segment.close()
         self._folder.close()
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.join()
-        with suppress(OSError):  # everything in it is on the disk; after a failed write it may not even be open
+        with suppress(OSError):  # its content is on disk; after a failed write the file may be closed
             self._segment.finish()
         self._folder.close()

@@ -1,4 +1,4 @@
-"""How records lie in a file: frames, each of them checked, numbered, and whole or not there at all.
+"""The file format of records: frames with a number and a checksum, each complete or ignored.
 
     magic (4) | number (8) | payload length (4) | payload CRC-32 (4) | CRC-32 of the twenty bytes before (4) | payload
 
@@ -51,7 +51,7 @@ class _Header(Struct, frozen=True):
 
 
 def _header_at(data: bytes | memoryview, offset: int) -> _Header | None:
-    """The header that stands at `offset`, whether or not its payload does."""
+    """The header at `offset`, whether or not its payload is complete."""
     body = offset + HEADER_BYTES
     if body > len(data):
         return None
@@ -67,7 +67,7 @@ def _is_whole(data: bytes | memoryview, header: _Header) -> bool:
 
 
 class Frames:
-    """The frames of a file's content, from `offset` on. After iteration `end` is where they stop.
+    """The frames of a file's content, from `offset` on. After iteration `end` is the offset where they stop.
 
     `number` is that of the last frame before them, 0 if it is not known.
     """
@@ -85,7 +85,7 @@ class Frames:
                 records = _decoder.decode(view[header.body : header.end])
             except msgspec.DecodeError as error:
                 raise StoreDamaged(
-                    f"{self._name}: frame {header.number} at byte {self.end} is whole, and this version cannot read "
+                    f"{self._name}: frame {header.number} at byte {self.end} is complete, but this version cannot read "
                     f"it ({error}): open it with the version that wrote it. Nothing was changed"
                 ) from None
             self.end = header.end
@@ -94,13 +94,13 @@ class Frames:
 
     @property
     def torn(self) -> bool:
-        """Whether bytes are left over after the last frame."""
+        """Whether there are bytes after the last frame."""
         return self.end < len(self._data)
 
     def next_whole(self) -> int | None:
-        """Where, after bytes that are no frame, a whole frame stands; None if nowhere."""
+        """The offset of a complete frame after bytes that are not one; None if there is none."""
         torn = _header_at(self._data, self.end)
-        # What stands inside a payload is data, even where it looks like frames: somebody may keep such files here.
+        # Bytes inside a payload are data, even if they look like frames: a value may be a copy of such a file.
         offset = self._data.find(MAGIC, self.end if torn is None else torn.end)
         while offset >= 0:
             header = _header_at(self._data, offset)
@@ -110,6 +110,6 @@ class Frames:
         return None
 
     def _may_follow(self, header: _Header) -> bool:
-        """By its number: a copy of some log inside a payload whose own header never reached the disk is data too."""
+        """Check the number: a copy of a log inside a payload, whose own header never reached the disk, is data too."""
         between = (header.body - HEADER_BYTES - self.end) // HEADER_BYTES
         return not self._number or 0 < header.number - self._number <= between + 1

@@ -1,4 +1,4 @@
-"""Opening stores: a new one in memory, one that this process shares by name, one on disk."""
+"""Open a store: a new one in memory, one that this process shares by name, or one on disk."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from leasehold.base.clock import Clock
-from leasehold.mvcc import Store
 from leasehold.mvcc.records import Clocked, Record
+from leasehold.mvcc.store import Store
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.log import get_logger
 from leasehold.store.disk import FIRST_GENERATION, Folder, Identity, Segment, read_snapshot, write_snapshot
 from leasehold.store.engine import Engine
 from leasehold.store.errors import StoreInUse
 from leasehold.store.log import SegmentedLog
 from leasehold.store.settings import StoreSettings
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 # Stores that several clients of this process share: by name (memory) or path (disk), with the number of clients.
 _shared: dict[str, tuple[Engine, int]] = {}
@@ -42,14 +41,14 @@ def _new_store(settings: StoreSettings, identity: Identity) -> Store:
 
 
 def open_memory(settings: StoreSettings | None = None, clock: Clock | None = None) -> Engine:
-    """A store that lives as long as this process."""
+    """A new store in memory."""
     settings = settings or StoreSettings()
     identity = Identity(secrets.randbits(63), secrets.randbits(63))
     return Engine(_new_store(settings, identity), clock or BootClock(), settings)
 
 
 def open_folder(path: Path, settings: StoreSettings | None = None, clock: Clock | None = None) -> Engine:
-    """The store in a directory, as it was when its last owner ended; a new one in an empty directory."""
+    """Open the store in a directory, with its last state. An empty directory gets a new store."""
     settings = settings or StoreSettings()
     clock = clock or BootClock()
     folder = Folder(path)
@@ -85,7 +84,7 @@ def _open(folder: Folder, settings: StoreSettings, clock: Clock) -> Engine:
 
 
 def restore(snapshot: Path, path: Path) -> None:
-    """Make a new store's directory out of a snapshot; refuses a directory that has a store already."""
+    """Create a store's directory from a snapshot. Rejects a directory that contains a store."""
     identity = read_snapshot(snapshot, lambda _records: None)
     folder = Folder(path)
     try:
@@ -94,7 +93,7 @@ def restore(snapshot: Path, path: Path) -> None:
         records: list[Record] = []
         read_snapshot(snapshot, records.extend)
         write_snapshot(folder.snapshot_path(FIRST_GENERATION), identity, records)
-        # After the snapshot: a crash in between leaves what is refused, not what looks like a new, empty store.
+        # After the snapshot: a crash in between leaves a directory that is rejected, not what looks like a new store.
         Segment(folder.segment_path(FIRST_GENERATION), identity, 1).close()
     finally:
         folder.close()
@@ -110,7 +109,7 @@ os.register_at_fork(after_in_child=_forget_shared)
 
 
 def acquire(name: str, make: Callable[[], Engine]) -> Engine:
-    """The engine that this process shares under `name`, made if there is none; `release` it in the end."""
+    """The engine that this process shares under `name`, created if needed. The caller must `release` it."""
     with _shared_lock:
         engine, users = _shared.get(name) or (make(), 0)
         _shared[name] = engine, users + 1
@@ -118,7 +117,7 @@ def acquire(name: str, make: Callable[[], Engine]) -> Engine:
 
 
 def release(name: str, *, keep: bool = False) -> None:
-    """One user less. The last one closes it, unless `keep`: a named store in memory outlives its clients."""
+    """Drop one user. The last one closes the engine, unless `keep`: a named store in memory outlives its clients."""
     with _shared_lock:
         engine, users = _shared[name]
         if users > 1 or keep:

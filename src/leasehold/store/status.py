@@ -1,16 +1,16 @@
-"""What a running store says of itself."""
+"""The status of a running store."""
 
 from __future__ import annotations
 
 from leasehold.mvcc.model import Status
 from leasehold.store.engine import Engine
 
-# The release whose data model and API this store keeps to; clients look at it to see what they may ask.
+# The etcd release whose data model and API this store implements. Clients read it to choose features.
 ETCD_VERSION = "3.5.21"
 
 
 def status_of(engine: Engine) -> Status:
-    """The status as an etcd of one member would tell it; the lock is held."""
+    """The status as an etcd of one member reports it; lock held."""
     store = engine.store
     keys = store.keys
     return Status(

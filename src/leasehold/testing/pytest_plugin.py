@@ -9,11 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Iterator
 
-import pytest
-
 from leasehold.testing.etcd import EtcdCluster
+from leasehold.testing.extra import require
 from leasehold.testing.sharing import revive_ended, shared
 from leasehold.testing.store import StoreProcess
+
+require("pytest", __name__)
+
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session")

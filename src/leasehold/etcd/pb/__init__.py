@@ -1,1 +1,1 @@
-"""Generated from `../proto/` by `make proto`. Not to be edited."""
+"""Generated from `../proto/` by `make proto`. Do not edit."""

@@ -1,1 +1,1 @@
-"""gRPC over HTTP/2, the client's half: one connection an endpoint, and nothing that a store does not need."""
+"""A gRPC client over HTTP/2: one connection per endpoint, and only what an etcd client needs."""

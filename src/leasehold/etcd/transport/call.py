@@ -1,4 +1,4 @@
-"""One call: what the server still takes of the request, what has come of the answer, and who waits for it."""
+"""One call: its flow-control window, the part of the answer received so far, and the waiting caller."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from leasehold.mvcc.errors import Code
 if TYPE_CHECKING:
     from leasehold.etcd.transport.connection import Connection
 
-WINDOW_BYTES = 4096 * KIB  # that we grant to a call
-UNREAD_BYTES_MAX = 1024 * KIB  # of a stream's answers, before its server has to wait
-MESSAGE_BYTES = 64  # that a message takes of our memory, however short it is
-REOPENED_BYTES = 64 * KIB  # it is not worth a frame to open it for less
-# What the server was not asked to give up it may answer for so much longer: 5 s and two of etcd's election timeouts.
+WINDOW_BYTES = 4096 * KIB  # granted to a call
+UNREAD_BYTES_MAX = 1024 * KIB  # of a stream's answers; then the server has to wait
+MESSAGE_BYTES = 64  # memory that even an empty message takes
+REOPENED_BYTES = 64 * KIB  # the window is not reopened for less: a frame costs more
+# An unhurried call is not cancelled at its deadline. The server gets this much longer: 5 s and two election timeouts.
 LATE_ANSWER_S = 10.0
-# A loop that stood still finds the deadline and the answer together: the answer is read first.
+# After a stall the loop finds the deadline and the answer together. This delay lets it read the answer first.
 LAST_LOOK_S = 0.001
 
 
 class Call(ABC):
-    """One stream of a connection. It gets its number when it is begun."""
+    """One HTTP/2 stream of a connection. It gets its number when it is sent."""
 
     __slots__ = ("answering", "connection", "ends", "held", "over", "received", "stream", "window")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.stream = 0
-        self.window = 0  # what the server still takes
-        self.held = b""  # of the request, what did not fit
-        self.ends = False  # the request, with what is held
+        self.window = 0  # bytes that the server still accepts
+        self.held = b""  # the part of the request that did not fit into the window
+        self.ends = False  # the request ends with `held`
         self.over = False
-        self.answering = False  # the server has begun to answer: whatever it says later, it has seen the call
-        self.received = 0  # bytes for which the server's window was not opened again
+        self.answering = False  # the server has begun to answer, so it has seen the call
+        self.received = 0  # bytes for which the server's window is not reopened yet
 
     @abstractmethod
     def took_data(self, data: bytes) -> None:
-        """Bytes of the answer have come."""
+        """Bytes of the answer have arrived."""
 
     @abstractmethod
     def ended(self, failure: RpcFailed | None) -> None:
-        """The call is over: the connection has forgotten it."""
+        """The call is finished, and no longer known to the connection."""
 
     def took_trailers(self, headers: Headers) -> None:
         self.ended(status_of(headers))
 
     def reopen(self, count: int) -> None:
-        """Let the server send `count` more, when that is worth a frame."""
+        """Let the server send `count` more bytes, once that is worth a frame."""
         self.received += count
         if self.received >= REOPENED_BYTES and not self.over:
             self.connection.open_window(self, self.received)
@@ -63,23 +63,23 @@ class Call(ABC):
 class UnaryCall(Call):
     """One request, one answer.
 
-    An `unhurried` one is never taken back: whoever asked may stop waiting, but the server is left to answer.
+    An `unhurried` call is never cancelled at the server: the caller may stop waiting, but the server can still answer.
     """
 
-    __slots__ = ("_first", "_more", "_size", "_timer", "_told", "answer", "unhurried")
+    __slots__ = ("_finished", "_first", "_more", "_size", "_timer", "answer", "unhurried")
 
     def __init__(self, connection: Connection, *, unhurried: bool) -> None:
         super().__init__(connection)
         self.answer: asyncio.Future[bytes] = connection.loop.create_future()
         self.unhurried = unhurried
-        self._first = b""  # of the answer, and mostly all of it
-        self._more: bytearray | None = None  # all of one that came in pieces
+        self._first = b""  # the first part of the answer, usually all of it
+        self._more: bytearray | None = None  # the whole answer, if it arrived in parts
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._told: asyncio.Future[None] | None = None
+        self._finished: asyncio.Future[None] | None = None
 
     def limit(self, timeout_s: float) -> None:
-        """End it when its time is up."""
+        """Set the deadline."""
         self._timer = self.connection.loop.call_later(timeout_s, self._late)
 
     def took_data(self, data: bytes) -> None:
@@ -97,15 +97,15 @@ class UnaryCall(Call):
         self.reopen(len(data))
 
     def when_over(self) -> asyncio.Future[None]:
-        """Done when the server has answered, whether anybody waits for that or not."""
-        if self._told is None:
-            self._told = self.connection.loop.create_future()
-        return self._told
+        """Done when the server has answered, even if the caller has stopped waiting."""
+        if self._finished is None:
+            self._finished = self.connection.loop.create_future()
+        return self._finished
 
     def ended(self, failure: RpcFailed | None) -> None:
-        self._set_over()
+        self._finish()
         if self.answer.done():
-            return  # nobody waits any more
+            return  # the caller has stopped waiting
         if failure is None:
             whole = self._first if self._more is None else self._more
             if whole[:1] == b"\0" and int.from_bytes(whole[1:5], "big") == self._size - 5:
@@ -115,36 +115,36 @@ class UnaryCall(Call):
         self.answer.set_exception(failure)
 
     def abandon(self) -> None:
-        """Nobody waits any more. What the server has not heard of it need not answer, either."""
+        """The caller has stopped waiting. Cancel the call, unless it is unhurried and was sent."""
         if not self.over and not (self.unhurried and self.stream):
-            self._take_back()
+            self._cancel()
 
-    def _take_back(self) -> None:
-        self._set_over()
+    def _cancel(self) -> None:
+        self._finish()
         self.connection.reset(self)
 
-    def _set_over(self) -> None:
+    def _finish(self) -> None:
         self.over = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._told is not None and not self._told.done():
-            self._told.set_result(None)
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
 
     def _late(self) -> None:
-        self._timer = self.connection.loop.call_later(LAST_LOOK_S, self._time_is_up)
+        self._timer = self.connection.loop.call_later(LAST_LOOK_S, self._timed_out)
 
-    def _time_is_up(self) -> None:
+    def _timed_out(self) -> None:
         if not self.answer.done():
-            why = "no answer in time" if self.stream else "the server took no more calls"
+            why = "no answer in time" if self.stream else "the server accepted no more calls"
             self.answer.set_exception(RpcFailed(Code.DEADLINE_EXCEEDED, why, sent=self.stream != 0))
         if self.unhurried and self.stream:
-            self._timer = self.connection.loop.call_later(LATE_ANSWER_S, self._take_back)
+            self._timer = self.connection.loop.call_later(LATE_ANSWER_S, self._cancel)
         else:
-            self._take_back()
+            self._cancel()
 
 
 class StreamCall(Call):
-    """Requests and answers, for as long as both like. Answers that are not read keep the server from sending more."""
+    """A stream of requests and answers. Answers that are not read keep the server from sending more."""
 
     __slots__ = (
         "_failure",
@@ -159,23 +159,24 @@ class StreamCall(Call):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        # Told every message as it comes, if set: then `read` waits for the end only. It must not raise.
+        # If set, it is called with every message, and `read` only waits for the end. It must not raise.
         self.on_message: Callable[[bytes], None] | None = None
         self._messages: deque[bytes] = deque()
-        self._unread = 0  # bytes that they take
-        self._owed = 0  # bytes for which the window is opened again when less is unread
-        self._rest = bytearray()  # of a message that is not whole
-        self._wanted = 0  # so many make it worth looking again
+        self._unread = 0  # bytes in `_messages`
+        self._owed = 0  # bytes for which the window is reopened when less is unread
+        self._rest = bytearray()  # the start of an incomplete message
+        self._wanted = 0  # bytes needed in `_rest` before it is parsed again
         self._waiting: asyncio.Future[None] | None = None
         self._failure: RpcFailed | None = None
 
-    def send(self, message: bytes) -> None:
-        """Send one message; one that does not fit is held. After the end it goes nowhere: the reader is told."""
+    def send(self, message: bytes, *, last: bool = False) -> None:
+        """Send one message, or hold it until the server's window has room. After the end it is dropped."""
         if not self.over:
+            self.ends = last
             self.connection.write(self, b"\0" + len(message).to_bytes(4, "big") + message)
 
     async def read(self) -> bytes | None:
-        """The next message; None at a good end. Raises `RpcFailed` at another one, or if it was cancelled here."""
+        """The next message; None after a successful end. Raises `RpcFailed` after a failure or `cancel`."""
         while not self._messages:
             if self.over:
                 if self._failure is not None:
@@ -189,14 +190,14 @@ class StreamCall(Call):
         return message
 
     def cancel(self, reason: str = "it was cancelled") -> None:
-        """End it; whoever reads is told the reason."""
+        """Cancel the stream; its reader gets `reason` as an error."""
         if not self.over:
             self.connection.reset(self)
             self.ended(RpcFailed(Code.CANCELLED, reason))
 
     def took_data(self, data: bytes) -> None:
         self._owed += len(data)
-        check(self._owed <= WINDOW_BYTES, "it sends more than its window")
+        check(self._owed <= WINDOW_BYTES, "it sends more than its window allows")
         if not self._rest:
             self._take_messages(data)
         else:

@@ -1,4 +1,4 @@
-"""A server's address, and the connection to it: made when it is needed, made anew when it is gone."""
+"""A server's address and the connection to it, which is opened when needed, and again after it was lost."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from leasehold.mvcc.errors import Code
 
 Metadata = tuple[tuple[str, str], ...]
 
-# Addresses are asked for a connection so long, and after a failure not at once again.
+# The time limit of one attempt to connect, and the pause after a failed one.
 CONNECT_S = 2.0
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 1.0
-# A connection that was replaced may still carry calls of others: they get this long.
+# Calls on a connection that was replaced get this long to finish.
 DRAIN_S = 10.0
-# Not more often than this is the connection replaced.
+# The connection is replaced at most this often.
 RENEW_INTERVAL_S = 1.0
-# What must not be cut off gets this long when the client is closed.
+# When the client is closed, unhurried calls get this long to finish.
 LAST_ANSWERS_S = 1.0
-# A loop that stood still for longer has lost time that others would have had.
+# If a timer is later than this, the loop has stalled.
 STOOD_STILL_S = 0.05
-TIMEOUT_S_MAX = 86_400.0  # a header can tell a little more, and some say "infinite"
-_TLS_WANTED = ": if it wants TLS, write etcds:// for it"
-_NO_TLS_OR_CERT = ": if it wants a certificate of the client, give it cert and key; if no TLS, write etcd:// for it"
-_UNREADABLE = "an answer that cannot be read"
+TIMEOUT_S_MAX = 86_400.0  # the header has 8 digits, and callers may pass infinity
+_TLS_WANTED = ": if it requires TLS, write etcds://"
+_NO_TLS_OR_CERT = ": if it requires a client certificate, set cert and key; if it does not use TLS, write etcd://"
+_UNREADABLE = "the answer cannot be decoded"
 
 
 class Channel:
-    """One server. `connection` is there while calls can be sent: asking for it costs nothing."""
+    """One server. `connection` is not None while calls can be sent."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.connection: Connection | None = None
-        self.failure = ""  # why the last attempt to connect went wrong
+        self.failure = ""  # why the last attempt to connect failed
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
         self._tls = tls
@@ -51,27 +51,27 @@ class Channel:
         self._failures = 0
         self._not_before_s = 0.0
         self._renewed_s = 0.0
-        self._alive: set[Connection] = set()  # the one in use, and those that were left with calls under way
+        self._alive: set[Connection] = set()  # the one in use, and replaced ones with unfinished calls
         self._closed = False
 
     def unary(self, path: str, request: Any, response: Any, *, unhurried: bool = False) -> UnaryMethod:
-        """A method with one request and one answer. One that is `unhurried` is never taken back once it was sent."""
+        """A method with one request and one answer. An `unhurried` call is never cancelled once it was sent."""
         return UnaryMethod(self, self._head(path), request, response, unhurried)
 
     def stream(self, path: str, request: Any, response: Any) -> StreamMethod:
-        """A method with any number of both."""
+        """A method with any number of requests and answers."""
         return StreamMethod(self, self._head(path), request, response)
 
     async def ready(self, timeout_s: float, *, insist: bool) -> bool:
-        """Whether there is a connection, or one is made in time: what is sent then is really sent.
+        """Wait for a connection. Returns whether there is one.
 
-        A failure to connect ends the wait at once, unless there is nobody else to ask (`insist`).
+        A failure to connect ends the wait immediately, unless `insist` is set, for a cluster with a single endpoint.
         """
         end_s = self._loop.time() + timeout_s
         while self.connection is None and not self._closed:
             now_s = self._loop.time()
             if now_s >= end_s:
-                # Time in which this loop stood still was nobody's to use: it is given again.
+                # The loop stalled past the deadline: the connection gets that time again.
                 if now_s - end_s < STOOD_STILL_S:
                     break
                 end_s = now_s + min(now_s - end_s, timeout_s)
@@ -88,7 +88,7 @@ class Channel:
         return self.connection is not None
 
     def renew(self) -> None:
-        """Connect anew: the old connection may be half open. Calls under way on it get `DRAIN_S` to end."""
+        """Replace the connection, which may be half open. Its unfinished calls get `DRAIN_S`."""
         connection = self.connection
         if connection is None or self._loop.time() - self._renewed_s < RENEW_INTERVAL_S:
             return
@@ -96,8 +96,13 @@ class Channel:
         connection.leave()
         self._loop.call_later(DRAIN_S, connection.abort, "it was replaced")
 
+    def drop(self, reason: str) -> None:
+        """Close the connection now, with all calls on it."""
+        if self.connection is not None:
+            self.connection.abort(reason)
+
     async def close(self) -> None:
-        """End the connection, and what is under way on it; what must not be cut off gets a moment."""
+        """Close the connection and fail its calls. Unhurried calls get a moment to finish."""
         self._closed = True
         try:
             if self._connecting is not None:
@@ -106,7 +111,7 @@ class Channel:
             last = [call.when_over() for connection in self._alive for call in connection.unhurried]
             if last:
                 await asyncio.wait(last, timeout=LAST_ANSWERS_S)
-        finally:  # also when whoever closes it is in a hurry
+        finally:  # also if `close` is cancelled
             for connection in self._alive:
                 connection.abort("the connection was closed")
 
@@ -117,7 +122,7 @@ class Channel:
             self._alive = {connection for connection in self._alive if not connection.ended}
             self._alive.add(self.connection)
             self._failures, self.failure = 0, ""
-        except Exception as error:  # also a name that cannot be one: whatever it is, there is no connection
+        except Exception as error:  # also an invalid host name: in any case there is no connection
             self.failure = explained(error)
             if self.failure == HUNG_UP:
                 self.failure += _NO_TLS_OR_CERT if self._tls is not None else _TLS_WANTED
@@ -133,7 +138,7 @@ class Channel:
         )
         try:
             await connection.opened
-            if not connection.usable:  # it has said hello and farewell together
+            if not connection.usable:  # the server sent SETTINGS and GOAWAY together
                 raise not_connected()
         except BaseException:
             connection.abort("it did not open")
@@ -141,7 +146,7 @@ class Channel:
         return connection
 
     def _gone(self, connection: Connection) -> None:
-        """It takes no more calls."""
+        """The connection accepts no more calls."""
         if self.connection is connection:
             self.connection = None
 
@@ -158,7 +163,7 @@ class Channel:
 
 
 class UnaryMethod:
-    """`await method(request, timeout=1.0)` gives the answer, or raises `RpcFailed`."""
+    """`await method(request, timeout=1.0)` returns the answer, or raises `RpcFailed`."""
 
     __slots__ = ("_channel", "_head", "_parse", "_serialize", "_unhurried")
 
@@ -177,8 +182,8 @@ class UnaryMethod:
         call.ends = True
         if timeout > TIMEOUT_S_MAX:
             timeout = TIMEOUT_S_MAX
-        told_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
-        head = self._head + literal(b"grpc-timeout", b"%dm" % ceil(told_s * 1_000))
+        server_timeout_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
+        head = self._head + literal(b"grpc-timeout", b"%dm" % ceil(server_timeout_s * 1_000))
         if metadata:
             head += encoded(metadata)
         message = self._serialize(request)
@@ -193,7 +198,7 @@ class UnaryMethod:
 
 
 class StreamMethod:
-    """`method(metadata=...)` begins a stream of messages, or raises `RpcFailed`."""
+    """`method(metadata=...)` opens a stream of messages, or raises `RpcFailed`."""
 
     __slots__ = ("_channel", "_head", "_parse", "_serialize")
 
@@ -223,14 +228,17 @@ class MessageStream:
         self._parse = parse
         self.cancel = call.cancel
 
-    def send(self, request: Any) -> None:
-        """Send one message. After the end of the stream it goes nowhere: whoever reads is told."""
-        self._call.send(self._serialize(request))
+    def send(self, request: Any, *, last: bool = False) -> None:
+        """Send one message. The `last` one also ends our side of the stream.
 
-    async def tell(self, on_message: Callable[[Any], None]) -> None:
-        """Call `on_message` with every message as it comes, until the end, which is told as `read` does it.
+        After the end of the stream, messages are dropped: the reader gets the reason.
+        """
+        self._call.send(self._serialize(request), last=last)
 
-        It is called where the bytes come in, so it must not raise.
+    async def deliver(self, on_message: Callable[[Any], None]) -> None:
+        """Call `on_message` with every message as it arrives. Returns or raises at the end, like `read`.
+
+        `on_message` is called while the connection reads, so it must not raise.
         """
 
         def pass_on(data: bytes) -> None:
@@ -242,11 +250,11 @@ class MessageStream:
                 on_message(message)
 
         self._call.on_message = pass_on
-        while (data := await self._call.read()) is not None:  # those that came before
+        while (data := await self._call.read()) is not None:  # messages that arrived before
             pass_on(data)
 
     async def read(self) -> Any:
-        """The next message; None at a good end. Raises `RpcFailed` at another one, or if it was cancelled here."""
+        """The next message; None after a successful end. Raises `RpcFailed` after a failure or `cancel`."""
         data = await self._call.read()
         return None if data is None else parsed(self._parse, data)
 
@@ -263,5 +271,5 @@ def not_connected() -> RpcFailed:
 
 
 def encoded(metadata: Metadata) -> bytes:
-    """Headers of the caller's own: no table on the way keeps them, for one may be a token."""
+    """The caller's headers, marked as never indexed: one may be a token."""
     return b"".join([secret(name.encode(), value.encode()) for name, value in metadata])

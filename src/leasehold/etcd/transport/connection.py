@@ -1,7 +1,7 @@
-"""One connection to one server: requests in, frames out, within the windows that the server grants; answers back.
+"""One HTTP/2 connection to one server: sends requests within the server's flow-control windows, receives answers.
 
-It is open when the server has sent its settings: a frozen server accepts connections, and one that does not like our
-certificate lets the handshake end well. What is begun before that was never sent.
+It counts as open once the server has sent its SETTINGS: a frozen server accepts connections, and with TLS 1.3 a server
+that rejects our certificate lets the handshake succeed. Calls begun before that were never sent.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import cast
 
 from leasehold.etcd.transport.call import WINDOW_BYTES, Call, UnaryCall
 from leasehold.etcd.transport.failures import RpcFailed
-from leasehold.etcd.transport.liveness import SignsOfLife
-from leasehold.etcd.transport.send_queue import Outbox
-from leasehold.etcd.transport.wrong_server import HUNG_UP, explained, stranger
-from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, End
+from leasehold.etcd.transport.liveness import Liveness
+from leasehold.etcd.transport.send_queue import SendQueue
+from leasehold.etcd.transport.wrong_server import HUNG_UP, explained, other_protocol
+from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, ConnectionEnd
 from leasehold.http2.frame_reader import FrameReader
 from leasehold.http2.frames import (
     ACK,
@@ -44,7 +44,7 @@ from leasehold.mvcc.errors import Code
 CONNECTION_WINDOW_BYTES = 4 * WINDOW_BYTES
 STREAMS_MAX = (1 << 31) - 1
 PUSH_PROMISE, CANCEL = 5, 8
-# With fewer calls under way (one of them may be a stream of watches) there is nothing to be written together with.
+# With fewer calls (one may be the stream of watches) there is nothing to combine a write with.
 TOGETHER_MIN = 3
 
 _HEAD = struct.Struct(">IBI")
@@ -55,8 +55,8 @@ _HELLO = (
 )
 
 
-class Connection(End[Call], asyncio.Protocol):
-    """The HTTP/2 half of the client. `on_closed` is called once, when it takes no more calls."""
+class Connection(ConnectionEnd[Call], asyncio.Protocol):
+    """`on_closed` is called once, when the connection accepts no more calls."""
 
     def __init__(self, on_closed: Callable[[Connection], None]) -> None:
         super().__init__(CONNECTION_WINDOW_BYTES)
@@ -67,11 +67,11 @@ class Connection(End[Call], asyncio.Protocol):
         self._reader = FrameReader(self.take)
         self._next_stream = 1
         self._streams_max = STREAMS_MAX
-        self._waiting: dict[Call, tuple[bytes, bytes]] = {}  # calls that the server does not take yet, in order
-        self._out = Outbox(self.loop, self._stuck)
-        self._leaving = False  # no new calls; closed with the last one
-        self._first_words = b""  # of the server, by which somebody else is known
-        self._life = SignsOfLife(self.loop, self._under_way, self._ping, self.abort)
+        self._waiting: dict[Call, tuple[bytes, bytes]] = {}  # calls beyond the server's limit, in order
+        self._out = SendQueue(self.loop, self._stuck)
+        self._leaving = False  # no new calls; closes after the last one
+        self._first_bytes = b""  # from the server: they identify another protocol
+        self._life = Liveness(self.loop, self._under_way, self._ping, self.abort)
 
     # --- the transport ---
 
@@ -80,25 +80,25 @@ class Connection(End[Call], asyncio.Protocol):
         self._out.send_now(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._first_words:
+        if not self._first_bytes:
             self._end(HUNG_UP if exc is None else explained(exc))
         elif exc is not None:
             self._end(f"the connection was lost: {exc}")
         else:
-            self._end(stranger(self._first_words) or "the server closed the connection")
+            self._end(other_protocol(self._first_bytes) or "the server closed the connection")
 
     def data_received(self, data: bytes) -> None:
-        if not self._first_words:
-            self._first_words = data[:16]
-        self._life.heard_s = self.loop.time()
+        if not self._first_bytes:
+            self._first_bytes = data[:16]
+        self._life.last_seen_s = self.loop.time()
         try:
             self._reader.feed(data)
         except ProtocolBroken as error:
             self._out.send_now(frame(GOAWAY, 0, 0, struct.pack(">II", 0, error.code)))
-            self.abort(stranger(self._first_words) or f"the server does not speak HTTP/2 as it should: {error}")
+            self.abort(other_protocol(self._first_bytes) or f"the server violates HTTP/2: {error}")
 
     def pause_writing(self) -> None:
-        """The server does not read. Calls are not begun meanwhile, so that of them it is certain that they were not."""
+        """The server does not read. New calls wait, and so are known not to be sent."""
         self._out.paused = True
 
     def resume_writing(self) -> None:
@@ -109,16 +109,16 @@ class Connection(End[Call], asyncio.Protocol):
         self.abort("the server sends, but does not read")
 
     def send(self, data: bytes) -> None:
-        """Write, in order."""
+        """Write `data` after everything written before."""
         if len(self.calls) < TOGETHER_MIN:
             self._out.send_now(data)
         else:
             self._out.send_together(data)
 
-    # --- its life ---
+    # --- opening and closing ---
 
     def leave(self) -> None:
-        """Take no new calls, and close when those under way have ended."""
+        """Accept no new calls, and close after the last unfinished one."""
         if not self._leaving:
             self._leaving = True
             self._unusable()
@@ -126,13 +126,13 @@ class Connection(End[Call], asyncio.Protocol):
             self._close_if_idle()
 
     def abort(self, reason: str) -> None:
-        """End at once, and with it all calls."""
+        """Close immediately, and fail all calls."""
         self._out.abort()
         self._end(reason)
 
     @property
     def unhurried(self) -> list[UnaryCall]:
-        """The calls under way that must not be cut off."""
+        """Unfinished calls that must not be cancelled."""
         return [call for call in self.calls.values() if isinstance(call, UnaryCall) and call.unhurried]
 
     @property
@@ -144,7 +144,7 @@ class Connection(End[Call], asyncio.Protocol):
         self._life.stop()
         if not self.opened.done():
             self.opened.set_exception(RpcFailed(Code.UNAVAILABLE, reason, sent=False))
-            self.opened.exception()  # looked at: whoever connects may have stopped waiting
+            self.opened.exception()  # retrieved, or asyncio would warn: the caller may have stopped waiting
         self._unusable()
         self._fail_waiting(reason)
         calls, self.calls = self.calls, {}
@@ -174,7 +174,7 @@ class Connection(End[Call], asyncio.Protocol):
     # --- requests ---
 
     def begin(self, call: Call, block: bytes, body: bytes) -> None:
-        """Send the head of a request and what there is of its body; or later, when the server takes more calls."""
+        """Send the headers of a request and its body so far, or queue it until the server accepts more calls."""
         if len(self.calls) >= self._streams_max or self._out.paused:
             self._waiting[call] = (block, body)
             return
@@ -194,7 +194,7 @@ class Connection(End[Call], asyncio.Protocol):
             self._send_head(stream, block)
             self.write(call, body)
         if self._next_stream > WINDOW_BYTES_MAX:
-            self.leave()  # numbers have run out
+            self.leave()  # no stream numbers are left
 
     def _send_head(self, stream: int, block: bytes) -> None:
         parts = [block[place : place + self._frame_bytes_max] for place in range(0, len(block), self._frame_bytes_max)]
@@ -203,7 +203,7 @@ class Connection(End[Call], asyncio.Protocol):
             self.send(frame(HEADERS if number == 0 else CONTINUATION, flags, stream, part))
 
     def write(self, call: Call, data: bytes) -> None:
-        """More of a request's body; what does not fit into the windows is held."""
+        """Send more of a request's body. The part that does not fit into the windows is held."""
         call.held += data
         if call.stream and call not in self._blocked:
             self._write_held(call)
@@ -221,7 +221,7 @@ class Connection(End[Call], asyncio.Protocol):
             call.window -= len(part)
             self._window -= len(part)
             last = call.ends and place == len(held)
-            send = self._out.send_together if place == len(held) else self._out.send_now  # which may be paused so
+            send = self._out.send_together if place == len(held) else self._out.send_now
             send(frame(DATA, END_STREAM if last else 0, call.stream, part))
         call.held = held[place:]
 
@@ -236,7 +236,7 @@ class Connection(End[Call], asyncio.Protocol):
         self._write_held(call)
 
     def reset(self, call: Call) -> None:
-        """Nobody wants the answer any more: tell the server, if it has heard of the call."""
+        """Cancel the call: at the server too, if it was sent."""
         self._waiting.pop(call, None)
         if call.stream and self._forget(call.stream) is not None:
             self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", CANCEL)))
@@ -249,11 +249,11 @@ class Connection(End[Call], asyncio.Protocol):
         return call
 
     def _next_call(self) -> None:
-        """A call has ended: another may begin, or the last one has."""
+        """A call is finished: send the next one, or close after the last one."""
         while self._waiting and len(self.calls) < self._streams_max and not self._out.paused:
             call = next(iter(self._waiting))
             block, body = self._waiting.pop(call)
-            body += call.held  # of a stream that wrote more meanwhile
+            body += call.held  # messages that a stream wrote meanwhile
             call.held = b""
             self.begin(call, block, body)
         if self._leaving:
@@ -262,15 +262,15 @@ class Connection(End[Call], asyncio.Protocol):
     # --- answers ---
 
     def _take_ping(self, payload: bytes) -> None:
-        check(self.opened.done(), "it does not begin with its settings")
-        # To measure the way, etcd pings with every request that it gets: that is not worth a write of its own.
+        check(self.opened.done(), "it does not begin with SETTINGS")
+        # etcd pings with every request, to measure bandwidth: the answer can wait for the next write.
         self._out.send_unhurried(frame(PING, ACK, 0, payload))
 
     def _take_other(self, kind: int, payload: bytes) -> None:
         if kind == GOAWAY:
             self._take_go_away(payload)
         elif kind == PUSH_PROMISE:
-            raise ProtocolBroken("it pushes, which we told it not to do")
+            raise ProtocolBroken("it pushes, which our SETTINGS forbid")
 
     def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         block = self._blocks.take(kind, flags, stream, payload)
@@ -280,7 +280,7 @@ class Connection(End[Call], asyncio.Protocol):
         if flags & END_STREAM:
             call = self._forget(stream)
             if call is not None:
-                # Answered before the request was at its end: the rest is of no interest, and the server is told so.
+                # Answered before the end of the request: the server needs no more of it.
                 if call.held or not call.ends:
                     self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
                 call.took_trailers(headers)
@@ -291,14 +291,14 @@ class Connection(End[Call], asyncio.Protocol):
         if call is not None:
             call.answering = True
         status = headers.get(b":status", b"none")
-        if status != b"200" and not (status[:1] == b"1" and len(status) == 3):  # those of 1xx come before an answer
+        if status != b"200" and not (status[:1] == b"1" and len(status) == 3):  # 1xx responses precede the answer
             self._fail(stream, f"the server does not speak gRPC (HTTP status {status.decode(errors='replace')})")
 
     def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
         self._received(len(payload))
         call = self.calls.get(stream)
         if call is None:
-            return  # nobody waits for it any more
+            return  # the call was cancelled
         if flags & PADDED:
             data = unpadded(flags, payload)
             call.reopen(len(payload) - len(data))
@@ -324,7 +324,7 @@ class Connection(End[Call], asyncio.Protocol):
         self._next_call()
 
     def _take_go_away(self, payload: bytes) -> None:
-        check(len(payload) >= 8, "a farewell of odd length")
+        check(len(payload) >= 8, "a GOAWAY frame that is too short")
         last, code = struct.unpack_from(">II", payload)
         text = payload[8:].decode(errors="replace")
         why = "the server is going away" + (f" (HTTP/2 code {code} {text})" if code != NO_ERROR else "")
@@ -340,4 +340,4 @@ class Connection(End[Call], asyncio.Protocol):
         if not self.opened.done():
             self.usable = True
             self.opened.set_result(None)
-            self._life.look()
+            self._life.check()

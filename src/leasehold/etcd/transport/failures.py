@@ -1,4 +1,4 @@
-"""How a call fails: with a code and a text, and with the knowledge whether the server can have seen it."""
+"""The failure of a call: a code, a text, and whether the server may have seen the call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Headers = dict[bytes, bytes]
 
 
 class RpcFailed(PeerError):
-    """A call ended without an answer. `sent` is False only if it is certain that no server has begun with it."""
+    """A call failed. `sent` is False only if no server can have begun to process it."""
 
     def __init__(self, code: Code, message: str, *, sent: bool = True) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -21,7 +21,7 @@ class RpcFailed(PeerError):
 
 
 def status_of(headers: Headers) -> RpcFailed | None:
-    """What the last headers of a call say of its end; None if it went well."""
+    """The failure in the last headers of a call; None if it succeeded."""
     status = headers.get(b"grpc-status")
     if status == b"0":
         return None

@@ -1,22 +1,22 @@
-"""When bytes leave: together where several calls are under way, at once where there is nothing to wait for."""
+"""Decides when bytes are written: combined if several calls are active, else immediately."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-# What nobody waits for goes with the next request, or after this time.
+# Bytes that are not urgent are written with the next request, or after this time.
 UNHURRIED_S = 0.002
-# So many that are not yet with the kernel are no reason to hold calls back.
+# The transport may buffer this much before new calls have to wait.
 UNWRITTEN_BYTES_MAX = 1 << 20
-# A server that reads nothing is written no requests; so many answers to its pings and settings still.
+# A server that does not read gets no requests; answers to its pings and settings are written up to this limit.
 UNREAD_BYTES_MAX = 1 << 20
-# What was written last gets so long to leave when a connection is closed: a frozen server would keep it for ever.
-FAREWELL_S = 2.0
+# The time to flush the last bytes when a connection is closed: a frozen server would block it forever.
+CLOSE_FLUSH_S = 2.0
 
 
-class Outbox:
-    """What is to be written to one transport, in order. Without a transport it goes nowhere."""
+class SendQueue:
+    """Bytes for one transport, in order. Without a transport they are dropped."""
 
     __slots__ = (
         "_closing",
@@ -33,9 +33,9 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_stuck: Callable[[], None]) -> None:
         self.transport: asyncio.Transport | None = None
-        self.paused = False  # the server does not read what was written
-        self._unread = 0  # bytes that were written nevertheless
-        self._closing: asyncio.Transport | None = None  # closed, with something that has still to leave
+        self.paused = False  # the server does not read
+        self._unread = 0  # bytes written while paused
+        self._closing: asyncio.Transport | None = None  # closing, with bytes still to flush
         self._timer: asyncio.TimerHandle | None = None
         self._loop = loop
         self._on_stuck = on_stuck
@@ -51,14 +51,14 @@ class Outbox:
         self.flush()
 
     def send_together(self, data: bytes) -> None:
-        """At the end of this turn, with what else comes in it."""
+        """Write at the end of this turn of the loop, combined with other data."""
         self._parts.append(data)
         if not self._flushing_now:
             self._flushing_now = True
             self._loop.call_soon(self._flush_now)
 
     def send_unhurried(self, data: bytes) -> None:
-        """With whatever is sent next."""
+        """Write with the next request, or after `UNHURRIED_S`."""
         self._parts.append(data)
         if not self._flushing_soon:
             self._flushing_soon = True
@@ -73,7 +73,7 @@ class Outbox:
         if self.paused:
             self._unread += len(data)
             if self._unread > UNREAD_BYTES_MAX:
-                self._loop.call_soon(self._on_stuck)  # not in the midst of what is being done
+                self._loop.call_soon(self._on_stuck)  # not from inside the current operation
                 return
         self.transport.write(data)
 
@@ -85,12 +85,12 @@ class Outbox:
         return self.transport is None and self._closing is None
 
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Write the remaining bytes, and close."""
         self.flush()
         transport, self.transport = self.transport, None
         if transport is not None:
             self._closing = transport
-            self._timer = self._loop.call_later(FAREWELL_S, self.abort)
+            self._timer = self._loop.call_later(CLOSE_FLUSH_S, self.abort)
             transport.close()
 
     def abort(self) -> None:
@@ -100,7 +100,7 @@ class Outbox:
             transport.abort()
 
     def lost(self) -> None:
-        """There is no connection any more."""
+        """The connection was lost."""
         self.transport = self._closing = None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Who is trusted, and who we are: TLS for one client."""
+"""TLS settings of one client: trusted authorities and the client certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leasehold.coord.url import ConnectOptions
 
 
 def tls_context(options: ConnectOptions) -> ssl.SSLContext:
-    """TLS from PEM bytes or files; without a `ca` the authorities count that the system trusts."""
+    """TLS from PEM bytes or files. Without `ca`, the authorities of the system are trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
@@ -32,7 +32,7 @@ def tls_context(options: ConnectOptions) -> ssl.SSLContext:
 
 
 def pem(name: str, source: bytes | str | Path | None) -> bytes | None:
-    """The bytes themselves, or what is in the file; `name` is what it is called where it was given."""
+    """The bytes, or the content of the file. `name` is the option's name, for the error message."""
     if source is None or isinstance(source, bytes):
         return source
     try:
@@ -42,14 +42,14 @@ def pem(name: str, source: bytes | str | Path | None) -> bytes | None:
 
 
 def _named(source: bytes | str | Path | None) -> str:
-    """Which file that is, if it is one."""
+    """The path for an error message, if a path was given."""
     return "" if source is None or isinstance(source, bytes) else f" = {source}"
 
 
 def _load_identity(context: ssl.SSLContext, certificate: bytes | None, key: bytes | None) -> None:
     if certificate is None or key is None:
         return
-    # Python reads them from a file only: one that nobody else may read, and that is gone at once.
+    # Python reads them only from a file: a private one, deleted right after.
     with tempfile.NamedTemporaryFile(prefix="leasehold-") as together:
         together.write(certificate + b"\n" + key)
         together.flush()

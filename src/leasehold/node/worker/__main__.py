@@ -92,7 +92,7 @@ def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if config.node.uvloop else None) as runner:
         status = runner.run(run(boot, config))
     sys.stdout.flush()
-    os._exit(status)  # do not wait for threads of the store client
+    os._exit(status)  # no thread may delay the exit of a worker that has nothing left to do
 
 
 if __name__ == "__main__":

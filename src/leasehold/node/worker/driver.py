@@ -45,7 +45,6 @@ from leasehold.ha.events import (
 )
 from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.errors import StoreError
-from leasehold.mvcc.model import DeleteRange, Put, Range
 from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
 
@@ -219,33 +218,8 @@ class Driver:
             self._answers.append(answer)
 
     async def _ask(self, effect: StoreRequest) -> None:
-        self.tell(await _answer(effect.request, self._execute(effect), effect.timeout_ms))
-
-    async def _execute(self, effect: StoreRequest) -> StoreResult:
-        op, timeout_s = effect.op, effect.timeout_ms / 1000
-        coord = self._coord
-        if isinstance(op, Range):
-            return await coord.get(
-                op.key,
-                op.range_end,
-                limit=op.limit,
-                revision=op.revision,
-                sort_order=op.sort_order,
-                sort_target=op.sort_target,
-                serializable=op.serializable,
-                keys_only=op.keys_only,
-                count_only=op.count_only,
-                min_mod_revision=op.min_mod_revision,
-                max_mod_revision=op.max_mod_revision,
-                min_create_revision=op.min_create_revision,
-                max_create_revision=op.max_create_revision,
-                timeout_s=timeout_s,
-            )
-        if isinstance(op, Put):
-            return await coord.put(op.key, op.value, lease=op.lease, prev_kv=op.prev_kv, timeout_s=timeout_s)
-        if isinstance(op, DeleteRange):
-            return await coord.delete(op.key, op.range_end, prev_kv=op.prev_kv, timeout_s=timeout_s)
-        return await coord.txn(op.compare, op.success, op.failure, timeout_s=timeout_s)
+        call = self._coord.do(effect.op, effect.timeout_ms / 1000)
+        self.tell(await _answer(effect.request, call, effect.timeout_ms))
 
     async def _grant(self, effect: GrantLease) -> None:
         call = self._coord.lease_grant(effect.ttl_s, timeout_s=effect.timeout_ms / 1000)

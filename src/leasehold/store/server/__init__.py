@@ -1,1 +1,1 @@
-"""The embedded store over gRPC: the services of an etcd server, so that `etcdctl` and every client can use it."""
+"""The embedded store over gRPC: the services of an etcd server, for `etcdctl` and any etcd client."""

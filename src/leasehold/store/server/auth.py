@@ -1,4 +1,4 @@
-"""The Auth service, as an etcd answers whose authentication is disabled and that has no users and roles."""
+"""The Auth service of an etcd with authentication disabled, without users and roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Cluster service, of a cluster that has one member and always will."""
+"""The Cluster service of a cluster with one member."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def cluster_service(engine: Engine, client_url: str) -> Methods:
     def member_list(_m: Message) -> Message:
         header = run(engine, lambda store, _now: store.header())
         member = rpc_pb2.Member(ID=header.member_id, name="leasehold", clientURLs=[client_url])
-        told = convert.header(header)
-        told.revision = 0  # etcd's own list says nothing of the store's revision
-        return rpc_pb2.MemberListResponse(header=told, members=[member])
+        answered = convert.header(header)
+        answered.revision = 0  # etcd's own member list does not report the revision
+        return rpc_pb2.MemberListResponse(header=answered, members=[member])
 
     def refuse(_m: Message) -> Message:
         raise StoreError(_ONE_MEMBER, Code.FAILED_PRECONDITION)

@@ -1,4 +1,4 @@
-"""Between the messages of the wire and the structs of the data model. On the way of every call: kept short."""
+"""Conversion between protobuf messages and the structs of the data model. On the hot path of every call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def to_compare(m: Message) -> Compare:
     if not 0 <= m.result < len(_RESULTS) or not 0 <= m.target < len(_TARGETS):
         raise BadRequest("etcdserver: invalid compare in txn request")
     target = _TARGETS[m.target]
-    # An operand that was given for another target counts as none; reading its own field then gives 0 or b"".
+    # An operand for another target is ignored: reading the target's own field gives 0 or b"".
     return Compare(m.key, target, _RESULTS[m.result], getattr(m, _OPERANDS[target]), m.range_end)
 
 

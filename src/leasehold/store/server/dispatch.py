@@ -1,11 +1,11 @@
-"""What all services share: doing a call on the store, and answering when it is settled."""
+"""Shared by all services: run a call on the store, and answer when it is settled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from leasehold.mvcc import Store
+from leasehold.mvcc.store import Store
 from leasehold.store.engine import Engine
 from leasehold.store.server.http2.streams import Handler, Message
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run(engine: Engine, call: Callable[[Store, int], T]) -> T:
-    """Do one call on the store; its answer may leave when the engine has settled."""
+    """Run one call on the store. The answer may be sent when the engine has settled."""
     with engine.lock:
         result = call(engine.store, engine.enter())
         engine.leave()
@@ -22,5 +22,5 @@ def run(engine: Engine, call: Callable[[Store, int], T]) -> T:
 
 
 def direct(engine: Engine, kind: Any, behaviour: Callable[[Message], Message]) -> Handler:
-    """A method that is answered at once, as soon as what it saw and did is durable."""
+    """A method that is answered as soon as the state that it saw or made is durable."""
     return Handler(kind, behaviour, engine.when_settled)

@@ -16,7 +16,7 @@ from leasehold.store.server.key_queue import created_at, lease_or_new, oldest, q
 
 
 class ElectionRefused(CallerError):
-    """In etcd's words."""
+    """Has etcd's own messages."""
 
 
 NO_LEADER = "election: no leader"
@@ -33,7 +33,7 @@ def election_service(client: LocalClient) -> Methods:
         header, revision = await _enter(client, key, m.value, lease)
         try:
             await wait_for_turn(client, m.name + b"/", revision)
-            # Unlike etcd's own service, which may here announce a leader whose key is gone.
+            # etcd's own service may announce a leader here whose key was deleted.
             if not (await client.txn([created_at(key, revision)])).succeeded:
                 raise ElectionRefused("election: session is expired")
         except BaseException:
@@ -93,7 +93,7 @@ async def _front(client: LocalClient, prefix: bytes) -> RangeResult:
 
 
 async def _enter(client: LocalClient, key: bytes, value: bytes, lease: int) -> tuple[Header, int]:
-    """Stand in the queue; the answer's header, and the create revision of the place."""
+    """Join the queue. Returns the header of the answer, and the create revision of the key."""
     done = await client.txn([created_at(key, 0)], [Put(key, value, lease)], [Range(key)])
     if done.succeeded:
         return done.header, done.header.revision
@@ -108,7 +108,7 @@ async def _enter(client: LocalClient, key: bytes, value: bytes, lease: int) -> t
 
 
 async def _observe(client: LocalClient, prefix: bytes, call: Call) -> None:
-    """Tell every leader and every proclamation, until the caller leaves."""
+    """Send every leader and every proclamation, until the caller cancels."""
     while True:
         found = await _front(client, prefix)
         revision = found.header.revision
@@ -120,7 +120,7 @@ async def _observe(client: LocalClient, prefix: bytes, call: Call) -> None:
 
 
 async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, call: Call) -> None:
-    """Until the leader's key is gone, or history was compacted away and has to be read anew."""
+    """Wait until the leader's key is deleted, or the history was compacted and must be read again."""
     try:
         async with client.watch(key, start_revision=revision) as watch:
             async for batch in watch:

@@ -1,4 +1,4 @@
-"""What the Lock and Election services share: keys in a queue, each bound to a lease, the oldest in front.
+"""Shared by the Lock and Election services: a queue of keys, each bound to a lease, the oldest first.
 
 The keys are those of Go's `client/v3/concurrency`, so that its users, `etcdctl lock` and these services queue together.
 """
@@ -18,21 +18,21 @@ from leasehold.mvcc.model import (
 )
 from leasehold.store.client import LocalClient
 
-SESSION_TTL_S = 60  # what the services grant to a caller that brings no lease
+SESSION_TTL_S = 60  # of the lease for a caller that brings none
 
 
 async def lease_or_new(client: LocalClient, lease_id: int) -> int:
-    """The caller's lease, or a new one that nobody keeps alive."""
+    """The caller's lease, or a new one that is not renewed."""
     return lease_id or (await client.lease_grant(SESSION_TTL_S)).id
 
 
 def queue_key(name: bytes, lease_id: int) -> bytes:
-    """A lease's place in the queue `name`."""
+    """The key of a lease in the queue `name`."""
     return b"%s/%x" % (name, lease_id & 0xFFFF_FFFF_FFFF_FFFF if lease_id >= 0 else lease_id)
 
 
 def created_at(key: bytes, revision: int) -> Compare:
-    """Whether `key` is the very one that was created at `revision`; 0: whether there is none."""
+    """A compare: `key` was created at `revision`; with 0, it does not exist."""
     return Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, revision)
 
 
@@ -41,7 +41,7 @@ def oldest(prefix: bytes) -> Range:
 
 
 async def wait_for_turn(client: LocalClient, prefix: bytes, revision: int) -> None:
-    """Until no key of the queue is older than the one created at `revision`. Only the next older one is watched."""
+    """Wait until no key of the queue is older than `revision`. Only the next older key is watched."""
     while True:
         found = await client.get(
             prefix,

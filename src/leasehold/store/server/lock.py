@@ -15,7 +15,7 @@ from leasehold.store.server.key_queue import created_at, lease_or_new, oldest, q
 
 
 class SessionExpired(CallerError):
-    """Etcd's words for a lock whose lease ended while its caller waited."""
+    """etcd's message for a lock whose lease expired while its caller waited."""
 
     def __init__(self) -> None:
         super().__init__("mutex: session is expired")
@@ -30,7 +30,7 @@ def lock_service(client: LocalClient) -> Methods:
         try:
             header = await _acquire(client, m.name + b"/", key, lease)
         except BaseException:
-            # Whoever gives up waiting must not go on blocking the others; shielded, since the call may be cancelled.
+            # A caller that gives up must not block the others. Shielded, because the call may be cancelled.
             await asyncio.shield(client.delete(key))
             raise
         return lock_pb2.LockResponse(header=convert.header(header), key=key)
@@ -46,7 +46,7 @@ def lock_service(client: LocalClient) -> Methods:
 
 
 async def _acquire(client: LocalClient, prefix: bytes, key: bytes, lease: int) -> Header:
-    """Queue up and wait; the header of the answer that showed the lock to be held."""
+    """Join the queue and wait. Returns the header of the answer that showed the lock as held."""
     done = await client.txn([created_at(key, 0)], [Put(key, b"", lease), oldest(prefix)], [Range(key), oldest(prefix)])
     mine, front = done.results
     assert isinstance(front, RangeResult)

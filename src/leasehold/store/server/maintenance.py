@@ -31,33 +31,33 @@ def maintenance_service(engine: Engine) -> Methods:
 
 
 class _Answers:
-    """One method a call."""
+    """One method per call."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def alarm(self, m: Message) -> Message:
-        # The alarm is not a switch here: it is on while the store is full, and off as soon as it is not.
+        # The alarm cannot be switched: it is on exactly while the store is full.
         full, header = run(self._engine, lambda store, _now: (store.over_quota, store.header()))
         alarms = [rpc_pb2.AlarmMember(memberID=header.member_id, alarm=rpc_pb2.NOSPACE)] if full else []
         return rpc_pb2.AlarmResponse(header=convert.header(header), alarms=alarms)
 
     def status(self, _m: Message) -> Message:
-        told = run(self._engine, lambda _store, _now: status_of(self._engine))
+        status = run(self._engine, lambda _store, _now: status_of(self._engine))
         return rpc_pb2.StatusResponse(
-            header=convert.header(told.header),
-            version=told.version,
-            dbSize=told.db_size,
-            leader=told.leader,
-            raftIndex=told.raft_index,
-            raftTerm=told.raft_term,
-            raftAppliedIndex=told.raft_index,
-            errors=[f"memberID:{told.leader} alarm:{name} " for name in told.errors],
-            dbSizeInUse=told.db_size_in_use,
+            header=convert.header(status.header),
+            version=status.version,
+            dbSize=status.db_size,
+            leader=status.leader,
+            raftIndex=status.raft_index,
+            raftTerm=status.raft_term,
+            raftAppliedIndex=status.raft_index,
+            errors=[f"memberID:{status.leader} alarm:{name} " for name in status.errors],
+            dbSizeInUse=status.db_size_in_use,
         )
 
     def defragment(self, _m: Message) -> Message:
-        # Nothing to do: rotation rewrites the files by itself.
+        # Nothing to do: log rotation rewrites the files.
         return rpc_pb2.DefragmentResponse()
 
     async def hash(self, _m: Message) -> Message:
@@ -81,7 +81,7 @@ class _Answers:
         with engine.lock:
             records = store.dump(engine.enter())
             header = convert.header(store.header())
-        await engine.settled()  # after it was taken: no copy shows what a crash could still undo
+        await engine.settled()  # after the dump: a copy must not show state that a crash could undo
         for chunk in export_chunks(Identity(store.cluster_id, store.member_id), records):
             part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
             await call.write(part.SerializeToString())

@@ -26,7 +26,7 @@ from leasehold.store.server.watch import watch_service
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM files. With `client_ca` only callers with a certificate of that authority are served."""
+    """PEM files. With `client_ca`, clients need a certificate of that authority."""
 
     certificate: Path
     key: Path
@@ -34,13 +34,14 @@ class Tls:
 
 
 class StoreServer:
-    """Serves an engine at `listen` (`host:port`; port 0 takes a free one) until stopped."""
+    """Serves an engine at `listen` (`host:port`; port 0 selects a free one) until stopped."""
 
     def __init__(self, engine: Engine, listen: str, tls: Tls | None = None) -> None:
         self._engine = engine
         self._tls = tls
         self._host, self._port = split_address(listen)
-        self._client = LocalClient(engine, timeout_s=3600)  # of the lock and election services: callers set deadlines
+        # For the lock and election services, whose callers set deadlines.
+        self._client = LocalClient(engine, timeout_s=3600)
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
 
@@ -54,7 +55,7 @@ class StoreServer:
         return f"{'etcds' if self._tls else 'etcd'}://{self.address}"
 
     async def start(self) -> None:
-        """Listen and serve; an address that cannot be had is told as such."""
+        """Listen and serve. Raises `ResourceUnavailable` if the address is unavailable."""
         loop = asyncio.get_running_loop()
         handlers: dict[bytes, Handler] = {}
         context = _context(self._tls) if self._tls else None
@@ -68,7 +69,7 @@ class StoreServer:
             )
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise ResourceUnavailable(f"cannot listen on {self.address}: {why}; name another address") from None
+            raise ResourceUnavailable(f"cannot listen on {self.address}: {why}; use another address") from None
         self._port = self._server.sockets[0].getsockname()[1]
         handlers.update(self._handlers())
 
@@ -91,7 +92,7 @@ class StoreServer:
         }
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Take no new calls, give running ones `grace_s`, then end. The engine stays open."""
+        """Accept no new calls, give running ones `grace_s`, then close. The engine stays open."""
         if self._server is not None:
             self._server.close()
             for connection in self._connections:
@@ -105,8 +106,8 @@ class StoreServer:
         await self._client.close()
 
     async def _quiet(self) -> None:
-        """Until no call is under way."""
-        # Asked for once in a server's life: not worth an event that every call would have to set.
+        """Wait until no call is running."""
+        # Called once per server: not worth an event that every call would have to set.
         while any(connection.calls for connection in self._connections):  # noqa: ASYNC110 -- see the line above
             await asyncio.sleep(0.01)
 
@@ -115,7 +116,7 @@ def split_address(listen: str) -> tuple[str, int]:
     """`"127.0.0.1:2379"` -> its host and port."""
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise InvalidArgument(f"{listen!r} is no address to listen on; it looks like 127.0.0.1:2379")
+        raise InvalidArgument(f"{listen!r} is not an address to listen on; an example is 127.0.0.1:2379")
     return host, int(port)
 
 

@@ -19,9 +19,9 @@ from leasehold.store.server.http2.streams import MESSAGE_BYTES_MAX, Call, Handle
 from leasehold.store.watch import Reader
 
 _FILTERS = tuple(WatchFilter)
-CONTROL_MAX = 1_000  # answers to requests that a client has not taken, before its further requests wait
-# Made at once for all watches of a stream. A thousand of them may be behind by a megabyte each, and nobody reads.
-TOLD_BYTES_MAX = 2 << 20
+CONTROL_MAX = 1_000  # unsent answers to requests; beyond this, further requests wait
+# The limit for all watches of a stream together: a thousand of them may be a megabyte behind each, with a slow client.
+BATCHES_BYTES_MAX = 2 << 20
 EVENT_BYTES = 100
 _DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
 
@@ -46,21 +46,21 @@ class _Served(Struct):
 
 
 class _Stream:
-    """One Watch call: requests are read by one task, everything is written by another, in order."""
+    """One Watch call: one task reads requests, another writes all answers, in order."""
 
     def __init__(self, engine: Engine, call: Call) -> None:
         self._engine = engine
         self._call = call
         self._served: dict[int, _Served] = {}
-        # Ended by compaction. Like etcd, the stream keeps their ids until they are cancelled as well.
+        # Ended by compaction. As in etcd, their ids stay in use until they are cancelled.
         self._compacted: set[int] = set()
         self._by_watcher: dict[Watcher, _Served] = {}
         self._next_id = 0
-        # Answers to requests, None for progress, with the revision that has to be durable before they are told: a
-        # client that resumes after a revision which a crash has undone would miss what came in its place.
+        # Answers to requests (None for progress), with the revision that must be durable before they are sent: a
+        # client that resumes after a revision that a crash has undone would miss the revision that replaced it.
         self._control: deque[tuple[int, Message | None]] = deque()
         self._room = asyncio.Event()
-        self._behind: dict[int, None] = {}  # ids of watches with something to tell, in order
+        self._behind: dict[int, None] = {}  # ids of watches with unsent events, in order
         self._reader = Reader()
         self._ended = False
         self._failure: BaseException | None = None
@@ -83,23 +83,23 @@ class _Stream:
     # --- requests ---
 
     async def _read(self) -> None:
-        """Until the caller has no more requests; like etcd's, its watches go on until it leaves."""
+        """Read requests until the client ends its side. As in etcd, its watches continue until it cancels the call."""
         while (data := await self._call.read()) is not None:
             message = parse(rpc_pb2.WatchRequest, data)
             with self._engine.lock:
                 self._take(message)
-                self._reader.tell()
+                self._reader.notify()
             while len(self._control) > CONTROL_MAX:
                 self._room.clear()
                 await self._room.wait()
 
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
-        """A request that could not be taken ends the call; the writer tells it."""
+        """A request that failed ends the call: the writer sends the status."""
         error = None if reading.cancelled() else reading.exception()
         if error is not None:
             with self._engine.lock:
                 self._failure = error
-                self._reader.tell()
+                self._reader.notify()
 
     def _take(self, m: Message) -> None:
         kind = m.WhichOneof("request_union")
@@ -164,10 +164,10 @@ class _Stream:
 
     def _wake(self, watcher: Watcher) -> None:
         served = self._by_watcher.get(watcher)
-        if served is not None:  # None while it is being created
+        if served is not None:  # None during its creation
             served.quiet = False
             self._behind[served.id] = None
-            self._engine.wake(self._reader.tell)
+            self._engine.wake(self._reader.notify)
 
     # --- answers ---
 
@@ -187,34 +187,34 @@ class _Stream:
                 await waiting
 
     def _answers(self) -> list[Message]:
-        """What can be written now: at most one batch of each watch, after what answers requests."""
+        """The messages to write now: answers to requests, then at most one batch per watch."""
         answers: list[Message] = []
         while self._control:
             revision, answer = self._control[0]
             if revision > self._engine.durable_revision:
-                self._engine.wake(self._reader.tell)
-                return answers  # and no events either: those of a watch come after what announces it
+                self._engine.wake(self._reader.notify)
+                return answers  # and no events either: a watch's events come after its creation
             if answer is None:
-                # Progress covers all watches: whatever they have not been told is told first, batch by batch.
+                # Progress covers all watches: their pending events are sent first, batch by batch.
                 while self._behind and self._deliverable():
-                    told = self._told()
-                    if told:
-                        return answers + told
+                    batches = self._batches()
+                    if batches:
+                        return answers + batches
                 answer = rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=-1)
             self._control.popleft()
             answers.append(answer)
-        return answers + self._told()
+        return answers + self._batches()
 
     def _deliverable(self) -> bool:
         durable = self._engine.durable_revision
         return any(self._served[watch_id].watcher.next_revision <= durable for watch_id in self._behind)
 
-    def _told(self) -> list[Message]:
-        """A batch for each watch that is behind, as far as that is not too much at once: the others are first then."""
+    def _batches(self) -> list[Message]:
+        """One batch for each watch that is behind, up to the limit. The remaining watches come first next time."""
         answers: list[Message] = []
-        told_bytes = 0
+        batches_bytes = 0
         for watch_id in list(self._behind):
-            if told_bytes >= TOLD_BYTES_MAX:
+            if batches_bytes >= BATCHES_BYTES_MAX:
                 break
             served = self._served[watch_id]
             try:
@@ -226,15 +226,15 @@ class _Stream:
                 continue
             del self._behind[watch_id]
             if not served.watcher.idle:
-                self._behind[watch_id] = None  # behind all others
-                self._engine.wake(self._reader.tell)
+                self._behind[watch_id] = None  # after all others
+                self._engine.wake(self._reader.notify)
             if batch is not None:
                 answers += self._batch(served, batch)
-                told_bytes += _bytes_of(batch)
+                batches_bytes += _bytes_of(batch)
         return answers
 
     def _gone(self, watch_id: int, compact_revision: int) -> Message:
-        # Etcd calls a watch from below zero on a store compacted at 0 ended, but not cancelled.
+        # For a watch from a negative revision on a store compacted at 0, etcd reports the end, but not `canceled`.
         gone = rpc_pb2.WatchResponse(header=self._header(0), watch_id=watch_id, canceled=compact_revision != 0)
         gone.compact_revision = compact_revision
         return gone
@@ -267,7 +267,7 @@ class _Stream:
         return self._header(self._engine.durable_revision)
 
     def _schedule_progress(self) -> None:
-        """Tell watches that asked for it, and have been quiet, how far the store is, every so often."""
+        """Send periodic progress reports to idle watches that requested them."""
         engine = self._engine
 
         def due(_now_ms: int) -> None:
@@ -277,14 +277,14 @@ class _Stream:
                 if served.progress and served.quiet and served.watcher.idle:
                     self._tell(rpc_pb2.WatchResponse(header=self._durable_header(), watch_id=served.id))
                 served.quiet = True
-            engine.wake(self._reader.tell)
+            engine.wake(self._reader.notify)
             self._schedule_progress()
 
         self._stop_progress = engine.schedule(engine.now_ms() + engine.settings.progress_interval_ms, due)
 
 
 def _bytes_of(batch: WatchBatch) -> int:
-    """About what it takes of our memory."""
+    """Its approximate size in memory."""
     return sum(
         EVENT_BYTES + len(event.kv.key) + len(event.kv.value) + (len(event.prev_kv.value) if event.prev_kv else 0)
         for event in batch.events

@@ -1,1 +1,1 @@
-"""gRPC over HTTP/2, the server's half: as much of both as a store needs, and nothing on the way that it does not."""
+"""A gRPC server over HTTP/2: only the parts that a store needs."""

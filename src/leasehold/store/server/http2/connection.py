@@ -1,4 +1,4 @@
-"""One client's connection: frames in, calls out; answers in, frames out, within the windows that the client grants."""
+"""One client's connection: turns frames into calls, and answers into frames within the client's windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import cast
 
-from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, End
+from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, ConnectionEnd
 from leasehold.http2.frame_reader import FrameReader
 from leasehold.http2.frames import (
     ACK,
@@ -38,19 +38,19 @@ from leasehold.http2.rate_limit import Allowance
 from leasehold.mvcc.errors import Code
 from leasehold.store.server.http2.streams import WINDOW_BYTES, Call, Handler
 
-STREAMS_MAX = 10_000  # calls of one connection at a time
+STREAMS_MAX = 10_000  # concurrent calls of one connection
 LINGER_S = 5.0
-# Of one connection, whose client does not keep up or means it ill:
-HELD_BYTES_MAX = 32 << 20  # of answers that are not taken, before further calls are put off
-REQUESTS_BYTES_MAX = 64 << 20  # of requests that are not whole, before the next ones are refused
-# Answers to a burst of calls leave in bursts of so many: the client is at work on the first while we are on the next.
+# Limits of one connection, whose client may be slow or hostile:
+HELD_BYTES_MAX = 32 << 20  # of unsent answers; beyond this, further calls wait
+REQUESTS_BYTES_MAX = 64 << 20  # of incomplete requests; beyond this, further ones are rejected
+# Answers to a burst of calls are written in bursts of this size: the client works on the first during the next.
 SENT_TOGETHER_MAX = 32
-OUT_BYTES_MAX = 256 << 10  # written in one turn, before it is looked whether the client reads
-# Calls that were begun and reset: so many at once, and so many a second from then on.
+OUT_BYTES_MAX = 256 << 10  # written in one turn, before checking whether the client reads
+# Calls that a client may begin and reset: a burst, and a rate per second.
 RESETS_MAX, RESETS_PER_S = 10_000, 500
-# Frames of settings, likewise. A client sends one.
+# SETTINGS frames, likewise. A client normally sends one.
 SETTINGS_MAX, SETTINGS_PER_S = 100, 10
-# Whoever has not said what it speaks by then is not a client.
+# A peer that has not sent the HTTP/2 preface by then is not a client.
 PREFACE_S = 20.0
 
 _SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
@@ -60,8 +60,8 @@ _HTTP1_ANSWER = (
 )
 
 
-class Connection(End[Call], asyncio.Protocol):
-    """The HTTP/2 half of the server. `handlers` are by path; `connections` knows all that are open."""
+class Connection(ConnectionEnd[Call], asyncio.Protocol):
+    """`handlers` are by path; `connections` holds all open connections of the server."""
 
     def __init__(self, handlers: Mapping[bytes, Handler], connections: set[Connection]) -> None:
         super().__init__(WINDOW_BYTES)
@@ -69,11 +69,11 @@ class Connection(End[Call], asyncio.Protocol):
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._preface = b""  # what has come of it
+        self._preface = b""  # its bytes so far
         self._reader = FrameReader(self.take)
         self._begun = False
         self._last_stream = 0
-        self._deferred: dict[Call, None] = {}  # calls that wait until answers were taken
+        self._deferred: dict[Call, None] = {}  # calls that wait until answers were sent
         self.held_bytes = 0
         self.buffered_bytes = 0
         self._resets = Allowance(RESETS_MAX, RESETS_PER_S)
@@ -87,7 +87,7 @@ class Connection(End[Call], asyncio.Protocol):
     # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without deriving from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
         self._connections.add(self)
         self._hello = self._loop.call_later(PREFACE_S, self._abort)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
@@ -102,7 +102,7 @@ class Connection(End[Call], asyncio.Protocol):
         self.calls.clear()
 
     def pause_writing(self) -> None:
-        """A client that does not read is not read either: else what it is owed would grow without bound."""
+        """Stop reading from a client that does not read: otherwise its answers would grow without limit."""
         self.paused = self._reader.held = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -112,7 +112,7 @@ class Connection(End[Call], asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         for call in self.calls.values():
-            call.told_of_room()
+            call.has_room()
         self._take_rest()
 
     def data_received(self, data: bytes) -> None:
@@ -124,13 +124,13 @@ class Connection(End[Call], asyncio.Protocol):
         except ProtocolBroken as error:
             self._go_away(error.code)
             self._close()
-            self._loop.call_later(LINGER_S, self._abort)  # it may never read what it is told
+            self._loop.call_later(LINGER_S, self._abort)  # it may never read the last frames
 
     def eof_received(self) -> bool:
         return False
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this turn, together with what else comes in it, or when that has become much."""
+        """Write at the end of this turn, combined with other data, or earlier if there is much."""
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > OUT_BYTES_MAX:
@@ -163,7 +163,7 @@ class Connection(End[Call], asyncio.Protocol):
             self._transport.abort()
 
     def go_away(self) -> None:
-        """Take no new calls."""
+        """Accept no new calls."""
         self._leaving = True
         self._go_away(NO_ERROR)
 
@@ -171,7 +171,7 @@ class Connection(End[Call], asyncio.Protocol):
         self.send(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
 
     def abandon(self) -> None:
-        """End at once."""
+        """Close immediately."""
         self._close()
 
     # --- frames ---
@@ -189,7 +189,7 @@ class Connection(End[Call], asyncio.Protocol):
             self._reader.feed(begin[len(PREFACE) :])
 
     def _take_rest(self) -> None:
-        """What was held because too much was to be written for one turn, or the client did not read."""
+        """Read frames that were held, because too much had to be written or the client did not read."""
         if not self.paused and self._transport is not None and not self._transport.is_closing():
             self._reader.held = False
             self.data_received(b"")
@@ -198,7 +198,7 @@ class Connection(End[Call], asyncio.Protocol):
         self.send(frame(PING, ACK, 0, payload))
 
     def _take_other(self, kind: int, payload: bytes) -> None:
-        """GOAWAY: the client opens no more calls, and closes when it is done. Others mean nothing to us."""
+        """GOAWAY: the client opens no more calls, and closes when it is done. Other frames are ignored."""
 
     def _take_reset(self, stream: int, code: int) -> None:
         call = self._forget(stream)
@@ -215,13 +215,13 @@ class Connection(End[Call], asyncio.Protocol):
             return
         flags, headers = block
         known = self.calls.get(stream)
-        if known is not None:  # trailers of a request: gRPC has none, but they may end it
+        if known is not None:  # trailers of a request: gRPC does not use them, but they end it
             if flags & END_STREAM:
                 known.request_ended()
             return
         check(stream & 1, "a stream with a number that cannot be")
         if stream <= self._last_stream:
-            return  # trailers of a call that has ended on our side
+            return  # trailers of a call that we have finished
         self._last_stream = stream
         if self._leaving or len(self.calls) >= STREAMS_MAX:
             self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
@@ -243,21 +243,21 @@ class Connection(End[Call], asyncio.Protocol):
         self._received(len(payload))
         call = self.calls.get(stream)
         if call is None:
-            return  # it has ended on our side
+            return  # we have finished the call
         call.request_done = bool(flags & END_STREAM)
         call.received(len(payload), unpadded(flags, payload))
         if call.request_done:
             call.request_ended()
 
     def _settled(self, streams_max: int | None) -> None:
-        """How many calls we may begin is of no interest: we begin none. But every change is work for all calls."""
+        """`streams_max` does not matter to a server. But every change of settings is work for all calls."""
         if not self._settings.take(self._loop.time()):
             raise ProtocolBroken("settings are changed without end", ENHANCE_YOUR_CALM)
 
     # --- answers ---
 
     def answer(self, call: Call, message: bytes) -> None:
-        """One message, and the end of a call that went well: in one piece if the windows let it."""
+        """Send one message and the end of a successful call, in one write if the windows permit."""
         size = len(message) + 5
         fits = size <= call.window and size <= self._window and size <= self._frame_bytes_max
         if call.headers_sent or call.held or not fits:
@@ -285,7 +285,7 @@ class Connection(End[Call], asyncio.Protocol):
         self._write_held(call)
 
     def end(self, call: Call, block: bytes) -> None:
-        """End a call, after what it still holds."""
+        """End a call, after its held data."""
         call.ending = block if call.headers_sent else RESPONSE + block
         self._write_held(call)
 
@@ -308,23 +308,23 @@ class Connection(End[Call], asyncio.Protocol):
         if call.ending is not None and self._forget(call.stream) is not None:
             self.send(frame(HEADERS, END_HEADERS | END_STREAM, call.stream, call.ending))
             if not call.request_done:
-                # The answer is complete and the rest of the request is of no interest.
+                # The answer is complete: the rest of the request is not needed.
                 self.send(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
 
     def _unblock(self) -> None:
         while self._blocked and self._window > 0:
             call, _ = self._blocked.popitem(last=False)
             self._write_held(call)
-            call.told_of_room()
+            call.has_room()
         self._go_on()
 
     def _unblock_one(self, call: Call) -> None:
         self._write_held(call)
-        call.told_of_room()
+        call.has_room()
         self._go_on()
 
     def _forget(self, stream: int) -> Call | None:
-        """A call has ended, and whatever was kept of it."""
+        """Drop a finished call and its data."""
         call = self.calls.pop(stream, None)
         if call is not None:
             self.held_bytes -= len(call.held)
@@ -337,16 +337,16 @@ class Connection(End[Call], asyncio.Protocol):
 
     @property
     def burdened(self) -> bool:
-        """Whether so many answers wait for the client to take them that no more are made."""
+        """Whether too many answers are unsent to start another call."""
         return self.held_bytes > HELD_BYTES_MAX
 
     @property
     def overfull(self) -> bool:
-        """Whether requests that are not whole hold all the space that they may."""
+        """Whether incomplete requests have reached their limit."""
         return self.buffered_bytes > REQUESTS_BYTES_MAX
 
     def defer(self, call: Call) -> None:
-        """Answer `call` when the client has taken enough of what it asked for before."""
+        """Run `call` when enough earlier answers were sent."""
         self._deferred[call] = None
 
     def _go_on(self) -> None:

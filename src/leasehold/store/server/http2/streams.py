@@ -1,4 +1,4 @@
-"""One call: the messages of a request, whatever handles them, and the answer."""
+"""One call: the messages of its request, its handler, and the answer."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from google.protobuf.message import DecodeError
 
 from leasehold.base.errors import InvalidArgument, LeaseholdError, Unavailable, UnknownOutcome
 from leasehold.base.limits import KIB, store_request_bytes_max
 from leasehold.http2.header_codec import ProtocolBroken, timeout_s
 from leasehold.mvcc.errors import Code, StoreError
-from leasehold.store.group_commit import Tell
+from leasehold.runtime.log import get_logger
+from leasehold.store.group_commit import OnSettled
 
 if TYPE_CHECKING:
     from leasehold.store.server.http2.connection import Connection
 
 Message = Any
 
-# What etcd lets in: a request and its envelope. Larger ones are refused before they are read.
+# etcd's limit: a request and its envelope. Larger requests are rejected before they are read.
 MESSAGE_BYTES_MAX = store_request_bytes_max + 512 * KIB
-MESSAGE_BYTES = 64  # that a message takes of our memory, however short it is
-HELD_BYTES_MAX = 256 * KIB  # of answers that a client does not take, before their call has to wait
-# Of one stream's requests, before its sender has to wait.
+MESSAGE_BYTES = 64  # memory that even an empty message takes
+HELD_BYTES_MAX = 256 * KIB  # of unsent answers of one call; then it has to wait
+# Of unread requests of one stream; then its sender has to wait.
 REQUESTS_HELD_MAX = 1_000
 REQUESTS_HELD_BYTES_MAX = 1024 * KIB
-WINDOW_BYTES = 4096 * KIB  # that we grant, to a call and to all of a connection
+WINDOW_BYTES = 4096 * KIB  # granted to a call, and to all calls of a connection
 
-_log = structlog.get_logger("leasehold.store")
+_log = get_logger("leasehold.store")
 
 
 class CallEnded(Exception):
@@ -43,7 +43,7 @@ class CallEnded(Exception):
 
 
 def refusal(error: BaseException, *, plain: bool = False) -> tuple[Code, str]:
-    """The status that etcd gives for an error. Its lock and election services lose the codes: `plain`."""
+    """The status that etcd answers for an error. Its lock and election services drop the codes: `plain`."""
     if isinstance(error, CallEnded):
         return error.code, error.message
     if isinstance(error, StoreError) and not plain:
@@ -56,10 +56,10 @@ def refusal(error: BaseException, *, plain: bool = False) -> tuple[Code, str]:
 
 
 class Handler:
-    """What answers a method.
+    """The handler of a method.
 
-    `direct` is for the many small calls: the request is answered by a plain function at once, and the answer leaves
-    as soon as `when_settled` tells; no task is made. `stream` is a coroutine that reads and writes by itself.
+    `direct` is for small calls: a plain function answers the request immediately, and the answer is sent when the
+    store has settled, without a task. `stream` is a coroutine that reads and writes messages.
     """
 
     __slots__ = ("direct", "kind", "stream", "when_settled")
@@ -68,7 +68,7 @@ class Handler:
         self,
         kind: Any = None,
         direct: Callable[[Message], Message] | None = None,
-        when_settled: Callable[[Tell], bool] = lambda _tell: False,
+        when_settled: Callable[[OnSettled], bool] = lambda _notify: False,
         stream: Callable[[Call], Awaitable[None]] | None = None,
     ) -> None:
         self.kind = kind
@@ -78,7 +78,7 @@ class Handler:
 
 
 def unary(kind: Any, behaviour: Callable[[Message], Awaitable[Message]], *, plain: bool = False) -> Handler:
-    """One request, one answer, and some waiting in between."""
+    """One request, one answer, with waiting in between."""
 
     async def serve(call: Call) -> None:
         data = await call.read()
@@ -130,31 +130,31 @@ class Call:
         self._connection = connection
         self._handler = handler
         self.stream = stream
-        self.window = window  # what the client still takes
+        self.window = window  # bytes that the client still accepts
         self.headers_sent = False
-        self.held = bytearray()  # answers that did not fit
+        self.held = bytearray()  # answers that did not fit into the window
         self.ending: bytes | None = None
         self.request_done = False
-        self.buffered_bytes = 0  # of requests that are not whole, or not taken yet
-        self._rest: bytearray | None = None  # of a message that is not whole; not the pieces, which may be tiny
-        self._wanted = 0  # so many make it worth looking again
+        self.buffered_bytes = 0  # of requests that are incomplete or unread
+        self._rest: bytearray | None = None  # the start of an incomplete message, joined: pieces may be tiny
+        self._wanted = 0  # bytes needed in `_rest` before it is parsed again
         self._messages: deque[bytes] = deque()
         self._messages_bytes = 0
         self._taken = False  # the one request of a direct call
-        self._received = 0  # bytes for which the client's window was not opened again
+        self._received = 0  # bytes for which the client's window is not reopened yet
         self._reading: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, timeout: bytes | None = None) -> None:
-        """`timeout` as the client wrote it."""
+        """`timeout` is the value of the client's header."""
         if self._handler is not None and self._handler.stream is not None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._serve(self._handler.stream))
             limit_s = None if timeout is None else timeout_s(timeout)
             if limit_s is not None:
-                # The client ends its call by itself, if it can: one that has gone without a word cannot.
+                # A live client cancels its call at the deadline. This is for a client that vanished.
                 self._timer = loop.call_later(limit_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
@@ -164,7 +164,7 @@ class Call:
     # --- the request ---
 
     def received(self, count: int, data: bytes) -> None:
-        """Bytes of the request have come; `count` with their padding."""
+        """Bytes of the request have arrived; `count` includes padding."""
         self._received += count
         if self._received > WINDOW_BYTES:
             raise ProtocolBroken("a client sends more than its window")
@@ -188,7 +188,7 @@ class Call:
         self._count_buffered()
 
     def _take_messages(self, data: bytes) -> bool:
-        """Take the whole messages out of `data`, and keep the rest; False if one is refused, and the call with it."""
+        """Extract the complete messages from `data`, and keep the rest. Returns False if the call was rejected."""
         self._rest = None
         place, end, wanted = 0, len(data), 5
         while end - place >= 5:
@@ -230,18 +230,18 @@ class Call:
         if compressed:
             self.end(Code.UNIMPLEMENTED, "compressed requests are not taken")
             return
-        told = f"grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"
-        self.end(Code.RESOURCE_EXHAUSTED, told)
+        message = f"grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"
+        self.end(Code.RESOURCE_EXHAUSTED, message)
 
     def _open_window(self) -> None:
-        """Only while requests are taken as fast as they come: else the client has to wait."""
+        """Reopen the client's window, but only while requests are read as fast as they arrive."""
         held = len(self._messages) >= REQUESTS_HELD_MAX or self._messages_bytes >= REQUESTS_HELD_BYTES_MAX
         if self._received > 64 * KIB and not held:
             self._connection.open_window(self, self._received)
             self._received = 0
 
     def request_ended(self) -> None:
-        """No more will come; `request_done` may have said so before."""
+        """The request is complete; `request_done` may have been called before."""
         self.request_done = True
         if self._rest is not None:
             self.cancel()
@@ -251,7 +251,7 @@ class Call:
         _wake(self._reading)
 
     async def read(self) -> bytes | None:
-        """The next message of the request; None when there are no more."""
+        """The next message of the request; None at its end."""
         while not self._messages:
             if self.request_done:
                 return None
@@ -265,7 +265,7 @@ class Call:
     # --- the answer ---
 
     def answer_directly(self) -> None:
-        """Do what a call asks for that needs no task."""
+        """Run a call that needs no task."""
         handler, data = self._handler, self._next_message()
         assert handler is not None
         try:
@@ -285,10 +285,10 @@ class Call:
             self.answer(answer)
 
     def _refuse_settled(self, handler: Handler, error: LeaseholdError) -> None:
-        """A refusal tells of the store's state too, and that must not be undone after it was told."""
+        """An error shows the store's state too, so it waits until that state is durable."""
         try:
             waits = handler.when_settled(lambda failed: self.end(*refusal(failed or error)))
-        except LeaseholdError as failed:  # the store has, meanwhile or before
+        except LeaseholdError as failed:  # the store failed or was closed
             self.end(*refusal(failed))
             return
         if not waits:
@@ -301,12 +301,12 @@ class Call:
             self.end(*refusal(failed))
 
     def answer(self, message: bytes) -> None:
-        """The one answer of a call, which ends it."""
+        """Send the only answer of a call, which ends it."""
         if self._open:
             self._connection.answer(self, message)
 
     async def write(self, message: bytes) -> None:
-        """One answer of several; waits while the client does not take them."""
+        """Send one answer of several. Waits while the client does not read."""
         if self._open:
             self._connection.write(self, message)
         while self._open and (len(self.held) > HELD_BYTES_MAX or self._connection.paused):
@@ -321,11 +321,11 @@ class Call:
     def _open(self) -> bool:
         return self._connection.calls.get(self.stream) is self
 
-    def told_of_room(self) -> None:
+    def has_room(self) -> None:
         _wake(self._room)
 
     def cancel(self) -> None:
-        """The client has gone, or wants no answer any more."""
+        """The client has disconnected or cancelled the call."""
         if self._task is not None:
             self._task.cancel()
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""A store in memory answers without waiting; one on a disk is never asked to."""
+"""`Immediate`: a store in memory answers without waiting; a store on disk does not."""
 
 from __future__ import annotations
 
