@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from leasehold.testing.walk import walk_apply, walk_put
 
-PUT_ENTRIES_MAX = 34
-APPLY_ENTRIES_MAX = 14
+PUT_ENTRIES_MAX = 18
+APPLY_ENTRIES_MAX = 10
 
 
 async def test_a_durable_put_enters_few_packages() -> None:

@@ -165,7 +165,7 @@ def test_h4_bulk_beyond_the_tail_of_its_epoch_is_void() -> None:
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
     immediately(state.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
     assert state.unlogged.applied == 0
-    assert not state.unlogged.waits
+    assert not state.unlogged.waiting
 
 
 def test_the_wait_for_the_old_right_also_counts_what_a_snapshot_covers() -> None:

@@ -11,19 +11,21 @@ import pytest
 
 from leasehold.base.clock import ManualClock
 from leasehold.base.limits import absent_removes_bytes_max
+from leasehold.ha.outbox import FOREVER, Outbox
+from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service.functions import MasterService
 from leasehold.wire import messages as m
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.frame import ResponseReader, request
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.native import GET, Get
 from leasehold.wire.schema import Failed
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import RELEASES, Release
 
 CLIENT = b"c" * 16
+NOW_MS = 1_000
 T = m.DEFAULT_TENANT
 Call = Callable[..., Any]
 
@@ -31,12 +33,13 @@ Call = Callable[..., Any]
 class Bench:
     """A service over an index, called below the socket; every answer is checked against the reference codec."""
 
-    def __init__(self, release: Release, gate: OpenGate | None = None) -> None:
+    def __init__(self, release: Release, outbox: Outbox | None = None) -> None:
         self.release = release
         self.index = Index(IndexSettings(), random.Random(1).randrange)
         self.index.begin(0, 1)
-        self.gate = gate or OpenGate(ManualClock(1000))
-        self.handlers = MasterService(self.index, self.gate, release).handlers()
+        self.serving = Serving(self.index, Outbox.always_open() if outbox is None else outbox)
+        self.serving.may_serve(NOW_MS)
+        self.handlers = MasterService(self.serving, release).handlers()
         self.seq = 0
 
     def __call__(self, name: str, *arguments: Any, literal: bool = True) -> Any:
@@ -48,7 +51,7 @@ class Bench:
         frame = self.handlers[function.id](_NO_CONNECTION, self.seq, body)
         self.index.take_outbox()
         self.index.durable(self.index.last_n)
-        assert frame is not None
+        assert isinstance(frame, bytes)
         (answer,) = ResponseReader(1 << 30).feed(frame)
         assert (answer.seq, answer.err) == (self.seq, 0)
         result = unpack(function.returns, answer.body)
@@ -144,26 +147,17 @@ def test_every_function_has_a_handler(bench: Bench) -> None:
     assert {function.id for function in bench.release.functions.values()} <= set(bench.handlers)
 
 
-class Tide(OpenGate):
-    """Nothing is durable until the test says so."""
+class Tide(Outbox):
+    """Nothing is durable until the test raises the level."""
 
     def __init__(self) -> None:
-        super().__init__(ManualClock(1000))
-        self.level_n = 0
-        self.waiting: list[tuple[int, Callable[[], None]]] = []
-
-    durable_n = acked_n = property(lambda self: self.level_n)
-
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        self.waiting.append((n, then))
+        super().__init__(FOREVER)
+        self.lease_until_ms = FOREVER
 
     def rise(self, n: int) -> None:
-        self.level_n = n
-        ready, self.waiting = [w for w in self.waiting if w[0] <= n], [w for w in self.waiting if w[0] > n]
-        for _, then in ready:
-            then()
+        self.durable_n = self.acked_n = n
+        for one in self.release(NOW_MS):
+            one.owner.release(one)
 
 
 class Talk:
@@ -171,7 +165,7 @@ class Talk:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.server = Server(bench.gate)
+        self.server = Server(bench.serving, clock=ManualClock(NOW_MS))
         self.listener = self.server.serve(listen("127.0.0.1", 0), bench.handlers, bench.release)
         self.got: list[int] = []
         self._cutter = ResponseReader(1 << 20)

@@ -12,27 +12,14 @@ import pytest
 from leasehold.ha.connection_verdict import Fate, judge
 from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_has_closed
 from leasehold.testing.waiting import until
+from leasehold.wire.answers import Answer, Released, Waiting
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import request, response
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.handoff import NEVER
 from leasehold.wire.server import Server, listen
 
 AT_ONCE, LATER, LARGE = 1, 2, 3
 LARGE_BYTES = 32 << 20
-
-
-class Later(OpenGate):
-    """Nothing is durable before it is said so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        self.waiting.append(then)
 
 
 class Holder:
@@ -65,15 +52,19 @@ class Scene:
     """A server, one client of it, and the one that holds the connection too."""
 
     def __init__(self) -> None:
-        self.gate = Later()
-        self.server = Server(self.gate)
+        self.waiting: list[Waiting] = []  # answers that the test releases
+        self.server = Server()
         self.holder = Holder()
-        handlers = {AT_ONCE: _immediately, LATER: _later, LARGE: _large}
+        handlers = {AT_ONCE: _immediately, LATER: self._later, LARGE: _large}
         self.listener = self.server.serve(listen("127.0.0.1", 0), handlers)
-        self.listener.hold = self.holder.hold
+        self.listener.share = self.holder.hold
         self.client = socket.create_connection(self.listener.address)
         self.client.setblocking(False)
         self.loop = asyncio.get_running_loop()
+
+    def _later(self, _: Connection, seq: int, __: bytes) -> Answer:
+        self.waiting.append(Waiting(1, 1, 0, response(seq, b"ok"), 0))
+        return self.waiting[-1]
 
     @property
     def connection(self) -> Connection:
@@ -94,16 +85,12 @@ class Scene:
         await until(lambda: self.connection._passed_bytes >= count, "it is read")
 
 
-def _immediately(_: Connection, seq: int, __: bytes) -> bytes:
-    return response(seq, b"ok")
+def _immediately(_: Connection, seq: int, __: bytes) -> Answer:
+    return Released(response(seq, b"ok"))
 
 
-def _later(connection: Connection, seq: int, _: bytes) -> None:
-    connection.send_when_durable(1, seq, response(seq, b"ok"))
-
-
-def _large(_: Connection, seq: int, __: bytes) -> bytes:
-    return response(seq, bytes(LARGE_BYTES))
+def _large(_: Connection, seq: int, __: bytes) -> Answer:
+    return Released(response(seq, bytes(LARGE_BYTES)))
 
 
 @pytest.fixture
@@ -170,16 +157,17 @@ async def test_a_burst_is_open_until_its_last_answer(scene: Scene) -> None:
     await scene.send(request(4, AT_ONCE, b"?"))
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET, "later ones are answered, an earlier one is not"
-    scene.server.send_together(scene.gate.waiting.pop())
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     assert scene.holder.fate() is Fate.FORWARD
 
 
 async def test_an_answer_that_is_let_go_but_not_written_is_open(scene: Scene) -> None:
     await scene.send(request(1, LATER, b"?"))
-    await until(lambda: bool(scene.gate.waiting), "it waits")
-    scene.gate.waiting.pop()()  # from here on nothing is in flight, and the answer is written at the end of the turn
-    scene.connection.send(response(9, b"ok"))
+    await until(lambda: bool(scene.waiting), "it waits")
+    # After this nothing is in flight, and the answer is written at the end of the turn.
+    scene.connection.release(scene.waiting.pop())
+    scene.connection.send(Released(response(9, b"ok")))
     assert scene.holder.fate() is Fate.RESET
     await scene.answered(2)
     assert scene.holder.fate() is Fate.FORWARD
@@ -238,9 +226,9 @@ async def test_stepping_down_leaves_a_connection_only_if_nothing_is_open(scene: 
     await scene.send(request(1, AT_ONCE, b"?"))
     await scene.answered()
     await scene.send(request(2, LATER, b"?"))
-    await until(lambda: bool(scene.gate.waiting), "it waits")
+    await until(lambda: bool(scene.waiting), "it waits")
     assert not scene.connection.leave()
-    scene.server.send_together(scene.gate.waiting.pop())
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     scene.server.drop_all("a test", leave=True)
     assert (scene.server.connections, scene.holder.handed_over) == (set(), 1)
@@ -258,9 +246,8 @@ async def test_a_peer_that_waits_for_its_last_answers_only_is_not_left_to_anybod
     """It would be taken for one that has gone, and reset, while its answers are on their way."""
     await scene.send(request(1, LATER, b"?"))
     scene.client.shutdown(socket.SHUT_WR)
-    await until(lambda: bool(scene.gate.waiting) and scene.holder.checkpoints[0] == NEVER, "its end is seen")
-    let_go = scene.gate.waiting.pop()
-    scene.server.send_together(let_go)
+    await until(lambda: bool(scene.waiting) and scene.holder.checkpoints[0] == NEVER, "its end is seen")
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     assert scene.holder.handed_over == 0
     assert not scene.server.connections

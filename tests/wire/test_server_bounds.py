@@ -6,21 +6,24 @@ import asyncio
 import gc
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 from tests.wire.test_rpc import ECHO, HANG_MS, Ask, Told, closes, dial, quick, serving
 
-from leasehold.base.clock import ManualClock
+from leasehold.ha.outbox import FOREVER, Outbox
+from leasehold.ha.serving import Serving
+from leasehold.index.index import Index
+from leasehold.index.replies import View
+from leasehold.index.settings import IndexSettings
 from leasehold.testing.waiting import until
+from leasehold.wire.answers import Answer, Released
 from leasehold.wire.channel import open_channel
 from leasehold.wire.connection import Connection
 from leasehold.wire.errors import CallLost, RpcRefused
 from leasehold.wire.frame import Err, Response, ResponseReader, request, response
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.rpc import implement, method
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
@@ -31,49 +34,49 @@ LONG = method("leasehold::test::Long", Ask, Told)
 WRONG = method("leasehold::test::Wrong", Ask, Told)
 
 
-class Tide(OpenGate):
-    """A gate that holds everything until told otherwise."""
-
-    durable_n = acked_n = 0
+class Tide(Serving):
+    """Holds every answer until the test releases it."""
 
     def __init__(self) -> None:
-        super().__init__(ManualClock(1000))
-        self.waiting: list[tuple[Callable[[], None], Callable[[], None] | None]] = []
+        super().__init__(Index(IndexSettings(), lambda _: 0), Outbox(FOREVER))
+        self.outbox.lease_until_ms = FOREVER
 
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        self.waiting.append((then, otherwise))
+    @property
+    def waiting(self) -> int:
+        return self.outbox.waiting
 
     def rise(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for then, _ in waiting:
-            then()
+        self.outbox.durable_n = self.outbox.acked_n = 1
+        released = self.outbox.release(0)
+        self.outbox.durable_n = self.outbox.acked_n = 0
+        for one in released:
+            one.owner.release(one)
 
     def give_up(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for _, otherwise in waiting:
-            assert otherwise is not None
-            otherwise()
+        for one in self.outbox.drop_all():
+            one.owner.give_up(one)
 
 
-def breaks() -> bytes | None:
+def tide_of(connection: Connection) -> Tide:
+    tide = connection.server.permit
+    assert isinstance(tide, Tide)
+    return tide
+
+
+def breaks() -> Answer:
     raise KeyError("a bug behind a wait")
 
 
-def wait(connection: Connection, seq: int, _: bytes) -> bytes | None:
-    connection.wait_durable(1, seq, breaks)
-    return None
+def wait(connection: Connection, seq: int, _: bytes) -> Answer:
+    return tide_of(connection).resume_after(1, breaks)
 
 
-def held(connection: Connection, seq: int, _: bytes) -> bytes | None:
-    connection.send_when_durable(1, seq, response(seq, b"x" * 100_000))
-    return None
+def held(connection: Connection, seq: int, _: bytes) -> Answer:
+    return tide_of(connection).answer(View(None, 1), response(seq, b"x" * 100_000))
 
 
-def waits_long(connection: Connection, seq: int, body: bytes) -> bytes | None:
-    connection.wait_durable(1, seq, partial(response, seq, body), len(body))
-    return None
+def waits_long(connection: Connection, seq: int, body: bytes) -> Answer:
+    return tide_of(connection).resume_after(1, lambda: Released(response(seq, body)), len(body))
 
 
 async def wrong(_: Connection, ask: Ask) -> Told:
@@ -181,7 +184,7 @@ async def test_what_came_before_a_broken_frame_is_answered() -> None:
         sock, loop = await dial(server), asyncio.get_running_loop()
         good = b"".join(request(seq, HELD.id, b"") for seq in range(3)) + request(3, 0xBAD, b"")
         await loop.sock_sendall(sock, good + b"no frame begins so" * 50_000)
-        await until(lambda: len(gate.waiting) == 3)
+        await until(lambda: gate.waiting == 3)
         gate.rise()
         assert sorted(item.seq for item in await answers_until_the_end(sock)) == [0, 1, 2, 3]
         sock.close()
@@ -239,7 +242,7 @@ async def test_full_buffers_cost_the_peer_whose_answers_wait() -> None:
         loop = asyncio.get_running_loop()
         greedy, modest = await dial(server), await dial(server)
         await loop.sock_sendall(greedy, request(1, HELD.id, b"") * 12)
-        await until(lambda: len(gate.waiting) == 12)
+        await until(lambda: gate.waiting == 12)
         await loop.sock_sendall(modest, request(1, HELD.id, b"x" * 50_000)[:20_000])
         assert await closes(greedy)
         await until(lambda: server.buffered_bytes == 20_000)  # at once, not when the store is there again
@@ -292,9 +295,9 @@ async def test_a_flood_of_small_requests_has_turns_of_one_length() -> None:
     """A megabyte of them was taken in one turn: others waited for tens of thousands of requests to be carried out."""
     taken: list[int] = []
 
-    def count(connection: Connection, seq: int, body: bytes) -> bytes:
+    def count(connection: Connection, seq: int, body: bytes) -> Answer:
         taken[-1] += 1
-        return response(seq, b"")
+        return Released(response(seq, b""))
 
     server = Server(None, quick())
     server.serve(listen("127.0.0.1", 0), {1: count})

@@ -15,6 +15,7 @@ from leasehold.cache.callback_rounds import Rounds
 from leasehold.cache.model import Changed, Drop, FromAuthority, Item, Refill, Version
 from leasehold.cache.wire_functions import pushed
 from leasehold.runtime.clock import BootClock
+from leasehold.wire.answers import Released
 from leasehold.wire.connection import Connection
 
 _REFILL_HOLD_S: Final = 0.005
@@ -63,13 +64,13 @@ class Outbox:
 
     def push(self) -> None:
         if (self._messages or self._refills) and not self._connection.closed:
-            self._connection.send(pushed(self.taken()))
+            self._connection.send(Released(pushed(self.taken())))
 
     def push_callbacks(self) -> None:
         """Its part in a round: in front, for a writer waits."""
         drops, self._drops = self._drops, []
         if not self._connection.closed:
-            self._connection.send(pushed([Drop(tuple(drops)), *self.taken()]))
+            self._connection.send(Released(pushed([Drop(tuple(drops)), *self.taken()])))
 
 
 def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:

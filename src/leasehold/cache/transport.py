@@ -31,6 +31,8 @@ from leasehold.cache.model import (
 )
 from leasehold.cache.push_queue import Outbox, Pusher
 from leasehold.cache.wire_functions import SAY, TELL, Parcel, encode, pushed, unpacked
+from leasehold.wire.answers import Answer as WireAnswer
+from leasehold.wire.answers import Released
 from leasehold.wire.connection import Connection
 from leasehold.wire.rpc import implement
 from leasehold.wire.server import Server, listen
@@ -81,14 +83,14 @@ class CacheServer:
 
     # --- in
 
-    def _said(self, connection: Connection, _seq: int, body: bytes) -> bytes | None:
+    def _said(self, connection: Connection, _seq: int, body: bytes) -> WireAnswer:
         """Messages without an answer: what they have led to is pushed at the end of the turn, with everything else."""
         try:
             refusals = self._hear(connection, body)
         except InvalidArgument as error:
             connection.abort(str(error))  # nobody waits for a refusal, so the end of the connection says it
             return None
-        return pushed(refusals) if refusals else None
+        return Released(pushed(refusals)) if refusals else None
 
     def _told(self, connection: Connection, parcel: Parcel) -> Parcel:
         """That it was understood; what it has led to is pushed."""

@@ -157,7 +157,7 @@ class AppliedState:
             return self._put_aside(n, str(error)) if n > self.applied.n else Took.OLD
         if batch.first_n != n:
             return self._put_aside(n, f"batch {batch.first_n} stands in slot {n}")
-        if batch.last_n > self.applied.n or batch.epoch > self.last_write.epoch:
+        if n + len(batch.records) > self.applied.n + 1 or batch.epoch > self.last_write.epoch:
             self._saw(now_ms, batch.epoch, batch.right_ms, leads)
         took = yield from self.take_batch(batch)
         if took is Took.APPLIED:
@@ -190,7 +190,7 @@ class AppliedState:
                     self._lacked_n = at
                     self.diverged = str(error)
                 return self._put_aside(at, f"record {at} cannot be applied: {error}")
-            if self.unlogged.waits:
+            if self.unlogged.waiting:
                 yield from self._count_bulk()  # at its very place in the order: only there can divergence be told
             touched += 1 if type(record) is not RemoveRange else self.piece_objects  # which is a piece of its own
         if self.quarantined_records:

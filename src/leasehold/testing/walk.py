@@ -49,11 +49,11 @@ from leasehold.ha.settings import HaSettings
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service.functions import MasterService
-from leasehold.node.service.gate import NodeGate
 from leasehold.node.worker.driver import Driver
 from leasehold.runtime.clock import BootClock
 from leasehold.testing.waiting import until
 from leasehold.wire import messages as m
+from leasehold.wire.answers import Waiting
 from leasehold.wire.body import pack
 from leasehold.wire.frame import request
 from leasehold.wire.server import Server, listen
@@ -175,7 +175,6 @@ class WalkNode:
             lambda: Index(IndexSettings(), random.Random(1).randrange),
         )
         clock = BootClock()
-        self.gate = NodeGate(self.machine, clock, 10_000)
         files = _NoFiles()
         self.driver = files.driver = Driver(
             self.machine,
@@ -183,10 +182,10 @@ class WalkNode:
             clock,
             keeper=files,
             on_role=self._on_role,
-            on_progress=self._on_progress,
+            on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )
-        self.server = Server(self.gate)
+        self.server = Server(self.machine.serving)
         self._primary = asyncio.Event()
         self.driver.tell(Started())
 
@@ -194,9 +193,8 @@ class WalkNode:
         if change.role is Role.PRIMARY:
             self._primary.set()
 
-    def _on_progress(self) -> None:
-        if self.gate.held:
-            self.server.send_together(self.gate.progress)
+    def _on_answers(self, answers: list[Waiting]) -> None:
+        self.server.release(answers)
 
     @staticmethod
     def _on_fatal(error: BaseException) -> None:
@@ -210,7 +208,7 @@ class WalkNode:
 
     def serve(self) -> tuple[str, int]:
         """Serve clients on a free port."""
-        service = MasterService(self.machine.index, self.gate, NEWEST, decided=self.driver.decided)
+        service = MasterService(self.machine.serving, NEWEST)
         return self.server.serve(listen("127.0.0.1", 0), service.handlers(), NEWEST).address
 
     async def close(self) -> None:

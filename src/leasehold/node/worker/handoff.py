@@ -40,7 +40,7 @@ class Marks:
 
 
 class _Held:
-    """Implements `wire.holds.SecondHold`."""
+    """Implements `wire.handoff.SharedConnection`."""
 
     __slots__ = ("_channel", "_free", "checkpoints", "slot")
 

@@ -10,6 +10,7 @@ from leasehold.ha.applied_state import LastWrite
 from leasehold.ha.effects import Role
 
 if TYPE_CHECKING:
+    from leasehold.ha.machine import NodeMachine
     from leasehold.index.index import Index
     from leasehold.index.model import Object
     from leasehold.testing.sim.nodes import Run
@@ -42,6 +43,20 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
     if "trust-owners" in bugs:
         index.distrust_owners = lambda before_n=0: None  # type: ignore[method-assign] # a bug from outside
     return index
+
+
+def bend_machine(bugs: frozenset[str], machine: NodeMachine) -> None:
+    """Bend a fresh machine."""
+    if "no-right" not in bugs:
+        return
+    refresh = machine._refresh
+
+    def serve_without_lease() -> None:
+        refresh()
+        if machine.role is Role.PRIMARY:
+            machine.outbox.lease_until_ms = 1 << 62
+
+    machine._refresh = serve_without_lease  # type: ignore[method-assign] # a bug from outside
 
 
 def _forget_pins(index: Index) -> None:

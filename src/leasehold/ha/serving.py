@@ -1,0 +1,74 @@
+"""The one way in for client commands, and the one way out for their answers. Pure.
+
+    reply = serving.execute(command, key, tenant)      # a typed reply: its kind, and the record that it waits for
+    return serving.answer(reply, frame)                # may be sent now, or waits in the outbox
+
+A handler that calls the index past `execute` has no reply to pass to `answer`, and one that returns bytes past `answer`
+does not type-check (`tests/typing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from leasehold.ha.outbox import Outbox
+from leasehold.index.index import Index
+from leasehold.index.replies import Reply, View
+from leasehold.wire.answers import Answer, Released, Waiting
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Reply)
+
+
+def _nothing() -> None:
+    return None
+
+
+class Serving:
+    """A node's service to its clients. The machine keeps it up to date; a server without a journal makes its own.
+
+    `on_decided` is called when commands have decided new records: the shell hands them to the journal.
+    """
+
+    __slots__ = ("_clock_ms", "_reported_n", "base_ms", "index", "now_ms", "on_decided", "outbox")
+
+    def __init__(self, index: Index, outbox: Outbox) -> None:
+        self.index = index
+        self.outbox = outbox
+        self.base_ms = 0  # leader time counts from here
+        self.now_ms = 0  # leader time, as of the last `may_serve`
+        self._clock_ms = 0
+        self._reported_n = -1
+        self.on_decided: Callable[[], None] = _nothing
+
+    def may_serve(self, now_ms: int) -> bool:
+        """Whether the leader lease holds. The commands that follow run at this time: a burst reads the clock once."""
+        self._clock_ms = now_ms
+        self.now_ms = now_ms - self.base_ms
+        return now_ms < self.outbox.lease_until_ms
+
+    def execute(self, command: Callable[Concatenate[Index, int, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run one command of a client on the index; records that it decides are reported to the journal."""
+        index = self.index
+        reply = command(index, self.now_ms, *args, **kwargs)
+        if index.last_n != self._reported_n:
+            self._reported_n = index.last_n
+            self.on_decided()
+        return reply
+
+    def work(self, budget_objects: int) -> bool:
+        """Evictions and time-outs that are due, at most about `budget_objects`. True: call again soon."""
+        more = self.index.work(self.now_ms, budget_objects)
+        if self.index.last_n != self._reported_n:
+            self._reported_n = self.index.last_n
+            self.on_decided()
+        return more
+
+    def answer(self, reply: Reply, frame: bytes) -> Released | Waiting:
+        """Send `frame` as soon as the outbox allows it."""
+        return self.outbox.submit(self._clock_ms, reply, frame)
+
+    def resume_after(self, n: int, resume: Callable[[], Answer], kept_bytes: int = 0) -> Waiting:
+        """Go on with a request once record `n` may be acknowledged; it keeps `kept_bytes` until then."""
+        return self.outbox.enqueue(self._clock_ms, View(None, n), resume, kept_bytes)
