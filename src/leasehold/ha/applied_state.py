@@ -20,7 +20,7 @@ from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
 from leasehold.index.state import NotHere
 from leasehold.journal.batch import (
-    NOT_TOLD,
+    NOT_STATED,
     ExplicitBatch,
     UnloggedBatch,
     UnreadableBatch,
@@ -121,7 +121,7 @@ class AppliedState:
         self.heard = SignOfLife()
         self._bulks_to_hear = 0  # until what is told of the owners of memory counts: see `_hear`
         self._bulk_seen = (0, 0)
-        self._unheard_told_n = NOT_TOLD  # by the newest bulk batch that was seen, also one whose place has not come
+        self._unheard_told_n = NOT_STATED  # by the newest bulk batch that was seen, also one whose place has not come
         self._cleared_before = (0, 0, 0)
 
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
@@ -253,7 +253,7 @@ class AppliedState:
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
         while index.observe(batch.leader_ms):
             yield
-        if batch.unheard_n != NOT_TOLD:
+        if batch.unheard_n != NOT_STATED:
             index.unheard_n = batch.unheard_n
         if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
@@ -278,7 +278,7 @@ class AppliedState:
 
     def unheard_n(self) -> int:
         """Owners of segments mounted before this record are waited for by the last leader, as far as it has told."""
-        told_n = self._unheard_told_n if self._bulk_seen[0] == self.applied.epoch else NOT_TOLD
+        told_n = self._unheard_told_n if self._bulk_seen[0] == self.applied.epoch else NOT_STATED
         return max(self.index.unheard_n, told_n)
 
     def _put_aside(self, n: int, reason: str) -> Took:

@@ -114,8 +114,7 @@ class NodeMachine:
     @property
     def durable_copies(self) -> int:
         """How many nodes have the truncated part of the journal on disk. Fewer than `copies` is a risk."""
-        truncation = self._roles.floor
-        if truncation is not None:
+        if (truncation := self._roles.floor) is not None:
             return truncation.copies
         return self.ctx.view.truncation_copies or self.settings.copies
 
