@@ -46,8 +46,8 @@ def frames(answers: list[Waiting]) -> list[str]:
 
 def test_an_answer_leaves_when_its_record_is_durable_and_the_lease_holds() -> None:
     outbox = outbox_of()
-    outbox.enqueue(0, Acknowledged(Code.OK, 5), "put_end")
-    outbox.enqueue(0, Acknowledged(Code.OK, 4), "remove")
+    outbox.enqueue(Acknowledged(Code.OK, 5), "put_end")
+    outbox.enqueue(Acknowledged(Code.OK, 4), "remove")
     assert outbox.release(1) == []
     outbox.durable_n = outbox.acked_n = 4
     assert frames(outbox.release(2)) == ["remove"]
@@ -61,9 +61,9 @@ def test_an_answer_leaves_when_its_record_is_durable_and_the_lease_holds() -> No
 
 def test_an_answer_whose_record_is_durable_is_released_immediately() -> None:
     outbox = outbox_of(durable_n=3, acked_n=5)
-    assert outbox.submit(0, View(None, 5), b"view") == b"view"
-    assert outbox.submit(0, SpaceHandedOut(Code.OK, None, 3), b"space") == b"space"
-    waiting = outbox.submit(0, SpaceHandedOut(Code.OK, None, 4), b"space")
+    assert outbox.submit(View(None, 5), b"view") == b"view"
+    assert outbox.submit(SpaceHandedOut(Code.OK, None, 3), b"space") == b"space"
+    waiting = outbox.submit(SpaceHandedOut(Code.OK, None, 4), b"space")
     assert isinstance(waiting, Waiting)
     assert (waiting.payload, waiting.kept_bytes) == (b"space", 5)
 
@@ -71,8 +71,8 @@ def test_an_answer_whose_record_is_durable_is_released_immediately() -> None:
 def test_space_waits_for_the_store_also_where_the_rest_does_not() -> None:
     """P3, with `buffered` and `async`."""
     outbox = outbox_of(durable_n=0, acked_n=5)
-    outbox.enqueue(0, SpaceHandedOut(Code.OK, None, 3), "put_start")
-    outbox.enqueue(0, Acknowledged(Code.OK, 4), "put_end")
+    outbox.enqueue(SpaceHandedOut(Code.OK, None, 3), "put_start")
+    outbox.enqueue(Acknowledged(Code.OK, 4), "put_end")
     assert frames(outbox.release(1)) == ["put_end"]
     outbox.durable_n = 3
     assert frames(outbox.release(2)) == ["put_start"]
@@ -80,8 +80,9 @@ def test_space_waits_for_the_store_also_where_the_rest_does_not() -> None:
 
 def test_after_the_deadline_the_outcome_is_unknown() -> None:
     outbox = outbox_of()
-    outbox.enqueue(0, Acknowledged(Code.OK, 5), "late")
-    outbox.enqueue(10_000, Acknowledged(Code.OK, 6), "later")
+    outbox.enqueue(Acknowledged(Code.OK, 5), "late")
+    outbox.now_ms = 10_000
+    outbox.enqueue(Acknowledged(Code.OK, 6), "later")
     assert outbox.overdue(19_999) == []
     assert frames(outbox.overdue(20_000)) == ["late"]
     assert frames(outbox.drop_all()) == ["later"]

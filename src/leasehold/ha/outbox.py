@@ -33,6 +33,7 @@ class Outbox:
         "acked_n",
         "durable_n",
         "lease_until_ms",
+        "now_ms",
         "unknown_count",
     )
 
@@ -44,6 +45,7 @@ class Outbox:
         self.durable_n = 0
         self.acked_n = 0
         self.lease_until_ms = NEVER_MS
+        self.now_ms = 0  # the time of the present event or burst of requests
         self.unknown_count = 0  # answers that ended as "outcome unknown"
 
     @classmethod
@@ -58,16 +60,16 @@ class Outbox:
         """How many answers wait. (Not `__len__`: an empty outbox must never count as none.)"""
         return len(self._views) + len(self._space)
 
-    def submit(self, now_ms: int, reply: Reply, frame: bytes) -> Released | Waiting:
+    def submit(self, reply: Reply, frame: bytes) -> Released | Waiting:
         """The frame itself if it may be sent now, else a `Waiting` that `release` returns later."""
         if reply.after <= (self.durable_n if type(reply) is SpaceHandedOut else self.acked_n):
-            return Released(frame)
-        return self.enqueue(now_ms, reply, frame, len(frame))
+            return frame  # type: ignore[return-value] # `Released(frame)` is a call for every answer, and only this
+        return self.enqueue(reply, frame, len(frame))
 
-    def enqueue(self, now_ms: int, reply: Reply, payload: Any, kept_bytes: int = 0) -> Waiting:
+    def enqueue(self, reply: Reply, payload: Any, kept_bytes: int = 0) -> Waiting:
         """Keep `payload` until the record of `reply` is durable."""
         self._arrival += 1
-        waiting = Waiting(reply.after, self._arrival, now_ms + self._deadline_ms, payload, kept_bytes)
+        waiting = Waiting(reply.after, self._arrival, self.now_ms + self._deadline_ms, payload, kept_bytes)
         heapq.heappush(self._space if type(reply) is SpaceHandedOut else self._views, waiting)
         return waiting
 

@@ -10,14 +10,14 @@ does not type-check (`tests/typing`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from leasehold.ha.outbox import Outbox
 from leasehold.index.index import Index
 from leasehold.index.replies import Reply, View
-from leasehold.wire.answers import Answer, Released, Waiting
+from leasehold.wire.answers import Answer, Waiting
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 R = TypeVar("R", bound=Reply)
 
 
@@ -31,27 +31,28 @@ class Serving:
     `on_decided` is called when commands have decided new records: the shell hands them to the journal.
     """
 
-    __slots__ = ("_clock_ms", "_reported_n", "base_ms", "index", "now_ms", "on_decided", "outbox")
+    __slots__ = ("_reported_n", "answer", "base_ms", "index", "now_ms", "on_decided", "outbox")
 
     def __init__(self, index: Index, outbox: Outbox) -> None:
         self.index = index
         self.outbox = outbox
         self.base_ms = 0  # leader time counts from here
         self.now_ms = 0  # leader time, as of the last `may_serve`
-        self._clock_ms = 0
         self._reported_n = -1
+        self.answer = outbox.submit  # send a frame as soon as the outbox allows it
         self.on_decided: Callable[[], None] = _nothing
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether the leader lease holds. The commands that follow run at this time: a burst reads the clock once."""
-        self._clock_ms = now_ms
+        outbox = self.outbox
+        outbox.now_ms = now_ms
         self.now_ms = now_ms - self.base_ms
-        return now_ms < self.outbox.lease_until_ms
+        return now_ms < outbox.lease_until_ms
 
-    def execute(self, command: Callable[Concatenate[Index, int, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def execute(self, command: Callable[[Index, int, *Ts], R], *args: *Ts) -> R:
         """Run one command of a client on the index; records that it decides are reported to the journal."""
         index = self.index
-        reply = command(index, self.now_ms, *args, **kwargs)
+        reply = command(index, self.now_ms, *args)
         if index.last_n != self._reported_n:
             self._reported_n = index.last_n
             self.on_decided()
@@ -65,10 +66,6 @@ class Serving:
             self.on_decided()
         return more
 
-    def answer(self, reply: Reply, frame: bytes) -> Released | Waiting:
-        """Send `frame` as soon as the outbox allows it."""
-        return self.outbox.submit(self._clock_ms, reply, frame)
-
     def resume_after(self, n: int, resume: Callable[[], Answer], kept_bytes: int = 0) -> Waiting:
         """Go on with a request once record `n` may be acknowledged; it keeps `kept_bytes` until then."""
-        return self.outbox.enqueue(self._clock_ms, View(None, n), resume, kept_bytes)
+        return self.outbox.enqueue(View(None, n), resume, kept_bytes)

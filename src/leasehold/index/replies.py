@@ -6,7 +6,7 @@ A reply cannot be made without its record and its kind, so a handler cannot forg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leasehold.index.index import Index
 
 T = TypeVar("T")
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 
 class Acknowledged(Struct, frozen=True, gc=False):
@@ -48,35 +48,35 @@ Reply: TypeAlias = Acknowledged | SpaceHandedOut[Any] | View[Any]
 NOTHING_SHOWN = View(None, 0)  # a refusal of the request itself: it depends on no record
 
 
-def acknowledges(
-    command: Callable[Concatenate[Index, int, P], tuple[Code, int]],
-) -> Callable[Concatenate[Index, int, P], Acknowledged]:
+def acknowledges(command: Callable[[Index, int, *Ts], tuple[Code, int]]) -> Callable[[Index, int, *Ts], Acknowledged]:
     """A command of the index that answers `(code, after)`, with a typed reply."""
 
-    def execute(index: Index, now_ms: int, /, *args: P.args, **kwargs: P.kwargs) -> Acknowledged:
-        return Acknowledged(*command(index, now_ms, *args, **kwargs))
+    def execute(index: Index, now_ms: int, *args: *Ts) -> Acknowledged:
+        code, after = command(index, now_ms, *args)
+        return Acknowledged(code, after)
 
     return execute
 
 
 def hands_out(
-    command: Callable[Concatenate[Index, int, P], tuple[Code, T | None, int]],
-) -> Callable[Concatenate[Index, int, P], SpaceHandedOut[T]]:
+    command: Callable[[Index, int, *Ts], tuple[Code, T | None, int]],
+) -> Callable[[Index, int, *Ts], SpaceHandedOut[T]]:
     """A command of the index that answers `(code, space, after)`, with a typed reply."""
 
-    def execute(index: Index, now_ms: int, /, *args: P.args, **kwargs: P.kwargs) -> SpaceHandedOut[T]:
-        return SpaceHandedOut(*command(index, now_ms, *args, **kwargs))
+    def execute(index: Index, now_ms: int, *args: *Ts) -> SpaceHandedOut[T]:
+        code, space, after = command(index, now_ms, *args)
+        return SpaceHandedOut(code, space, after)
 
     return execute
 
 
 def shows(
-    command: Callable[Concatenate[Index, int, P], tuple[Code, T, int]],
-) -> Callable[Concatenate[Index, int, P], View[tuple[Code, T]]]:
+    command: Callable[[Index, int, *Ts], tuple[Code, T, int]],
+) -> Callable[[Index, int, *Ts], View[tuple[Code, T]]]:
     """A command of the index that answers `(code, value, after)` and hands out no space, with a typed reply."""
 
-    def execute(index: Index, now_ms: int, /, *args: P.args, **kwargs: P.kwargs) -> View[tuple[Code, T]]:
-        code, value, after = command(index, now_ms, *args, **kwargs)
+    def execute(index: Index, now_ms: int, *args: *Ts) -> View[tuple[Code, T]]:
+        code, value, after = command(index, now_ms, *args)
         return View((code, value), after)
 
     return execute

@@ -203,12 +203,15 @@ class MasterService:
             keys, force, tenant = read(body)
             return step(seq, commands.RemoveMany(list(keys), force, tenant, connection.source), write_many)
 
+        execute, answer, command = serving.execute, serving.answer, commands.remove
+
         def remove(connection: Connection, seq: int, body: bytes) -> Answer:
             key, force, tenant = read(body)
-            reply = serving.execute(commands.remove, tenant, key, force, connection.source)
-            if reply.code == Code.TRY_AGAIN:
+            reply = execute(command, tenant, key, force, connection.source)
+            code = reply.code
+            if code == Code.TRY_AGAIN:
                 return step(seq, commands.RemoveMany([key], force, tenant, connection.source), write_one)
-            return serving.answer(reply, answers[reply.code](seq))
+            return answer(reply, answers[code](seq))
 
         return remove_many if function.name == "BatchRemove" else remove
 

@@ -147,7 +147,8 @@ class Run:
         reply: Reply = View(None, answer.after)
         if answer.hands_out_space:
             reply = SpaceHandedOut(Code.OK, None, answer.after)
-        self.machine.outbox.enqueue(now_ms, reply, (call, answer, self.machine.epoch))
+        self.machine.outbox.now_ms = now_ms
+        self.machine.outbox.enqueue(reply, (call, answer, self.machine.epoch))
         self._handle(Decided())
 
     def _send_answers(self, answers: list[Waiting]) -> None:
