@@ -16,7 +16,7 @@ def need(version: str) -> None:
 
 @pytest.fixture
 def real_mooncake() -> Callable[[str], None]:
-    """Call it with a release: the test is left out, loudly, if that release cannot be had."""
+    """Call it with a release: the test is left out, loudly, if that release is not available."""
     return need
 
 

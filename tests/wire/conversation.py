@@ -201,7 +201,7 @@ FOURTH_SEGMENT = segment(FOURTH, "seg4", 0x7F3000000000, port=9996)
 FIFTH_SEGMENT = segment(FIFTH, "", 0x7F4000000000, port=9995)
 ON_THREE = wanting(preferred_segment="seg3")
 
-# What is repeated, somebody else's, or said of what is not there; and batches in which each item has another answer.
+# Repeated requests, requests about another client's or absent objects, and batches with a different answer per item.
 MANY: list[Step] = [
     ("MountSegment", THIRD_SEGMENT, CLIENT),
     ("MountSegment", FOURTH_SEGMENT, CLIENT),
@@ -331,7 +331,7 @@ CHANGING: list[Step] = [
     ("Ping", CLIENT),
     ("Ping", STRANGER),
     *MANY,
-    # At the end, because a put that finds no space sets off an eviction, and nobody can tell what it takes.
+    # At the end, because a put that finds no space starts an eviction, and which objects it takes is not known.
     ("MountSegment", FIRST_SEGMENT, CLIENT),
     ("PutStart", CLIENT, b"k2", 1 << 40, PLAIN, T),
 ]

@@ -1,8 +1,8 @@
-"""Mutated frames for a port, and what must hold whatever is thrown at it.
+"""Mutated frames for a port, and the properties that must hold for all of them.
 
-Every connection carries a burst of damaged requests with good ones between them, whose answers are known. What comes
-back must be an answer to something that was sent on that connection, once; the good ones must be answered right, and
-all that were whole must be answered: no reset, also where the last frame is broken and ends the connection.
+Every connection carries a burst of damaged requests with good ones between them, whose answers are known. Each response
+must answer one request of that connection, once; good requests must be answered correctly, and every complete request
+must be answered: no reset, even if the last frame is broken and ends the connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FRAME_BYTES_MAX = 1 << 20
 
 @dataclass
 class Tally:
-    """What was sent and what came back."""
+    """The requests that were sent, and their answers."""
 
     frames: int = 0
     answers: int = 0
@@ -126,7 +126,7 @@ async def burst(port: int, frames: list[bytes], chance: random.Random, tally: Ta
                 if not data:
                     break
                 for item in cutter.feed(data):
-                    assert item.seq in sent, "an answer to nothing that was asked"
+                    assert item.seq in sent, "an answer without a request"
                     assert item.seq not in answered, "two answers to one request"
                     answered.add(item.seq)
                     if item.seq in probes:

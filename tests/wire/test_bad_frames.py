@@ -1,4 +1,4 @@
-"""What is no good request is answered, or not, exactly as the C++ master does."""
+"""Malformed requests are answered, or not, exactly as by the C++ master."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASES: dict[str, bytes] = {
 
 
 async def answer(port: int, frame: bytes) -> str:
-    """What comes back: a result, an error and its message, or the end of the connection."""
+    """The outcome: a result, an error and its message, or the end of the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frame)
     try:

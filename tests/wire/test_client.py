@@ -132,7 +132,7 @@ async def test_every_call(master: Master) -> None:
 
 
 async def test_a_repeated_start_gets_the_same_space() -> None:
-    """Schedule 20: the answer to a put_start was lost; repeated, it must not be told "exists already"."""
+    """Schedule 20: the answer to a put_start was lost; repeated, it must not be answered "exists already"."""
     with StandaloneMaster(*LEASE) as master:
         async with Client(master.rpc) as client:
             await client.mount_segment(segment())
@@ -156,7 +156,7 @@ async def test_mooncake_clients_are_not_sent_to_our_hosts_nor_ours_to_theirs() -
             await refused(-200, ours.put_start("large", 2 << 20))
 
 
-async def test_reads_survive_a_restart_and_writes_say_that_nobody_knows() -> None:
+async def test_reads_survive_a_restart_and_writes_have_an_unknown_outcome() -> None:
     with StandaloneMaster(*LEASE) as master:
         async with Client(master.rpc, timeout_ms=60_000) as client:
             assert not await client.exist_key("k")

@@ -32,8 +32,8 @@ def exchanges() -> Iterator[tuple[Function, dict[str, object], dict[str, object]
         if item["d"] == "req":
             open_calls[item["c"], item["seq"]] = item
         else:
-            asked = open_calls.pop((item["c"], item["seq"]))
-            yield V0_3_13.by_id[asked["fid"]], asked, item  # type: ignore[index] # JSON
+            sent = open_calls.pop((item["c"], item["seq"]))
+            yield V0_3_13.by_id[sent["fid"]], sent, item  # type: ignore[index] # JSON
     assert not open_calls
 
 
@@ -54,14 +54,14 @@ def test_every_function_has_the_id_literals_and_hashes_of_the_wheel() -> None:
 
 def test_every_captured_exchange_survives_decoding_and_encoding() -> None:
     count = 0
-    for function, asked, answered in exchanges():
-        body = bytes.fromhex(str(asked["body"]))
+    for function, sent, answered in exchanges():
+        body = bytes.fromhex(str(sent["body"]))
         if function.request is None:
             assert body == b""
         else:
             assert pack(function.request, unpack(function.request, body)) == body, function
-        frame = request(asked["seq"], function.id, body)  # type: ignore[arg-type] # JSON
-        assert frame.hex() == str(asked["hdr"]) + str(asked["body"])
+        frame = request(sent["seq"], function.id, body)  # type: ignore[arg-type] # JSON
+        assert frame.hex() == str(sent["hdr"]) + str(sent["body"])
         body = bytes.fromhex(str(answered["body"]))
         assert pack(function.returns, unpack(function.returns, body)) == body, function
         frame = response(answered["seq"], body)  # type: ignore[arg-type] # JSON
@@ -91,8 +91,8 @@ def test_the_longest_length_chooses_the_width(size: int, meta: int) -> None:
 
 
 def test_every_truncation_of_every_capture_is_refused() -> None:
-    for function, asked, _ in exchanges():
-        body = bytes.fromhex(str(asked["body"]))
+    for function, sent, _ in exchanges():
+        body = bytes.fromhex(str(sent["body"]))
         for end in range(len(body)):
             if function.request is not None:
                 with pytest.raises(Malformed):

@@ -1,4 +1,4 @@
-"""A push by itself is read without the reader of streams; anything else is not taken for one."""
+"""A single push is read without the reader of streams; anything else is not taken for one."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def test_answers_that_do_not_fit_into_the_socket_are_sent_to_the_last_byte
         sock.close()
 
 
-async def test_a_peer_that_is_gone_altogether_is_forgotten() -> None:
+async def test_a_peer_that_has_closed_both_sides_is_forgotten() -> None:
     gate = Tide()
     async with behind(gate) as server:
         sock = await dial(server)

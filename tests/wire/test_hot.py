@@ -70,12 +70,12 @@ class Bench:
         return kind(**changes)
 
 
-class _Nobody:
+class _NoConnection:
     peer = "127.0.0.1:1"
     source = b"127.0.0.1:1"
 
 
-_NO_CONNECTION: Any = _Nobody()
+_NO_CONNECTION: Any = _NoConnection()
 
 
 @pytest.fixture(params=list(RELEASES))
@@ -136,10 +136,10 @@ def test_random_mixtures_of_hits_and_misses(bench: Bench) -> None:
         preferred = ["seg0"] if chance.random() < 0.8 else []
         put(bench, key, chance.choice((None, 5)), replica_num=chance.choice((1, 1, 2)), preferred_segments=preferred)
     for _ in range(100):
-        asked = chance.choices(keys, k=chance.choice((1, 9, 300)))
-        found = bench("BatchGetReplicaList", asked, T)
-        assert [not isinstance(each, Failed) for each in found] == bench("BatchExistKey", asked, T)
-        single = [bench("GetReplicaList", key, T) for key in asked[:9]]
+        wanted = chance.choices(keys, k=chance.choice((1, 9, 300)))
+        found = bench("BatchGetReplicaList", wanted, T)
+        assert [not isinstance(each, Failed) for each in found] == bench("BatchExistKey", wanted, T)
+        single = [bench("GetReplicaList", key, T) for key in wanted[:9]]
         assert found[:9] == single
 
 
@@ -219,8 +219,8 @@ async def test_no_answer_leaves_before_what_it_shows_is_durable() -> None:
     talk.close()
 
 
-async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart() -> None:
-    """H9: nobody is sent to memory that may be empty; "not there" would be as wrong."""
+async def test_readers_wait_for_an_owner_that_has_not_pinged_since_a_restart() -> None:
+    """H9: no reader is sent to memory that may be empty; "not there" would be wrong too."""
     bench = Bench(RELEASES["0.3.13"])
     bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
     put(bench, b"k")
@@ -239,8 +239,8 @@ async def test_readers_wait_for_an_owner_that_was_not_heard_of_since_a_restart()
     talk.close()
 
 
-async def test_writers_wait_while_no_owner_of_space_was_heard_of() -> None:
-    """H9: after a failover "no space" was said of memory whose owner only had not pinged yet."""
+async def test_writers_wait_while_no_owner_of_space_has_pinged() -> None:
+    """H9: after a failover the answer was "no space", although the owner of memory only had not pinged yet."""
     bench = Bench(RELEASES["0.3.13"])
     bench("MountSegment", m.Segment(b"s" * 16, "s", 1 << 40, 1 << 20, "e:1", "tcp"), CLIENT)
     bench.index.distrust_owners()
@@ -257,7 +257,7 @@ async def test_writers_wait_while_no_owner_of_space_was_heard_of() -> None:
     talk.close()
 
 
-async def test_a_caller_that_removes_too_much_in_vain_waits_its_turn() -> None:
+async def test_a_caller_that_removes_too_many_absent_keys_waits() -> None:
     """H12: each absent key costs a record; one caller's are bounded, the rest wait until those are durable."""
     tide = Tide()
     bench = Bench(RELEASES["0.3.13"], tide)

@@ -10,11 +10,14 @@ from leasehold.wire.tables import V0_3_13
 
 # Where we differ on purpose, by the number of the step: what we say instead, and why.
 ON_PURPOSE: dict[int, tuple[str, str]] = {
-    78: ("-704", "told of a copy on disk (step 73), the C++ master has an object of it; we keep none on disk"),
+    78: (
+        "-704",
+        "notified of a copy on disk (step 73), the C++ master keeps an object of it; Leasehold keeps none on disk",
+    ),
     79: ("-704", "as above"),
     88: (
         "PingResponse(view_version=0, client_status=1)",
-        "a mount makes its client known at once; the C++ master wants to be told everything twice",
+        "a mount makes its client known immediately; the C++ master needs every call twice",
     ),
     104: (
         "-703",
@@ -22,7 +25,7 @@ ON_PURPOSE: dict[int, tuple[str, str]] = {
     ),
     210: (
         "0",
-        "what was on memory that is gone is gone with it; the C++ master clears it later, and may still count it",
+        "objects in unmounted memory are deleted with it; the C++ master deletes them later, and may still count them",
     ),
     217: (
         "-102",

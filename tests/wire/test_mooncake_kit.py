@@ -14,7 +14,7 @@ def test_a_master_started_by_a_script_is_ended_with_it(real_mooncake: Callable[[
     with MooncakeMaster(version=OLDER) as master:
         group = master.pid
         assert members(group)
-    wait_until(lambda: not members(group), "every process of the group is gone")
+    wait_until(lambda: not members(group), "every process of the group has exited")
 
 
 def members(group: int) -> list[int]:

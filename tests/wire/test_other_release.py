@@ -1,4 +1,4 @@
-"""A client of a release that nobody here knows is named, not only refused: it is newer than this server."""
+"""A client of an unknown release is named in the log, not only refused: it is newer than this server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def refused(server: Server, function: int, body: bytes) -> int:
     ],
     ids=["arguments", "function"],
 )
-async def test_it_is_named_once_and_told_what_to_do(server: Server, function: int, body: bytes, err: Err) -> None:
+async def test_it_is_logged_once_with_what_to_do(server: Server, function: int, body: bytes, err: Err) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             assert await refused(server, function, body) == err

@@ -73,11 +73,11 @@ async def test_a_master_that_fell_silent_is_left_for_another(master: StandaloneM
         line.cut = True
         began_s = time.monotonic()
         assert not await client.exist_key("k")
-        assert time.monotonic() - began_s < PATIENCE_S, "long before its own time was over"
+        assert time.monotonic() - began_s < PATIENCE_S, "long before its own time limit"
         client.close()
 
 
-async def test_a_write_on_a_silent_line_is_told_soon_as_unknown(master: StandaloneMaster) -> None:
+async def test_a_write_on_a_silent_line_soon_ends_as_unknown(master: StandaloneMaster) -> None:
     async with line_to(master) as line:
         client = Client(AddressList([line.address, parse_address(master.rpc)]), timeout_ms=CALL_MS)
         assert await client.remove_by_regex("^never$") == 0
@@ -85,7 +85,7 @@ async def test_a_write_on_a_silent_line_is_told_soon_as_unknown(master: Standalo
         began_s = time.monotonic()
         with pytest.raises(UnknownOutcome, match="fallen silent"):
             await client.remove_by_regex("^never$")
-        assert time.monotonic() - began_s < PATIENCE_S, "long before its own time was over"
+        assert time.monotonic() - began_s < PATIENCE_S, "long before its own time limit"
         assert await client.remove_by_regex("^never$") == 0  # over the other address
         client.close()
 
@@ -98,14 +98,14 @@ async def test_a_slow_answer_is_waited_for_while_the_master_is_there(
     silent_s = 5.0
 
     class Slow(Line):
-        """The second thing that is asked reaches the master late; what comes behind it at once."""
+        """The second request reaches the master late; later ones reach it immediately."""
 
         async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
             to_master, self.cut = self.cut, False  # that way is the first to be copied
-            asked = 0
+            requests = 0
             while data := await source.read(1 << 16):
-                asked += 1
-                if to_master and asked == 2:
+                requests += 1
+                if to_master and requests == 2:
                     asyncio.get_running_loop().call_later(silent_s, target.write, data)
                 else:
                     target.write(data)
@@ -132,7 +132,7 @@ async def test_a_connection_that_was_never_answered_is_not_used_again(master: St
             await client.calls.mooncake("ExistKey", b"k", b"default", repeat=True, timeout_ms=300)
         before = line.swallowed_bytes
         assert not await client.exist_key("k")
-        assert line.swallowed_bytes == before > 0, "nothing more was said to it"
+        assert line.swallowed_bytes == before > 0, "nothing more was sent to it"
         client.close()
 
 
@@ -152,7 +152,7 @@ async def test_a_deadline_holds_while_the_master_is_being_looked_for() -> None:
 
 
 async def test_a_closed_client_stays_closed(master: StandaloneMaster) -> None:
-    """The next call opened a connection that nobody would ever close."""
+    """The next call opened a connection that was never closed."""
     client = Client(master.rpc)
     await client.service_ready()
     client.close()

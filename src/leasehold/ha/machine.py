@@ -147,7 +147,7 @@ class NodeMachine:
         """
         effects = self._handle(now_ms, event)
         self.busy = self._work is not None
-        if self.outbox.waiting and (released := self.outbox.release(now_ms)):
+        if self.outbox.waiting and self.serving.may_serve(now_ms) and (released := self.outbox.release(now_ms)):
             effects.append(SendAnswers(released))
         return effects
 

@@ -31,14 +31,13 @@ class Serving:
     `on_decided` is called when commands have decided new records: the shell hands them to the journal.
     """
 
-    __slots__ = ("_reported_n", "answer", "base_ms", "index", "now_ms", "on_decided", "outbox")
+    __slots__ = ("answer", "base_ms", "index", "now_ms", "on_decided", "outbox")
 
     def __init__(self, index: Index, outbox: Outbox) -> None:
         self.index = index
         self.outbox = outbox
         self.base_ms = 0  # leader time counts from here
         self.now_ms = 0  # leader time, as of the last `may_serve`
-        self._reported_n = -1
         self.answer = outbox.submit  # send a frame as soon as the outbox allows it
         self.on_decided: Callable[[], None] = _nothing
 
@@ -52,17 +51,19 @@ class Serving:
     def execute(self, command: Callable[[Index, int, *Ts], R], *args: *Ts) -> R:
         """Run one command of a client on the index; records that it decides are reported to the journal."""
         index = self.index
-        reply = command(index, self.now_ms, *args)
-        if index.last_n != self._reported_n:
-            self._reported_n = index.last_n
-            self.on_decided()
-        return reply
+        last_n = index.last_n
+        try:
+            return command(index, self.now_ms, *args)
+        finally:  # also if it raised: records that were decided before are in the index
+            if index.last_n != last_n:
+                self.on_decided()
 
     def work(self, budget_objects: int) -> bool:
         """Evictions and time-outs that are due, at most about `budget_objects`. True: call again soon."""
-        more = self.index.work(self.now_ms, budget_objects)
-        if self.index.last_n != self._reported_n:
-            self._reported_n = self.index.last_n
+        index = self.index
+        last_n = index.last_n
+        more = index.work(self.now_ms, budget_objects)
+        if index.last_n != last_n:
             self.on_decided()
         return more
 

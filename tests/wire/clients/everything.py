@@ -46,7 +46,7 @@ def soft_pin():
 
 
 def shape(store, key):
-    """What a descriptor says that is the same in every run."""
+    """The parts of a descriptor that are the same in every run."""
     found = []
     for replica in store.get_replica_desc(key):
         buffer = replica.get_memory_descriptor().buffer_descriptor
@@ -191,7 +191,7 @@ def two_clients(store, master, metadata):
     print("close", file=other.stdin, flush=True)
     say("other ended", other.wait(120))
     say(
-        "its memory is gone",
+        "its memory was unmounted",
         store.is_exist("theirs"),
         store.get("theirs"),
         store.get("both"),

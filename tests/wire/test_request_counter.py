@@ -1,4 +1,4 @@
-"""What a forwarder can know of a conversation by its frames alone."""
+"""The counts of open requests that a forwarder keeps from frames alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SIZES = st.lists(st.integers(0, 30), max_size=12)
 
 @given(PAYLOADS, SIZES, SIZES, st.integers(0, 400))
 def test_nothing_is_open_exactly_when_every_request_and_its_answer_are_through(
-    payloads: list[tuple[bytes, bytes]], asked_sizes: list[int], answered_sizes: list[int], lost: int
+    payloads: list[tuple[bytes, bytes]], request_sizes: list[int], answered_sizes: list[int], lost: int
 ) -> None:
     requests = b"".join(request(seq, 7, body, extra) for seq, (body, extra) in enumerate(payloads))
     answers = b"".join(response(seq, body, attachment=extra) for seq, (body, extra) in enumerate(payloads))
     tally = Tally()
-    for piece in cut(requests, asked_sizes):
+    for piece in cut(requests, request_sizes):
         tally.asked(piece)
     assert tally.nothing_open == (not payloads)
     kept = answers[: max(0, len(answers) - lost)]
@@ -46,8 +46,8 @@ def test_of_what_is_not_our_framing_nothing_is_known() -> None:
     assert not tally.nothing_open
 
 
-def test_a_connection_on_which_the_server_speaks_by_itself_is_its_own_for_ever() -> None:
-    """Somebody subscribed to something there: another server would not know of it."""
+def test_a_connection_with_a_push_is_never_moved_to_another_server() -> None:
+    """Its client has a subscription there, which another server would not know."""
     tally = Tally()
     tally.asked(request(1, 7, b"subscribe"))
     tally.answered(response(1, b"done") + response(9, b"news", kind=PUSH))

@@ -1,4 +1,4 @@
-"""The marks that a server leaves for whoever holds its connections too, on real sockets and the kernel's own counts."""
+"""The checkpoints of a server for a process that shares its connections, on real sockets and the kernel's counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leasehold.wire.frame import request, response
 from leasehold.wire.handoff import NEVER
 from leasehold.wire.server import Server, listen
 
-AT_ONCE, LATER, LARGE = 1, 2, 3
+IMMEDIATE, LATER, LARGE = 1, 2, 3
 LARGE_BYTES = 32 << 20
 
 
@@ -55,7 +55,7 @@ class Scene:
         self.waiting: list[Waiting] = []  # answers that the test releases
         self.server = Server()
         self.holder = Holder()
-        handlers = {AT_ONCE: _immediately, LATER: self._later, LARGE: _large}
+        handlers = {IMMEDIATE: _immediately, LATER: self._later, LARGE: _large}
         self.listener = self.server.serve(listen("127.0.0.1", 0), handlers)
         self.listener.share = self.holder.hold
         self.client = socket.create_connection(self.listener.address)
@@ -81,7 +81,7 @@ class Scene:
                 left -= len(await self.loop.sock_recv(self.client, left))
 
     async def read(self, count: int) -> None:
-        """Until the server has read so many bytes and done what it can with them."""
+        """Until the server has read `count` bytes and handled them."""
         await until(lambda: self.connection._passed_bytes >= count, "it is read")
 
 
@@ -111,14 +111,14 @@ def test_the_kernel_counts_here() -> None:
 async def test_nothing_is_open_before_the_first_request_and_after_each_answer(scene: Scene) -> None:
     assert scene.holder.fate() is Fate.FORWARD
     for seq in range(20):
-        await scene.send(request(seq, AT_ONCE, b"?"))
+        await scene.send(request(seq, IMMEDIATE, b"?"))
         await scene.answered()
         assert scene.holder.fate() is Fate.FORWARD
 
 
 async def test_what_has_arrived_and_was_not_read_goes_along(scene: Scene) -> None:
     scene.client.setblocking(True)
-    scene.client.sendall(request(1, AT_ONCE, b"?"))  # our loop, and with it the server, does not run meanwhile
+    scene.client.sendall(request(1, IMMEDIATE, b"?"))  # our loop, and with it the server, does not run meanwhile
     assert scene.holder.fate() is Fate.FORWARD
 
 
@@ -127,7 +127,7 @@ class Watched(socket.socket):
 
     killed_now: Callable[[], None]
 
-    def send(self, data: bytes | bytearray, flags: int = 0) -> int:  # type: ignore[override]  # what is sent here
+    def send(self, data: bytes | bytearray, flags: int = 0) -> int:  # type: ignore[override]
         sent = super().send(data, flags)
         self.killed_now()
         return sent
@@ -150,11 +150,11 @@ async def test_an_answer_that_leaves_in_parts_is_open_until_its_last_byte_has_le
 
 
 async def test_a_burst_is_open_until_its_last_answer(scene: Scene) -> None:
-    burst = request(1, AT_ONCE, b"?") + request(2, LATER, b"?") + request(3, AT_ONCE, b"?")
+    burst = request(1, IMMEDIATE, b"?") + request(2, LATER, b"?") + request(3, IMMEDIATE, b"?")
     await scene.send(burst)
     await scene.answered(2)
     assert scene.holder.fate() is Fate.RESET
-    await scene.send(request(4, AT_ONCE, b"?"))
+    await scene.send(request(4, IMMEDIATE, b"?"))
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET, "later ones are answered, an earlier one is not"
     scene.server.release([scene.waiting.pop()])
@@ -174,7 +174,7 @@ async def test_an_answer_that_is_let_go_but_not_written_is_open(scene: Scene) ->
 
 
 async def test_half_a_request_is_open(scene: Scene) -> None:
-    whole = request(1, AT_ONCE, b"?")
+    whole = request(1, IMMEDIATE, b"?")
     await scene.send(whole + whole[:7])
     await scene.answered()
     await scene.read(2 * len(whole))
@@ -193,19 +193,19 @@ async def test_an_answer_that_the_peer_does_not_take_is_open_until_it_is_written
 
 
 async def test_a_broken_stream_is_never_moved(scene: Scene) -> None:
-    await scene.send(request(1, AT_ONCE, b"?") + b"\xff" * 20)
+    await scene.send(request(1, IMMEDIATE, b"?") + b"\xff" * 20)
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET
 
 
 async def test_a_connection_for_which_something_is_kept_is_never_moved(scene: Scene) -> None:
     scene.connection.tie(lambda: None)
-    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.send(request(1, IMMEDIATE, b"?"))
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET
 
 
-async def test_the_peer_sees_at_once_that_the_server_has_closed_although_another_holds_it(scene: Scene) -> None:
+async def test_the_peer_sees_that_the_server_has_closed_although_another_shares_it(scene: Scene) -> None:
     scene.connection.close()
     async with asyncio.timeout(60):
         assert await scene.loop.sock_recv(scene.client, 1) == b""
@@ -213,7 +213,7 @@ async def test_the_peer_sees_at_once_that_the_server_has_closed_although_another
     assert scene.holder.free == 1
 
 
-async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(scene: Scene) -> None:
+async def test_an_abort_resets_the_peer_although_another_shares_the_connection(scene: Scene) -> None:
     scene.connection.abort("a test")
     async with asyncio.timeout(60):
         with pytest.raises(ConnectionResetError):
@@ -223,7 +223,7 @@ async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(s
 
 
 async def test_stepping_down_leaves_a_connection_only_if_nothing_is_open(scene: Scene) -> None:
-    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.send(request(1, IMMEDIATE, b"?"))
     await scene.answered()
     await scene.send(request(2, LATER, b"?"))
     await until(lambda: bool(scene.waiting), "it waits")
@@ -235,14 +235,14 @@ async def test_stepping_down_leaves_a_connection_only_if_nothing_is_open(scene: 
     assert scene.holder.fate() is Fate.FORWARD, "the peer has noticed nothing"
 
 
-async def test_a_connection_for_which_something_is_kept_is_not_left_to_anybody(scene: Scene) -> None:
+async def test_a_connection_with_state_in_this_process_is_not_handed_over(scene: Scene) -> None:
     scene.connection.tie(lambda: None)
     scene.server.drop_all("a test", leave=True)
     assert scene.holder.handed_over == 0
     assert scene.holder.fate() is Fate.DROP
 
 
-async def test_a_peer_that_waits_for_its_last_answers_only_is_not_left_to_anybody(scene: Scene) -> None:
+async def test_a_peer_that_only_waits_for_answers_is_not_handed_over(scene: Scene) -> None:
     """It would be taken for one that has gone, and reset, while its answers are on their way."""
     await scene.send(request(1, LATER, b"?"))
     scene.client.shutdown(socket.SHUT_WR)
