@@ -271,6 +271,21 @@ async def test_requests_that_wait_are_counted_and_bounded() -> None:
         sock.close()
 
 
+async def test_answers_that_wait_for_a_closed_connection_keep_no_bytes() -> None:
+    """P6: they stay in the outbox until their record is durable, but are no longer counted."""
+    gate = Tide()
+    async with behind(gate) as server:
+        sock = await dial(server)
+        await asyncio.get_running_loop().sock_sendall(
+            sock, request(1, HELD.id, b"") + request(2, LONG.id, b"y" * 1_000)
+        )
+        await until(lambda: gate.waiting == 2)
+        server.drop_all("a test")
+        assert server.buffered_bytes == 0
+        assert [one.payload for one in gate.outbox.drop_all()] == [None, None]
+        sock.close()
+
+
 async def test_connections_that_idle_make_room_when_it_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client that leaked connections locked out all others for ten minutes, and their pings with them."""
     monkeypatch.setattr("leasehold.wire.server.wire_crowded_idle_ms", 600)

@@ -338,6 +338,9 @@ class Connection(SendingHalf):
             loop.remove_writer(self._fd)
         self.server.buffered_bytes -= self.buffered_bytes
         self.waiting_bytes = 0
+        for waiting in self._waiting.values():  # the outbox keeps it until its record is durable, but not its bytes
+            waiting.payload = None
+        self._waiting.clear()
         self._unsent.clear()
         self._partial.clear()
         self._late.clear()

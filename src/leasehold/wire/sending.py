@@ -44,6 +44,7 @@ class SendingHalf(ABC):
         "_sock",
         "_tasks",
         "_unsent",
+        "_waiting",
         "closed",
         "in_flight",
         "listener",
@@ -74,6 +75,7 @@ class SendingHalf(ABC):
         self._partial = bytearray()  # the first bytes of an incomplete request
         self._late: list[Released] = []
         self._unsent = bytearray()
+        self._waiting: dict[int, Waiting] = {}  # by identity
         self._reading = True
         self._tasks: set[asyncio.Future[Any]] = set()
         self._checkpoints, self._slot = (UNSHARED, 0) if shared is None else (shared.checkpoints, shared.slot)
@@ -114,7 +116,11 @@ class SendingHalf(ABC):
         kept_bytes, server = answer.kept_bytes, self.server
         if isinstance(answer, Waiting):
             answer.owner, answer.seq = self, seq
-        if self.closed:
+            if self.closed:
+                answer.payload = None
+                return
+            self._waiting[id(answer)] = answer
+        elif self.closed:
             return
         self.waiting_bytes += kept_bytes
         server.buffered_bytes += kept_bytes
@@ -131,6 +137,7 @@ class SendingHalf(ABC):
         """The record that `waiting` waited for may be acknowledged: send the answer, or go on with the request."""
         if self.closed:
             return
+        del self._waiting[id(waiting)]
         self._stop_waiting(waiting.kept_bytes)
         payload = waiting.payload
         if type(payload) is bytes:
@@ -141,6 +148,7 @@ class SendingHalf(ABC):
     def give_up(self, waiting: Waiting) -> None:
         """The record of `waiting` is not known to be durable in time."""
         if not self.closed:
+            del self._waiting[id(waiting)]
             self._stop_waiting(waiting.kept_bytes)
             self.send_later(refusal(waiting.seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
 
