@@ -70,7 +70,7 @@ class Node:
             self.machine, coord, clock, keeper=keeper, on_role=self._on_role, on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )  # fmt: skip
-        self.server = Server(self.machine.serving)
+        self.server = Server(self.machine.outbox)
 
     def _on_answers(self, answers: list[Waiting]) -> None:
         self.server.release(answers)

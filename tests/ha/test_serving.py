@@ -15,12 +15,12 @@ TENANT = b"default"
 
 
 class Scene:
-    """An entry point over a fresh index; `reported` counts the calls of `on_decided`."""
+    """An entry point over a fresh index; `reported` counts the reports to the journal."""
 
     def __init__(self) -> None:
         self.reported = 0
         self.serving = Serving(self.new_index(), Outbox.always_open())
-        self.serving.on_decided = self._on_decided
+        self.serving.report_to(self._on_decided)
 
     @staticmethod
     def new_index() -> Index:
@@ -52,7 +52,7 @@ def test_a_rebuilt_index_that_reaches_the_same_record_is_reported_too() -> None:
     """After a rebuild record numbers are used again: the number of the last report says nothing."""
     scene = Scene()
     scene.serving.execute(remove, b"a")
-    scene.serving.index = scene.new_index()
+    scene.serving.update(scene.new_index(), 0)
     scene.serving.execute(remove, b"b")
     assert scene.reported == 2
 
@@ -71,6 +71,6 @@ def test_records_decided_before_an_error_are_reported() -> None:
 
 def test_commands_of_one_burst_run_at_the_time_of_its_lease_check() -> None:
     scene = Scene()
-    scene.serving.base_ms = 100
+    scene.serving.update(scene.serving.index, 100)
     assert scene.serving.may_serve(1_500)
     assert scene.serving.execute(look).value == 1_400

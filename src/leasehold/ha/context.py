@@ -43,8 +43,13 @@ class Context:
         self.desk = Desk(settings.store_timeout_ms)
         self.view = View(self.keys)
         self.state = AppliedState(make_index)
-        self.wall_us = 0  # for people to read; the shell sets it before every event
+        self.wall_us = 0  # of the present event, for people to read
         self.step: Callable[[], None] = lambda: None  # called between steps of long work; the shell may set it
+
+    def begin_event(self, now_ms: int, wall_us: int) -> None:
+        """An event is handled at this time."""
+        self.wall_us = wall_us
+        self.desk.begin_event(now_ms)
 
     def writes(self) -> int:
         """The format version of new batches: the newest that every live node reads."""

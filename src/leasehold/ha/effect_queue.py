@@ -37,6 +37,9 @@ class Desk:
         self._next = 0
         self._waiting: dict[int, tuple[Activity, Handler]] = {}
 
+    def begin_event(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
     def number(self) -> int:
         """A new number, for requests and watches."""
         self._next += 1

@@ -212,7 +212,7 @@ class Leading(Activity):
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
-            self._unlogged.due_ms = now_ms
+            self._unlogged.flush_at(now_ms)
             self._began(now_ms)
         self._send(now_ms)
         if self.phase is not Phase.SERVING:
@@ -230,7 +230,8 @@ class Leading(Activity):
             # Owners of memory may have died and been replaced in that time. Successors must learn this before anything
             # is answered (H9).
             index.suspect_owners()
-            self._silent_until, self._unlogged.due_ms = self._unlogged.number + 1, now_ms
+            self._silent_until = self._unlogged.number + 1
+            self._unlogged.flush_at(now_ms)
         if self.unlogged_written < self._silent_until:
             return
         lease.committed(sent_ms)
@@ -264,7 +265,7 @@ class Leading(Activity):
     # --- time ---
 
     def tick(self, now_ms: int) -> None:
-        self.committer.version = self._ctx.writes()  # nodes join and leave only with events that end in a tick
+        self.committer.use_version(self._ctx.writes())  # nodes join and leave only with events that end in a tick
         if now_ms >= self._stop_at_ms:
             self.end(now_ms, "The hand-over could not be finished in time.", clean=False)
             return
@@ -284,7 +285,7 @@ class Leading(Activity):
         self.successor = successor
         self.phase = Phase.STOPPING
         self._stop_at_ms = now_ms + HAND_OVER_MS_MAX
-        self._unlogged.complete, self._unlogged.due_ms = False, now_ms
+        self._unlogged.flush_last(now_ms)
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
@@ -299,7 +300,7 @@ class Leading(Activity):
             at_ms = self.leader_ms(now_ms)
             self._ctx.state.index.handover(at_ms, self.unlogged_written)
             self.handover = Handover(at_ms, self.epoch, self.unlogged_written)
-            self._unlogged.due_ms = FAR_MS
+            self._unlogged.flush_at(FAR_MS)
             self.decided(now_ms)
         elif self.phase is Phase.HANDING_OVER and self.committer.idle:
             self.phase = Phase.RESIGNING

@@ -74,17 +74,17 @@ class NodeMachine:
     def _refresh(self) -> None:
         """After every event: the plain attributes that every request reads."""
         leading, state, outbox, serving = self._roles.leading, self.ctx.state, self.outbox, self.serving
-        self.index = serving.index = state.index
+        self.index = index = state.index
         if leading is None:
-            outbox.durable_n = outbox.acked_n = state.applied.n
-            outbox.lease_until_ms = NEVER_MS
+            outbox.update(state.applied.n, state.applied.n, NEVER_MS)
+            serving.update(index, 0)
             return
-        serving.base_ms = leading.base_ms
-        outbox.durable_n = leading.committer.durable.n
-        outbox.acked_n = outbox.durable_n if leading.sync else leading.acked_n
+        durable_n = leading.committer.durable.n
         # While the journal is too far behind the decisions, nothing more is decided (P6).
         serves = self.role is Role.PRIMARY and leading.committer.pending <= limits.journal_pending_records_max
-        outbox.lease_until_ms = leading.leader_lease.until_ms if serves else NEVER_MS
+        lease_until_ms = leading.leader_lease.until_ms if serves else NEVER_MS
+        outbox.update(durable_n, durable_n if leading.sync else leading.acked_n, lease_until_ms)
+        serving.update(index, leading.base_ms)
 
     @property
     def durable_n(self) -> int:
@@ -139,21 +139,21 @@ class NodeMachine:
 
     # --- events ---
 
-    def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
+    def handle(self, now_ms: int, event: NodeEvent, wall_us: int = 0) -> list[NodeEffect]:
         """Take one event; return the effects that the shell carries out, in order.
 
-        Long work (records to be applied) is done in steps. Until it is finished `busy` is set, `wake_at_ms` is now, and
-        other events wait.
+        `wall_us` is written into batches and markers, for people to read. Long work (records to be applied) is done in
+        steps. Until it is finished `busy` is set, `wake_at_ms` is now, and other events wait.
         """
+        self.ctx.begin_event(now_ms, wall_us)
         effects = self._handle(now_ms, event)
         self.busy = self._work is not None
-        if self.outbox.waiting and self.serving.may_serve(now_ms) and (released := self.outbox.release(now_ms)):
+        if self.outbox.waiting and self.outbox.may_serve(now_ms) and (released := self.outbox.release(now_ms)):
             effects.append(SendAnswers(released))
         return effects
 
     def _handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
         desk, roles = self.ctx.desk, self._roles
-        desk.now_ms = now_ms
         roles.awake(now_ms)
         if self._work is None:
             if self._only_journal(now_ms, event):

@@ -23,7 +23,7 @@ NEVER_MS = -FOREVER
 
 
 class Outbox:
-    """Answers that wait, in the order of their records. The machine sets the three numbers after every event."""
+    """Answers that wait, in the order of their records. The machine calls `update` after every event."""
 
     __slots__ = (
         "_arrival",
@@ -54,6 +54,15 @@ class Outbox:
         outbox = cls(FOREVER)
         outbox.durable_n = outbox.acked_n = outbox.lease_until_ms = FOREVER
         return outbox
+
+    def update(self, durable_n: int, acked_n: int, lease_until_ms: int) -> None:
+        """Records up to `durable_n` are durable, those up to `acked_n` may be acknowledged; the leader lease ends."""
+        self.durable_n, self.acked_n, self.lease_until_ms = durable_n, acked_n, lease_until_ms
+
+    def may_serve(self, now_ms: int) -> bool:
+        """Whether the leader lease holds. Commands and answers of the present burst count from this time."""
+        self.now_ms = now_ms
+        return now_ms < self.lease_until_ms
 
     @property
     def waiting(self) -> int:

@@ -26,37 +26,43 @@ def _nothing() -> None:
 
 
 class Serving:
-    """A node's service to its clients. The machine keeps it up to date; a server without a journal makes its own.
+    """A node's service to its clients. The machine keeps it up to date; a server without a journal makes its own."""
 
-    `on_decided` is called when commands have decided new records: the shell hands them to the journal.
-    """
-
-    __slots__ = ("answer", "base_ms", "index", "now_ms", "on_decided", "outbox")
+    __slots__ = ("_base_ms", "_on_decided", "answer", "index", "outbox")
 
     def __init__(self, index: Index, outbox: Outbox) -> None:
         self.index = index
         self.outbox = outbox
-        self.base_ms = 0  # leader time counts from here
-        self.now_ms = 0  # leader time, as of the last `may_serve`
         self.answer = outbox.submit  # send a frame as soon as the outbox allows it
-        self.on_decided: Callable[[], None] = _nothing
+        self._base_ms = 0  # leader time counts from here
+        self._on_decided: Callable[[], None] = _nothing
+
+    def update(self, index: Index, base_ms: int) -> None:
+        """The present index, and when its leader time began."""
+        self.index, self._base_ms = index, base_ms
+
+    def report_to(self, on_decided: Callable[[], None]) -> None:
+        """Call `on_decided` whenever a command has decided records: the shell hands them to the journal."""
+        self._on_decided = on_decided
+
+    @property
+    def now_ms(self) -> int:
+        """Leader time, as of the last `may_serve`: the clock is read once for a burst of requests."""
+        return self.outbox.now_ms - self._base_ms
 
     def may_serve(self, now_ms: int) -> bool:
-        """Whether the leader lease holds. The commands that follow run at this time: a burst reads the clock once."""
-        outbox = self.outbox
-        outbox.now_ms = now_ms
-        self.now_ms = now_ms - self.base_ms
-        return now_ms < outbox.lease_until_ms
+        """Whether the leader lease holds. The commands that follow run at this time."""
+        return self.outbox.may_serve(now_ms)
 
     def execute(self, command: Callable[[Index, int, *Ts], R], *args: *Ts) -> R:
         """Run one command of a client on the index; records that it decides are reported to the journal."""
         index = self.index
         last_n = index.last_n
         try:
-            return command(index, self.now_ms, *args)
+            return command(index, self.outbox.now_ms - self._base_ms, *args)
         finally:  # also if it raised: records that were decided before are in the index
             if index.last_n != last_n:
-                self.on_decided()
+                self._on_decided()
 
     def work(self, budget_objects: int) -> bool:
         """Evictions and time-outs that are due, at most about `budget_objects`. True: call again soon."""
@@ -64,7 +70,7 @@ class Serving:
         last_n = index.last_n
         more = index.work(self.now_ms, budget_objects)
         if index.last_n != last_n:
-            self.on_decided()
+            self._on_decided()
         return more
 
     def resume_after(self, n: int, resume: Callable[[], Answer], kept_bytes: int = 0) -> Waiting:

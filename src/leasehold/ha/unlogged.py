@@ -84,6 +84,14 @@ class UnloggedWriter(Activity):
             return min(self.due_ms, self.due_ms - self._ctx.settings.beat_ms + self._ctx.settings.urgent_ms)
         return self.due_ms
 
+    def flush_at(self, due_ms: int) -> None:
+        """Write the next one at this time; `FAR_MS`: none."""
+        self.due_ms = due_ms
+
+    def flush_last(self, now_ms: int) -> None:
+        """Write everything that is left, before a hand-over: `complete` is set when nothing is."""
+        self.complete, self.due_ms = False, now_ms
+
     def tick(self, now_ms: int) -> None:
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = FAR_MS

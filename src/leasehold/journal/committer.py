@@ -74,6 +74,10 @@ class Committer:
             self.finish(wall_us)
         return self.send(now_ms)
 
+    def use_version(self, version: int) -> None:
+        """Pack the following batches in this format version."""
+        self.version = version
+
     def pack(self, wall_us: int) -> tuple[int, bytes, bool]:
         """The oldest batch that is not durable: its last record, its bytes, and whether it was packed just now."""
         if self._finished:

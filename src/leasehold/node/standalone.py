@@ -42,8 +42,8 @@ class Standalone:
         self._flushing = False
         self._flush()
         serving = Serving(self.index, Outbox.always_open())
-        serving.on_decided = self._decided
-        self.server = Server(serving, clock=self._clock)
+        serving.report_to(self._decided)
+        self.server = Server(serving.outbox, clock=self._clock)
         self._loop = asyncio.get_running_loop()
         for release, (host, port) in ports:
             self.server.serve(listen(host, port), MasterService(serving, release).handlers(), release)

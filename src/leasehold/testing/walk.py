@@ -185,7 +185,7 @@ class WalkNode:
             on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )
-        self.server = Server(self.machine.serving)
+        self.server = Server(self.machine.outbox)
         self._primary = asyncio.Event()
         self.driver.tell(Started())
 

@@ -18,8 +18,8 @@ Released = NewType("Released", bytes)
 class Waiting(Struct, order=True):
     """An answer that waits for record `after`. The outbox keeps it, in the order of `after` and then of arrival.
 
-    `payload` is the frame, or a function that makes the answer once the record may be acknowledged. The shell that will
-    send it sets `owner` (the connection, which counts `kept_bytes` until then) and `seq`.
+    `payload` is the frame, or a function that makes the answer once the record may be acknowledged. Its
+    `owner` is the connection that will send it, which counts `kept_bytes` until then.
     """
 
     after: int
@@ -29,6 +29,14 @@ class Waiting(Struct, order=True):
     kept_bytes: int
     owner: Any = None
     seq: int = 0
+
+    def attach(self, owner: Any, seq: int) -> None:
+        """`owner` will send the answer, to its request `seq`."""
+        self.owner, self.seq = owner, seq
+
+    def forget(self) -> None:
+        """The connection is closed: keep no bytes for it."""
+        self.payload = None
 
 
 class Later(Struct):

@@ -339,7 +339,7 @@ class Connection(SendingHalf):
         self.server.buffered_bytes -= self.buffered_bytes
         self.waiting_bytes = 0
         for waiting in self._waiting.values():  # the outbox keeps it until its record is durable, but not its bytes
-            waiting.payload = None
+            waiting.forget()
         self._waiting.clear()
         self._unsent.clear()
         self._partial.clear()

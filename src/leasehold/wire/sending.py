@@ -115,9 +115,9 @@ class SendingHalf(ABC):
         """Count a request whose answer comes later. A `Later` is scheduled; a `Waiting` is the outbox's to release."""
         kept_bytes, server = answer.kept_bytes, self.server
         if isinstance(answer, Waiting):
-            answer.owner, answer.seq = self, seq
+            answer.attach(self, seq)
             if self.closed:
-                answer.payload = None
+                answer.forget()
                 return
             self._waiting[id(answer)] = answer
         elif self.closed:

@@ -107,7 +107,7 @@ class Driver:
         self._idle = asyncio.Event()  # clear while the machine has work left from earlier events
         self._idle.set()
         self._closed = False
-        machine.serving.on_decided = self.decided
+        machine.serving.report_to(self.decided)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -117,11 +117,11 @@ class Driver:
             return
         try:
             machine = self.machine
-            machine.ctx.wall_us = wall_us()
-            for effect in machine.handle(self._clock.now_ms(), event):
+            now_us = wall_us()
+            for effect in machine.handle(self._clock.now_ms(), event, now_us):
                 self._do(effect)
             while self._answers:
-                for effect in machine.handle(self._clock.now_ms(), self._answers.popleft()):
+                for effect in machine.handle(self._clock.now_ms(), self._answers.popleft(), now_us):
                     self._do(effect)
             self._arm()
             if machine.busy:

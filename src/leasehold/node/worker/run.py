@@ -71,7 +71,7 @@ class RunningNode:
             on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )
-        self.entrance = Entrance(boot, self.machine.serving, self._make_handlers, config.wire, self._on_fatal)
+        self.entrance = Entrance(boot, self.machine.outbox, self._make_handlers, config.wire, self._on_fatal)
 
     def start(self) -> None:
         """Begin: the machine decides from now on."""

@@ -147,7 +147,7 @@ class Run:
         reply: Reply = View(None, answer.after)
         if answer.hands_out_space:
             reply = SpaceHandedOut(Code.OK, None, answer.after)
-        self.machine.outbox.now_ms = now_ms
+        self.machine.outbox.may_serve(now_ms)
         self.machine.outbox.enqueue(reply, (call, answer, self.machine.epoch))
         self._handle(Decided())
 
