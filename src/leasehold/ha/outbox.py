@@ -71,7 +71,8 @@ class Outbox:
 
     def submit(self, reply: Reply, frame: bytes) -> Released | Waiting:
         """The frame itself if it may be sent now, else a `Waiting` that `release` returns later."""
-        if reply.after <= (self.durable_n if type(reply) is SpaceHandedOut else self.acked_n):
+        after = reply.after
+        if after <= self.durable_n or (after <= self.acked_n and type(reply) is not SpaceHandedOut):
             return frame  # type: ignore[return-value] # `Released(frame)` is a call for every answer, and only this
         return self.enqueue(reply, frame, len(frame))
 

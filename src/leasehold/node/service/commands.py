@@ -52,10 +52,10 @@ def exist_many(
     return View(*index.exist_many(now_ms, tenant, keys, hit, miss))
 
 
-def get(index: Index, now_ms: int, tenant: bytes, key: bytes) -> View[Object | Code]:
-    """The object, its lease extended; or why it is not readable."""
+def get(index: Index, now_ms: int, tenant: bytes, key: bytes) -> View[Object | None]:
+    """The readable object, its lease extended. None: `index.miss` has the reason."""
     found = index.get(now_ms, tenant, key)
-    return View(*index.miss(tenant, key)) if found is None else View(found, found.changed_n)
+    return View(found, found.changed_n if found is not None else index.miss(tenant, key)[1])
 
 
 def get_many(index: Index, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> View[list[Object | None]]:

@@ -89,8 +89,8 @@ class HotReads:
             key, tenant = read(body)
             reply = execute(command, tenant, key)
             found, index = reply.value, serving.index
-            if not isinstance(found, Object):
-                return answer(reply, framed(seq, front[1] + self._failures[found]))
+            if found is None:
+                return answer(reply, framed(seq, front[1] + self._failures[index.miss(tenant, key)[0]]))
             if index.unproven and index.must_wait(found):
                 return wait_for_owner(serving, seq, partial(get, connection, seq, body), until_ms, len(body))
             try:
