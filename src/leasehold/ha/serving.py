@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
+from leasehold.base.codes import Code
 from leasehold.ha.outbox import Outbox
 from leasehold.index.index import Index
-from leasehold.index.replies import Reply, View
+from leasehold.index.model import Object, PutConfig
+from leasehold.index.replies import Acknowledged, Reply, SpaceHandedOut, View
 from leasehold.wire.answers import Answer, Waiting
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R", bound=Reply)
+Start = Callable[[Index, int, bytes, bytes, bytes, int, PutConfig], tuple[Code, Object | None, int]]
+End = Callable[[Index, int, bytes, bytes, bytes, int, int | None], tuple[Code, int]]
 
 
 def _nothing() -> None:
@@ -63,6 +67,53 @@ class Serving:
         finally:  # also if it raised: records that were decided before are in the index
             if index.last_n != last_n:
                 self._on_decided()
+
+    # --- `execute` inlined for the hot commands: half a microsecond less for each (3 to 5 % of a request) ---
+
+    def exist(self, tenant: bytes, key: bytes) -> View[bool]:
+        """Whether the object is readable."""
+        index = self.index
+        found = index.exist(self.outbox.now_ms - self._base_ms, tenant, key)
+        return View(False, index.miss(tenant, key)[1]) if found is None else View(True, found.changed_n)
+
+    def get(self, tenant: bytes, key: bytes) -> View[Object | None]:
+        """The readable object, its lease extended. None: `index.miss` has the reason."""
+        index = self.index
+        found = index.get(self.outbox.now_ms - self._base_ms, tenant, key)
+        return View(found, found.changed_n if found is not None else index.miss(tenant, key)[1])
+
+    def start(
+        self, command: Start, client: bytes, tenant: bytes, key: bytes, size: int, config: PutConfig
+    ) -> SpaceHandedOut[Object]:
+        """The start of a put or upsert."""
+        index = self.index
+        last_n, now_ms = index.last_n, self.outbox.now_ms - self._base_ms
+        code, made, after = command(index, now_ms, client, tenant, key, size, config)
+        if index.last_n != last_n:
+            self._on_decided()
+        return SpaceHandedOut(code, made, after)
+
+    def end(
+        self, command: End, client: bytes, tenant: bytes, key: bytes, kind: int, checksum: int | None
+    ) -> Acknowledged:
+        """The end of a put or upsert."""
+        index = self.index
+        last_n, now_ms = index.last_n, self.outbox.now_ms - self._base_ms
+        code, after = command(index, now_ms, client, tenant, key, kind, checksum)
+        if index.last_n != last_n:
+            self._on_decided()
+        return Acknowledged(code, after)
+
+    def remove(self, tenant: bytes, key: bytes, force: bool, source: bytes) -> Acknowledged:
+        """The removal of one object."""
+        index = self.index
+        last_n = index.last_n
+        code, after = index.remove(self.outbox.now_ms - self._base_ms, tenant, key, force, source)
+        if index.last_n != last_n:
+            self._on_decided()
+        return Acknowledged(code, after)
+
+    # --- the rest ---
 
     def work(self, budget_objects: int) -> bool:
         """Evictions and time-outs that are due, at most about `budget_objects`. True: call again soon."""

@@ -1,25 +1,23 @@
-"""Every command that a client can give, with a typed reply: `serving.execute(command, ...)` runs it on the index.
+"""The commands that a client can give, with typed replies: `serving.execute(command, ...)` runs one on the index.
 
-A reply states its kind (an acknowledgement, space, a view) and the record that the answer waits for.
+A reply states its kind (an acknowledgement, space, a view) and the record that the answer waits for. The hot commands
+are methods of `Serving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from leasehold.base.codes import Code
+from leasehold.ha.serving import End, Start
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig, Segment, Task
 from leasehold.index.removes import RangeRemoval
 from leasehold.index.replies import SpaceHandedOut, View, acknowledges, hands_out, shows
 
-Start = Callable[[Index, int, bytes, bytes, bytes, int, PutConfig], tuple[Code, Object | None, int]]
-End = Callable[[Index, int, bytes, bytes, bytes, int, int | None], tuple[Code, int]]
-
 put_revoke: Final = acknowledges(Index.put_revoke)
 upsert_revoke: Final = acknowledges(Index.upsert_revoke)
-remove: Final = acknowledges(Index.remove)
 mount: Final = acknowledges(Index.mount)
 remount: Final = acknowledges(Index.remount)
 unmount: Final = acknowledges(Index.unmount)
@@ -39,23 +37,11 @@ replica_clear: Final = shows(Index.replica_clear)
 # --- reads ---
 
 
-def exist(index: Index, now_ms: int, tenant: bytes, key: bytes) -> View[bool]:
-    """Whether the object is readable."""
-    found = index.exist(now_ms, tenant, key)
-    return View(False, index.miss(tenant, key)[1]) if found is None else View(True, found.changed_n)
-
-
 def exist_many(
     index: Index, now_ms: int, tenant: bytes, keys: Sequence[bytes], hit: bytes, miss: bytes
 ) -> View[list[bytes]]:
     """For each key `hit` or `miss`."""
     return View(*index.exist_many(now_ms, tenant, keys, hit, miss))
-
-
-def get(index: Index, now_ms: int, tenant: bytes, key: bytes) -> View[Object | None]:
-    """The readable object, its lease extended. None: `index.miss` has the reason."""
-    found = index.get(now_ms, tenant, key)
-    return View(found, found.changed_n if found is not None else index.miss(tenant, key)[1])
 
 
 def get_many(index: Index, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> View[list[Object | None]]:

@@ -203,11 +203,11 @@ class MasterService:
             keys, force, tenant = read(body)
             return step(seq, commands.RemoveMany(list(keys), force, tenant, connection.source), write_many)
 
-        execute, answer, command = serving.execute, serving.answer, commands.remove
+        remove_one, answer = serving.remove, serving.answer
 
         def remove(connection: Connection, seq: int, body: bytes) -> Answer:
             key, force, tenant = read(body)
-            reply = execute(command, tenant, key, force, connection.source)
+            reply = remove_one(tenant, key, force, connection.source)
             code = reply.code
             if code == Code.TRY_AGAIN:
                 return step(seq, commands.RemoveMany([key], force, tenant, connection.source), write_one)

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from leasehold.base.codes import Code
-from leasehold.ha.serving import Serving
+from leasehold.ha.serving import End, Serving, Start
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig
-from leasehold.index.replies import NOTHING_SHOWN, Acknowledged, acknowledges, hands_out
+from leasehold.index.replies import NOTHING_SHOWN, Acknowledged
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import PROCESSING, DescriptorWriter
 from leasehold.node.service.frames import DONE, failure, fixed, framed, heads, width_for
@@ -79,11 +79,11 @@ class HotPuts:
 
         return configs
 
-    def _start(self, name: str, start_one: commands.Start) -> Handler:
+    def _start(self, name: str, start_one: Start) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        serving, failures, command = self._serving, self._failures, hands_out(start_one)
-        execute, answer = serving.execute, serving.answer
+        serving, failures = self._serving, self._failures
+        start_put, answer = serving.start, serving.answer
         vector, good = self._writer.vector, front[1] + b"\x01"
 
         def start(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
@@ -95,7 +95,7 @@ class HotPuts:
             chosen = config.for_one
             if not isinstance(chosen, PutConfig):
                 return answer(NOTHING_SHOWN, framed(seq, front[1] + failure(chosen)))
-            reply = execute(command, client, tenant, key, size, chosen)
+            reply = start_put(start_one, client, tenant, key, size, chosen)
             made = reply.value
             if made is None:  # a refusal hands out no space
                 refused = Acknowledged(reply.code, reply.after)
@@ -108,7 +108,7 @@ class HotPuts:
 
         return start
 
-    def _batch_start(self, name: str, start_one: commands.Start) -> Handler:
+    def _batch_start(self, name: str, start_one: Start) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
         serving = self._serving
@@ -159,22 +159,22 @@ class HotPuts:
             append(tail)
         return b"".join(parts)
 
-    def _end(self, name: str, end_one: commands.End) -> Handler:
+    def _end(self, name: str, end_one: End) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)[1]
         done, refused = fixed(front + DONE), {code: fixed(front + body) for code, body in self._failures.items()}
-        execute, answer, command = self._serving.execute, self._serving.answer, acknowledges(end_one)
+        end_put, answer = self._serving.end, self._serving.answer
         object_meta = self._object_meta
 
         def end(_: Connection, seq: int, body: bytes) -> Answer:
             client, named, kind, tenant = read(body)
             key, checksum = (named.key, named.checksum) if object_meta else (named, None)
-            reply = execute(command, client, tenant, key, kind, checksum)
+            reply = end_put(end_one, client, tenant, key, kind, checksum)
             return answer(reply, done(seq) if reply.code == 0 else refused[reply.code](seq))
 
         return end
 
-    def _batch_end(self, name: str, end_one: commands.End) -> Handler:
+    def _batch_end(self, name: str, end_one: End) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)
         execute, answer = self._serving.execute, self._serving.answer

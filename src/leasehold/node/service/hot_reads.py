@@ -58,11 +58,11 @@ class HotReads:
         read = argument_reader(self._request("ExistKey"))
         front = heads(self._functions["ExistKey"].returns)[1]
         yes, no = fixed(front + _HIT), fixed(front + _MISS)
-        execute, answer, command = self._serving.execute, self._serving.answer, commands.exist
+        find, answer = self._serving.exist, self._serving.answer
 
         def exist(_: Connection, seq: int, body: bytes) -> Answer:
             key, tenant = read(body)
-            reply = execute(command, tenant, key)
+            reply = find(tenant, key)
             return answer(reply, yes(seq) if reply.value else no(seq))
 
         return exist
@@ -82,12 +82,12 @@ class HotReads:
     def _get(self) -> Handler:
         read = argument_reader(self._request("GetReplicaList"))
         front = heads(self._functions["GetReplicaList"].returns)
-        serving, write, command = self._serving, self._found, commands.get
-        execute, answer = serving.execute, serving.answer
+        serving, write = self._serving, self._found
+        find, answer = serving.get, serving.answer
 
         def get(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             key, tenant = read(body)
-            reply = execute(command, tenant, key)
+            reply = find(tenant, key)
             found, index = reply.value, serving.index
             if found is None:
                 return answer(reply, framed(seq, front[1] + self._failures[index.miss(tenant, key)[0]]))
