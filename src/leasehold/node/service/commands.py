@@ -103,12 +103,14 @@ class RemoveMany:
 
     def step(self, index: Index, now_ms: int) -> View[bool]:
         """True: every key has its code. False: go on when the record of this reply is durable."""
-        for key in self._keys[len(self.codes) :]:
-            code, after = index.remove(now_ms, self._tenant, key, self._force, self._source)
+        remove, tenant, force, source, codes = index.remove, self._tenant, self._force, self._source, self.codes
+        for key in self._keys[len(codes) :]:
+            code, after = remove(now_ms, tenant, key, force, source)
             if code == Code.TRY_AGAIN:
                 return View(False, after)
-            self._last_n = max(self._last_n, after)
-            self.codes.append(code)
+            if after > self._last_n:
+                self._last_n = after
+            codes.append(code)
         return View(True, self._last_n)
 
 
