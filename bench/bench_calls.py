@@ -27,11 +27,11 @@ from leasehold.ha.settings import HaSettings
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service.functions import MasterService
-from leasehold.node.service.gate import NodeGate
 from leasehold.node.standalone import Standalone
 from leasehold.node.worker.driver import Driver
 from leasehold.runtime.clock import BootClock
 from leasehold.wire import messages as m
+from leasehold.wire.answers import Waiting
 from leasehold.wire.body import pack
 from leasehold.wire.frame import request
 from leasehold.wire.server import Server, listen
@@ -66,17 +66,15 @@ class Node:
             Identity("bench", "run", "bench"), HaSettings(), lambda: Index(IndexSettings(), random.Random(1).randrange)
         )
         clock = BootClock()
-        self.gate = NodeGate(self.machine, clock, 10_000)
         keeper, self.primary = Keeper(), asyncio.Event()
         self.driver = keeper.driver = Driver(
-            self.machine, coord, clock, keeper=keeper, on_role=self._on_role, on_progress=self._on_progress,
+            self.machine, coord, clock, keeper=keeper, on_role=self._on_role, on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )  # fmt: skip
-        self.server = Server(self.gate)
+        self.server = Server(self.machine.outbox)
 
-    def _on_progress(self) -> None:
-        if self.gate.held:
-            self.server.send_together(self.gate.progress)
+    def _on_answers(self, answers: list[Waiting]) -> None:
+        self.server.release(answers)
 
     def _on_role(self, change: ChangeRole) -> None:
         if change.role.value == "primary":
@@ -89,7 +87,7 @@ class Node:
     async def serve(self) -> tuple[str, int]:
         self.driver.tell(Started())
         await self.primary.wait()
-        service = MasterService(self.machine.index, self.gate, NEWEST, decided=self.driver.decided)
+        service = MasterService(self.machine.serving, NEWEST)
         return self.server.serve(listen("127.0.0.1", 0), service.handlers(), NEWEST).address
 
 

@@ -93,7 +93,7 @@ def test_h4_an_unlogged_batch_beyond_the_tail_of_its_epoch_has_no_effect() -> No
     more = [encode_records([Remove(1, b"t", b"other", 0)]) for _ in range(110)]
     run_to_end(state.take_explicit(3, 3, encode_explicit(9, 3, (9, 2), 3_000, 0, more), leads=7))
     assert state.unlogged.applied == 0
-    assert not state.unlogged.waits
+    assert not state.unlogged.waiting
 
 
 def test_the_wait_for_the_old_leader_lease_counts_batches_that_a_snapshot_covers() -> None:

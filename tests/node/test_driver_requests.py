@@ -23,11 +23,11 @@ class OneRequest:
     wake_at_ms = 1 << 60
 
     def __init__(self, op: Op) -> None:
-        self.ctx = SimpleNamespace(wall_us=0)
+        self.serving = SimpleNamespace(report_to=lambda on_decided: None)
         self.answer: asyncio.Future[StoreAnswered] = asyncio.get_running_loop().create_future()
         self._op = op
 
-    def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
+    def handle(self, now_ms: int, event: NodeEvent, wall_us: int = 0) -> list[NodeEffect]:
         if isinstance(event, StoreAnswered):
             self.answer.set_result(event)
             return []
@@ -46,7 +46,7 @@ async def test_ignore_value_and_ignore_lease_of_a_put_reach_the_store() -> None:
             BootClock(),
             keeper=cast(Any, None),
             on_role=lambda _: None,
-            on_progress=lambda: None,
+            on_answers=lambda _: None,
             on_fatal=lambda _: None,
         )
         driver.tell(Ticked())

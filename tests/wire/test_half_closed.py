@@ -26,7 +26,7 @@ async def test_answers_that_are_not_ready_yet_are_waited_for() -> None:
         sock = await dial(server)
         half = request(9, HELD.id, b"never whole")[:-3]
         await send_and_hang_up(sock, *(request(seq, HELD.id, b"") for seq in range(3)), half)
-        await until(lambda: len(gate.waiting) == 3)
+        await until(lambda: gate.waiting == 3)
         await asyncio.sleep(0.05)  # its end is seen as well
         assert len(server.connections) == 1
         gate.rise()
@@ -50,7 +50,7 @@ async def test_a_dead_peer_is_forgotten() -> None:
     async with behind(gate) as server:
         sock = await dial(server)
         await asyncio.get_running_loop().sock_sendall(sock, b"".join(request(seq, HELD.id, b"") for seq in range(3)))
-        await until(lambda: len(gate.waiting) == 3)
+        await until(lambda: gate.waiting == 3)
         sock.close()
         gate.rise()
         await until(lambda: not server.connections)

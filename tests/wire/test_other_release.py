@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
+from leasehold.ha.outbox import Outbox
+from leasehold.ha.serving import Serving
 from leasehold.index import Index, IndexSettings
 from leasehold.node.service.functions import MasterService
 from leasehold.wire.body import pack
 from leasehold.wire.channel import open_channel
 from leasehold.wire.errors import RpcRefused
 from leasehold.wire.frame import Err, function_id
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.schema import BYTES, U64, Tuple
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import V0_3_12, V0_3_13
@@ -26,9 +27,9 @@ WAIT_MS = 10_000
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    gate = OpenGate()
-    server = Server(gate)
-    service = MasterService(Index(IndexSettings(), lambda _: 0), gate, V0_3_13)
+    permit = Serving(Index(IndexSettings(), lambda _: 0), Outbox.always_open())
+    server = Server(permit)
+    service = MasterService(permit, V0_3_13)
     server.serve(listen("127.0.0.1", 0), service.handlers(), V0_3_13)
     yield server
     server.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from leasehold.base.errors import InvalidArgument, Unavailable
 from leasehold.testing.waiting import until
+from leasehold.wire.answers import AlwaysServes, Released, ServePermit
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
 from leasehold.wire.errors import CallLost, RpcRefused
 from leasehold.wire.frame import PUSH, function_id, request, response
-from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.rpc import Reply, implement, method
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
@@ -43,42 +43,42 @@ class Ask(Struct, frozen=True):
     shape: Point | Circle | None = None
 
 
-class Told(Struct, frozen=True):
+class Echoed(Struct, frozen=True):
     ask: Ask
     attached: int = 0
 
 
-ECHO = method("leasehold::test::Echo", Ask, Told)
-SLOW = method("leasehold::test::Slow", Ask, Told)
+ECHO = method("leasehold::test::Echo", Ask, Echoed)
+SLOW = method("leasehold::test::Slow", Ask, Echoed)
 FAIL = method("leasehold::test::Fail", Ask, Ask)
 NEWS = function_id("leasehold::test::News")
 
 
-def echo(connection: Connection, ask: Ask) -> Reply[Told]:
-    return Reply(Told(ask, len(connection.attachment)), connection.attachment[::-1])
+def echo(connection: Connection, ask: Ask) -> Reply[Echoed]:
+    return Reply(Echoed(ask, len(connection.attachment)), connection.attachment[::-1])
 
 
-TOLD: dict[str, asyncio.Event] = {}
+PERMITTED: dict[str, asyncio.Event] = {}
 
 
-async def slow(_: Connection, ask: Ask) -> Told:
-    """Answers when it is told to."""
-    await TOLD.setdefault(ask.text, asyncio.Event()).wait()
-    return Told(ask)
+async def slow(_: Connection, ask: Ask) -> Echoed:
+    """Answers when the test permits it."""
+    await PERMITTED.setdefault(ask.text, asyncio.Event()).wait()
+    return Echoed(ask)
 
 
 def fail(connection: Connection, ask: Ask) -> Ask:
-    connection.send_later(response(NEWS, ask.text.encode(), kind=PUSH))
+    connection.send_later(Released(response(NEWS, ask.text.encode(), kind=PUSH)))
     raise InvalidArgument("never")
 
 
 @asynccontextmanager
 async def serving(
-    settings: WireSettings | None = None, gate: Gate | None = None
+    settings: WireSettings | None = None, permit: ServePermit | None = None
 ) -> AsyncIterator[tuple[Server, Channel]]:
     handlers: dict[int, Handler] = {**implement(ECHO, echo), **implement(SLOW, slow), **implement(FAIL, fail)}
-    TOLD.clear()
-    server = Server(gate, settings)
+    PERMITTED.clear()
+    server = Server(permit, settings)
     listener = server.serve(listen("127.0.0.1", 0), handlers)
     channel = await open_channel(*listener.address, timeout_ms=HANG_MS)
     try:
@@ -131,24 +131,24 @@ async def test_answers_leave_when_they_are_ready() -> None:
             order.append((await channel.call(SLOW, Ask(text), timeout_ms=HANG_MS)).ask.text)
 
         asking = [asyncio.create_task(ask(text)) for text in ("first", "second", "third")]
-        await until(lambda: len(TOLD) == 3, "all are asked")
+        await until(lambda: len(PERMITTED) == 3, "all have arrived")
         for count, text in enumerate(("third", "second", "first"), start=1):
-            TOLD[text].set()
+            PERMITTED[text].set()
             await until(lambda count=count: len(order) == count, "it is answered")  # type: ignore[misc] # early binding
         assert order == ["third", "second", "first"]
         await asyncio.gather(*asking)
 
 
-async def test_errors_are_told_by_name_and_pushes_arrive() -> None:
+async def test_errors_are_named_and_pushes_arrive() -> None:
     async with serving() as (_, channel):
         news: list[bytes] = []
         channel.on_push(NEWS, news.append)
         with pytest.raises(RpcRefused, match="InvalidArgument: never"):
-            await channel.call(FAIL, Ask("told"), timeout_ms=HANG_MS)
+            await channel.call(FAIL, Ask("news"), timeout_ms=HANG_MS)
         async with asyncio.timeout(HANG_MS / 1000):
             while not news:  # the push leaves at the end of the server's turn
                 await channel.call(ECHO, Ask("x"), timeout_ms=HANG_MS)
-        assert news == [b"told"]
+        assert news == [b"news"]
 
 
 async def test_a_deadline_and_a_lost_connection_are_unknown_outcomes_but_not_sent_is_not() -> None:
@@ -165,29 +165,22 @@ async def test_a_deadline_and_a_lost_connection_are_unknown_outcomes_but_not_sen
 
 
 class Tide:
-    """A gate that the test moves."""
+    """A permit that the test withdraws."""
 
-    def __init__(self) -> None:
-        self.durable_n = self.acked_n = self.now_ms = 0
-        self.open = True
+    open = True
 
-    def may_serve(self) -> bool:
+    def may_serve(self, now_ms: int) -> bool:
         return self.open
 
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        raise NotImplementedError
 
-
-async def test_without_the_right_to_serve_nothing_is_answered() -> None:
+async def test_without_the_leader_lease_nothing_is_answered() -> None:
     tide = Tide()
-    async with serving(gate=tide) as (_, channel):
+    async with serving(permit=tide) as (_, channel):
         await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
         pending = asyncio.create_task(channel.call(SLOW, Ask("late"), timeout_ms=HANG_MS))
-        await until(lambda: "late" in TOLD, "it is asked")
+        await until(lambda: "late" in PERMITTED, "it has arrived")
         tide.open = False
-        TOLD["late"].set()
+        PERMITTED["late"].set()
         with pytest.raises(CallLost):
             await pending
 
@@ -249,13 +242,13 @@ async def test_a_reader_that_takes_nothing_holds_a_bounded_amount_and_is_dropped
         assert server.buffered_bytes == 0
 
 
-class ClosingGate(OpenGate):
-    """A right to serve that ends."""
+class ExpiringPermit(AlwaysServes):
+    """A leader lease that expires."""
 
-    right = True
+    holds = True
 
-    def may_serve(self) -> bool:
-        return super().may_serve() and self.right
+    def may_serve(self, now_ms: int) -> bool:
+        return self.holds
 
 
 async def read_to_reset(sock: socket.socket) -> int:
@@ -270,17 +263,17 @@ async def read_to_reset(sock: socket.socket) -> int:
     raise AssertionError("the connection was not reset")
 
 
-async def test_what_a_slow_reader_has_not_taken_does_not_leave_after_the_right_has_ended() -> None:
+async def test_bytes_kept_for_a_slow_reader_are_not_sent_after_the_lease_has_expired() -> None:
     """A process that was stopped past its lease and continued went on writing what it had kept."""
-    gate, count, each_bytes = ClosingGate(), 600, 30_000
-    async with serving(gate=gate) as (server, _):
+    permit, count, each_bytes = ExpiringPermit(), 600, 30_000
+    async with serving(permit=permit) as (server, _):
         sock = await dial(server)
         frame = request(1, ECHO.id, ECHO.pack_request(Ask("")), b"x" * each_bytes)
         for _ in range(count):
             await asyncio.get_running_loop().sock_sendall(sock, frame)
         await until(lambda: server.buffered_bytes > 1_000_000, "answers are kept for it")
-        gate.right = False
-        assert await read_to_reset(sock) < (count - 1) * each_bytes, "what was kept is gone"
+        permit.holds = False
+        assert await read_to_reset(sock) < (count - 1) * each_bytes, "the kept bytes were dropped"
         sock.close()
         assert server.buffered_bytes == 0
 

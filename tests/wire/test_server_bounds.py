@@ -1,4 +1,4 @@
-"""What a fleet of clients can do to a server: storms, floods, slow and greedy peers, bugs behind a wait."""
+"""Load that a fleet of clients can put on a server: storms, floods, slow and greedy peers, bugs behind a wait."""
 
 from __future__ import annotations
 
@@ -6,79 +6,82 @@ import asyncio
 import gc
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
-from tests.wire.test_rpc import ECHO, HANG_MS, Ask, Told, closes, dial, quick, serving
+from tests.wire.test_rpc import ECHO, HANG_MS, Ask, Echoed, closes, dial, quick, serving
 
-from leasehold.base.clock import ManualClock
+from leasehold.ha.outbox import FOREVER, Outbox
+from leasehold.ha.serving import Serving
+from leasehold.index.index import Index
+from leasehold.index.replies import View
+from leasehold.index.settings import IndexSettings
 from leasehold.testing.waiting import until
+from leasehold.wire.answers import Answer, Released
 from leasehold.wire.channel import open_channel
 from leasehold.wire.connection import Connection
 from leasehold.wire.errors import CallLost, RpcRefused
 from leasehold.wire.frame import Err, Response, ResponseReader, request, response
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.rpc import implement, method
 from leasehold.wire.server import Server, listen
 from leasehold.wire.settings import WireSettings
 
-WAIT = method("leasehold::test::Wait", Ask, Told)
-HELD = method("leasehold::test::Held", Ask, Told)
-LONG = method("leasehold::test::Long", Ask, Told)
-WRONG = method("leasehold::test::Wrong", Ask, Told)
+WAIT = method("leasehold::test::Wait", Ask, Echoed)
+HELD = method("leasehold::test::Held", Ask, Echoed)
+LONG = method("leasehold::test::Long", Ask, Echoed)
+WRONG = method("leasehold::test::Wrong", Ask, Echoed)
 
 
-class Tide(OpenGate):
-    """A gate that holds everything until told otherwise."""
-
-    durable_n = acked_n = 0
+class Tide(Serving):
+    """Holds every answer until the test releases it."""
 
     def __init__(self) -> None:
-        super().__init__(ManualClock(1000))
-        self.waiting: list[tuple[Callable[[], None], Callable[[], None] | None]] = []
+        super().__init__(Index(IndexSettings(), lambda _: 0), Outbox(FOREVER))
+        self.outbox.lease_until_ms = FOREVER
 
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        self.waiting.append((then, otherwise))
+    @property
+    def waiting(self) -> int:
+        return self.outbox.waiting
 
     def rise(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for then, _ in waiting:
-            then()
+        self.outbox.durable_n = self.outbox.acked_n = 1
+        released = self.outbox.release(0)
+        self.outbox.durable_n = self.outbox.acked_n = 0
+        for one in released:
+            one.owner.release(one)
 
     def give_up(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for _, otherwise in waiting:
-            assert otherwise is not None
-            otherwise()
+        for one in self.outbox.drop_all():
+            one.owner.give_up(one)
 
 
-def breaks() -> bytes | None:
+def tide_of(connection: Connection) -> Tide:
+    tide = connection.server.permit
+    assert isinstance(tide, Tide)
+    return tide
+
+
+def breaks() -> Answer:
     raise KeyError("a bug behind a wait")
 
 
-def wait(connection: Connection, seq: int, _: bytes) -> bytes | None:
-    connection.wait_durable(1, seq, breaks)
-    return None
+def wait(connection: Connection, seq: int, _: bytes) -> Answer:
+    return tide_of(connection).resume_after(1, breaks)
 
 
-def held(connection: Connection, seq: int, _: bytes) -> bytes | None:
-    connection.send_when_durable(1, seq, response(seq, b"x" * 100_000))
-    return None
+def held(connection: Connection, seq: int, _: bytes) -> Answer:
+    return tide_of(connection).answer(View(None, 1), response(seq, b"x" * 100_000))
 
 
-def waits_long(connection: Connection, seq: int, body: bytes) -> bytes | None:
-    connection.wait_durable(1, seq, partial(response, seq, body), len(body))
-    return None
+def waits_long(connection: Connection, seq: int, body: bytes) -> Answer:
+    return tide_of(connection).resume_after(1, lambda: Released(response(seq, body)), len(body))
 
 
-async def wrong(_: Connection, ask: Ask) -> Told:
+async def wrong(_: Connection, ask: Ask) -> Echoed:
     await asyncio.sleep(0)
-    return Told(ask, attached=1 << 70)  # does not fit its type on the wire
+    return Echoed(ask, attached=1 << 70)  # does not fit its type on the wire
 
 
 @asynccontextmanager
@@ -107,8 +110,8 @@ async def test_a_stream_that_is_never_between_two_requests_is_not_half_open() ->
         sock.close()
 
 
-async def test_a_bug_behind_a_wait_is_answered_and_harms_nobody_else() -> None:
-    """It went up into whoever told that the record is durable: the node's machine, which then ended the process."""
+async def test_a_bug_behind_a_wait_is_answered_and_harms_no_other_call() -> None:
+    """It was raised into the node's machine, which had released the answer, and stopped the process."""
     gate = Tide()
     async with behind(gate) as server:
         channel = await open_channel(*server.listeners[0].address, timeout_ms=HANG_MS)
@@ -124,7 +127,7 @@ async def test_a_bug_behind_a_wait_is_answered_and_harms_nobody_else() -> None:
 
 
 async def test_not_known_to_be_durable_is_an_unknown_outcome_for_the_caller() -> None:
-    """It was `RpcRefused`, of which a caller may believe that nothing was done."""
+    """It was `RpcRefused`, from which a caller may conclude that nothing was done."""
     gate = Tide()
     async with behind(gate) as server:
         channel = await open_channel(*server.listeners[0].address, timeout_ms=HANG_MS)
@@ -181,7 +184,7 @@ async def test_what_came_before_a_broken_frame_is_answered() -> None:
         sock, loop = await dial(server), asyncio.get_running_loop()
         good = b"".join(request(seq, HELD.id, b"") for seq in range(3)) + request(3, 0xBAD, b"")
         await loop.sock_sendall(sock, good + b"no frame begins so" * 50_000)
-        await until(lambda: len(gate.waiting) == 3)
+        await until(lambda: gate.waiting == 3)
         gate.rise()
         assert sorted(item.seq for item in await answers_until_the_end(sock)) == [0, 1, 2, 3]
         sock.close()
@@ -189,16 +192,16 @@ async def test_what_came_before_a_broken_frame_is_answered() -> None:
         assert server.buffered_bytes == 0
 
 
-async def test_whoever_sends_too_large_a_request_is_told_so() -> None:
+async def test_too_large_a_request_is_answered_with_an_error() -> None:
     async with serving(quick(frame_bytes=64 * 1024)) as (server, _):
         sock, loop = await dial(server), asyncio.get_running_loop()
         await loop.sock_sendall(sock, request(5, ECHO.id, b"x" * 4_000_000))
-        (told,) = await answers_until_the_end(sock)
-        assert (told.seq, told.err) == (5, Err.TOO_LARGE)
+        (refused,) = await answers_until_the_end(sock)
+        assert (refused.seq, refused.err) == (5, Err.TOO_LARGE)
         sock.close()
 
 
-async def test_after_a_broken_frame_nobody_is_listened_to_for_long() -> None:
+async def test_after_a_broken_frame_a_connection_is_closed_soon() -> None:
     """Neither who does not hang up, nor who goes on sending, nor who waits for an answer that does not come."""
     gate = Tide()
     async with behind(gate) as server:
@@ -233,16 +236,16 @@ async def test_full_buffers_cost_the_peer_that_fills_them() -> None:
 
 
 async def test_full_buffers_cost_the_peer_whose_answers_wait() -> None:
-    """Answers that wait to be durable fill the buffers, too; whoever had half a request then was dropped for them."""
+    """Answers that wait to be durable fill the buffers, too; a peer with half a request was dropped for them."""
     gate = Tide()
     async with behind(gate, quick(buffered_bytes=1024 * 1024, unsent_bytes=4 * 1024 * 1024)) as server:
         loop = asyncio.get_running_loop()
         greedy, modest = await dial(server), await dial(server)
         await loop.sock_sendall(greedy, request(1, HELD.id, b"") * 12)
-        await until(lambda: len(gate.waiting) == 12)
+        await until(lambda: gate.waiting == 12)
         await loop.sock_sendall(modest, request(1, HELD.id, b"x" * 50_000)[:20_000])
         assert await closes(greedy)
-        await until(lambda: server.buffered_bytes == 20_000)  # at once, not when the store is there again
+        await until(lambda: server.buffered_bytes == 20_000)  # immediately, not when the store is available again
         gate.rise()
         assert server.buffered_bytes == 20_000
         assert len(server.connections) == 1
@@ -261,10 +264,25 @@ async def test_requests_that_wait_are_counted_and_bounded() -> None:
         await asyncio.sleep(0.2)
         assert server.buffered_bytes < 2 * 1024 * 1024
         sender.cancel()
-        server.drop_all("the test is over")
+        server.drop_all("the test has finished")
         assert server.buffered_bytes == 0
-        gate.give_up()  # nobody is there to be told
+        gate.give_up()  # the connection is closed
         assert server.buffered_bytes == 0
+        sock.close()
+
+
+async def test_answers_that_wait_for_a_closed_connection_keep_no_bytes() -> None:
+    """P6: they stay in the outbox until their record is durable, but are no longer counted."""
+    gate = Tide()
+    async with behind(gate) as server:
+        sock = await dial(server)
+        await asyncio.get_running_loop().sock_sendall(
+            sock, request(1, HELD.id, b"") + request(2, LONG.id, b"y" * 1_000)
+        )
+        await until(lambda: gate.waiting == 2)
+        server.drop_all("a test")
+        assert server.buffered_bytes == 0
+        assert [one.payload for one in gate.outbox.drop_all()] == [None, None]
         sock.close()
 
 
@@ -283,7 +301,7 @@ async def test_connections_that_idle_make_room_when_it_is_crowded(monkeypatch: p
             await asyncio.sleep(0.02)
         assert len(server.connections) < 9
         assert await closes(idle[0])
-        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)  # whoever asks is not idle
+        await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)  # a connection with requests is not idle
         for sock in idle:
             sock.close()
 
@@ -292,9 +310,9 @@ async def test_a_flood_of_small_requests_has_turns_of_one_length() -> None:
     """A megabyte of them was taken in one turn: others waited for tens of thousands of requests to be carried out."""
     taken: list[int] = []
 
-    def count(connection: Connection, seq: int, body: bytes) -> bytes:
+    def count(connection: Connection, seq: int, body: bytes) -> Answer:
         taken[-1] += 1
-        return response(seq, b"")
+        return Released(response(seq, b""))
 
     server = Server(None, quick())
     server.serve(listen("127.0.0.1", 0), {1: count})
@@ -366,7 +384,7 @@ async def test_a_storm_of_connections_does_not_flood_the_log() -> None:
         with capture_logs() as lines:
             for connection in list(server.connections):
                 connection.abort("one by one")
-            await until(lambda: sum(line.get("count", 1) for line in lines) == 100, "all are told of")
+            await until(lambda: sum(line.get("count", 1) for line in lines) == 100, "all are counted")
         assert len(lines) <= 22
         for sock in socks:
             sock.close()

@@ -16,6 +16,7 @@ from leasehold.cache.callback_rounds import CallbackRounds
 from leasehold.cache.model import Changed, Drop, FromAuthority, Item, Refill, Version
 from leasehold.cache.wire_functions import pushed
 from leasehold.runtime.clock import BootClock
+from leasehold.wire.answers import Released
 from leasehold.wire.connection import Connection
 
 _REFILL_DELAY_S: Final = 0.005
@@ -64,13 +65,13 @@ class PushQueue:
 
     def push(self) -> None:
         if (self._messages or self._refills) and not self._connection.closed:
-            self._connection.send(pushed(self.taken()))
+            self._connection.send(Released(pushed(self.taken())))
 
     def push_callbacks(self) -> None:
         """Send the callbacks of a round. They go first, because a writer waits for them."""
         drops, self._drops = self._drops, []
         if not self._connection.closed:
-            self._connection.send(pushed([Drop(tuple(drops)), *self.taken()]))
+            self._connection.send(Released(pushed([Drop(tuple(drops)), *self.taken()])))
 
 
 def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:

@@ -31,6 +31,8 @@ from leasehold.cache.model import (
 )
 from leasehold.cache.push_queue import PushQueue, PushScheduler
 from leasehold.cache.wire_functions import SAY, TELL, Parcel, encode, pushed, unpacked
+from leasehold.wire.answers import Answer as WireAnswer
+from leasehold.wire.answers import Released
 from leasehold.wire.connection import Connection
 from leasehold.wire.rpc import implement
 from leasehold.wire.server import Server, listen
@@ -79,14 +81,14 @@ class CacheServer:
     def close(self) -> None:
         self._server.close()
 
-    def _on_say(self, connection: Connection, _seq: int, body: bytes) -> bytes | None:
+    def _on_say(self, connection: Connection, _seq: int, body: bytes) -> WireAnswer:
         """Messages without an answer: their results are pushed at the end of the turn."""
         try:
             refusals = self._receive(connection, body)
         except InvalidArgument as error:
             connection.abort(str(error))  # there is no answer that could carry the error
             return None
-        return pushed(refusals) if refusals else None
+        return Released(pushed(refusals)) if refusals else None
 
     def _on_tell(self, connection: Connection, parcel: Parcel) -> Parcel:
         """Answer that the messages were understood; their results are pushed."""

@@ -20,7 +20,7 @@ from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
 from leasehold.index.records import Begin, Handover, Record, RemoveRange
 from leasehold.journal.batch import (
-    NOT_TOLD,
+    NOT_STATED,
     ExplicitBatch,
     UnloggedBatch,
     UnreadableBatch,
@@ -126,7 +126,7 @@ class AppliedState:
         self.heartbeat = Heartbeat()
         self._batches_until_trusted = 0  # unlogged batches to ignore as evidence about owners, see `_take_heartbeat`
         self._unlogged_seen = (0, 0)
-        self._reported_unheard_n = NOT_TOLD  # from the newest unlogged batch seen, also one that has not taken effect
+        self._reported_unheard_n = NOT_STATED  # from the newest unlogged batch seen, also one that has not taken effect
         self._cleared_before = (0, 0, 0)
 
     def limit_steps(self, objects: int) -> None:
@@ -177,7 +177,7 @@ class AppliedState:
             return self._quarantine(n, str(error)) if n > self.applied.n else BatchOutcome.OLD
         if batch.first_n != n:
             return self._quarantine(n, f"slot {n} holds batch {batch.first_n}")
-        if batch.last_n > self.applied.n or batch.epoch > self.last_write.epoch:
+        if n + len(batch.records) > self.applied.n + 1 or batch.epoch > self.last_write.epoch:
             self._record_write(now_ms, batch.epoch, batch.right_ms, leads)
         outcome = yield from self.take_batch(batch)
         if outcome is BatchOutcome.APPLIED:
@@ -211,7 +211,7 @@ class AppliedState:
                     self._missing_object_n = at
                     self.diverged = str(error)
                 return self._quarantine(at, f"record {at} cannot be applied: {error}")
-            if self.unlogged.waits:
+            if self.unlogged.waiting:
                 yield from self._apply_due_unlogged()  # exactly here, or a missing object could not be judged
             touched += 1 if type(record) is not RemoveRange else self.step_objects  # a range takes a step of its own
         if self.quarantined_records:
@@ -274,7 +274,7 @@ class AppliedState:
             index.apply_hint(hint.tenant, hint.key, hint.put_seq)
         while index.observe(batch.leader_ms):
             yield
-        if batch.unheard_n != NOT_TOLD:
+        if batch.unheard_n != NOT_STATED:
             index.owners.set_unproven_before_n(batch.unheard_n)
         if self.unlogged.gap_closed_ms == batch.leader_ms:
             index.gap_closed(batch.leader_ms)
@@ -300,7 +300,7 @@ class AppliedState:
 
     def unheard_n(self) -> int:
         """The last leader still waits for pings from owners of segments mounted before this record, as it reported."""
-        reported_n = self._reported_unheard_n if self._unlogged_seen[0] == self.applied.epoch else NOT_TOLD
+        reported_n = self._reported_unheard_n if self._unlogged_seen[0] == self.applied.epoch else NOT_STATED
         return max(self.index.owners.unproven_before_n, reported_n)
 
     def _quarantine(self, n: int, reason: str) -> BatchOutcome:

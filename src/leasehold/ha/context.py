@@ -1,4 +1,4 @@
-"""What the parts of one node's machine share. Pure."""
+"""The state that the parts of one node's machine share. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from leasehold.ha.view import View
 from leasehold.index.index import Index
 from leasehold.journal.batch import READS
 
-FAR_MS = 1 << 62  # later than anything
+FAR_MS = 1 << 62  # later than any time
 
 
 class Identity(Struct, frozen=True):
-    """Who this node is. `run` names one run of its process: the guardian gives up that run's key, no other."""
+    """A node's name and addresses. `run` names one run of its process: the guardian gives up only that run's key."""
 
     name: str
     run: str
@@ -31,7 +31,7 @@ class Identity(Struct, frozen=True):
 
 
 class Context:
-    """One node's identity, settings, picture of the cluster and state."""
+    """One node's identity, settings, view of the cluster and state."""
 
     __slots__ = ("desk", "identity", "keys", "settings", "state", "step", "view", "wall_us")
 
@@ -43,9 +43,14 @@ class Context:
         self.desk = Desk(settings.store_timeout_ms)
         self.view = View(self.keys)
         self.state = AppliedState(make_index)
-        self.wall_us = 0  # for people; the shell sets it now and then
-        self.step: Callable[[], None] = lambda: None  # called between the steps of long work; the shell may set it
+        self.wall_us = 0  # of the present event, for people to read
+        self.step: Callable[[], None] = lambda: None  # called between steps of long work; the shell may set it
+
+    def begin_event(self, now_ms: int, wall_us: int) -> None:
+        """An event is handled at this time."""
+        self.wall_us = wall_us
+        self.desk.begin_event(now_ms)
 
     def writes(self) -> int:
-        """The version that batches are written in: the oldest that a live node reads, so that none sets one aside."""
+        """The format version of new batches: the newest that every live node reads."""
         return min([READS[1], *(node.reads[1] for node in self.view.nodes.values())])

@@ -1,4 +1,4 @@
-"""The machine's out-tray: effects in order, and who waits for which answer. Pure."""
+"""The machine's effects, in order, and the activities that wait for answers of the store. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Handler: TypeAlias = Callable[[int, StoreAnswered], Steps[None] | None]
 
 
 class Activity:
-    """Something that a node is busy with. Once closed, answers to its questions no longer reach it."""
+    """A task of the node. Once it is closed, answers to its requests no longer reach it."""
 
     __slots__ = ("open",)
 
@@ -26,19 +26,22 @@ class Activity:
 
 
 class Desk:
-    """Collects effects while one event is handled; remembers for every open request whom its answer concerns."""
+    """Collects effects while one event is handled; remembers which activity sent each open request."""
 
     __slots__ = ("_next", "_waiting", "now_ms", "out", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self.now_ms = 0  # of the present event, or of the present piece of long work
+        self.now_ms = 0  # of the present event, or of the present step of long work
         self.out: list[NodeEffect] = []
         self._next = 0
         self._waiting: dict[int, tuple[Activity, Handler]] = {}
 
+    def begin_event(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
     def number(self) -> int:
-        """A number that was never given before: for requests and watches."""
+        """A new number, for requests and watches."""
         self._next += 1
         return self._next
 
@@ -49,7 +52,7 @@ class Desk:
         self.out.append(Say(sentence, serious))
 
     def ask(self, owner: Activity, op: Range | Put | DeleteRange | Txn, then: Handler) -> int:
-        """Put `op` to the store; `then` hears the answer unless `owner` was closed meanwhile. The request's number."""
+        """Send `op` to the store; `then` receives the answer unless `owner` is closed. Returns the request's number."""
         request = self.number()
         self._waiting[request] = (owner, then)
         self.out.append(StoreRequest(request, op, self.timeout_ms))
@@ -61,7 +64,7 @@ class Desk:
         self.out.append(GrantLease(request, ttl_s, self.timeout_ms))
 
     def answered(self, now_ms: int, event: StoreAnswered) -> Steps[None] | None:
-        """Hand an answer to whoever waits for it; repeated or late ones concern nobody. What is left to do about it."""
+        """Pass an answer to the activity that waits for it; drop repeated and late ones. Returns the work left."""
         owner, then = self._waiting.pop(event.request, (None, None))
         if owner is not None and then is not None and owner.open:
             return then(now_ms, event)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from leasehold.mvcc.model import DeleteRange, Put, Range, Txn
+from leasehold.wire.answers import Waiting
 
 
 class Role(Enum):
@@ -92,6 +93,16 @@ class ChangeRole(Struct, frozen=True):
     sentence: str
 
 
+class SendAnswers(Struct, frozen=True):
+    """The outbox has released these answers.
+
+    Law: their records are durable (or may be acknowledged, see `durability`), and the leader lease held at the time of
+    the event. The shell sends them in this turn, after all effects before this one.
+    """
+
+    answers: list[Waiting]
+
+
 class PushBuffer(Struct, frozen=True):
     """Store one batch in the buffer (durability `buffered`); `BufferPushed(last_n)` once it survives this process."""
 
@@ -141,6 +152,7 @@ NodeEffect: TypeAlias = (
     | CloseWatch
     | Say
     | ChangeRole
+    | SendAnswers
     | PushBuffer
     | ForgetBuffer
     | DrainBuffer

@@ -1,4 +1,4 @@
-"""One epoch as primary: commit what is decided, keep the right to serve, hand over. Pure."""
+"""One epoch as primary: commit the decided records, keep the leader lease, hand over. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.keys import EndMarker, end_epoch
-from leasehold.ha.leader_lease import Right
+from leasehold.ha.leader_lease import LeaderLease
 from leasehold.ha.unlogged import RETRY_MS, UnloggedWriter
 from leasehold.index.records import Handover
 from leasehold.journal.committer import Committer
 from leasehold.journal.fenced_writer import Fate, FencedWriter
-from leasehold.mvcc.model import TxnResult
+from leasehold.mvcc.model import Txn, TxnResult
 
-HAND_OVER_MS_MAX = 20_000  # after that a leader that cannot finish its hand-over gives up its lease
+HAND_OVER_MS_MAX = 20_000  # a leader that cannot finish its hand-over by then gives up its lease
 
 
 class Phase(Enum):
     BEGINNING = "beginning"  # `begin` is not durable yet
     SERVING = "serving"
-    STOPPING = "stopping"  # no more answers; what was decided is being made durable, then the last bulk
-    HANDING_OVER = "handing over"  # the hand-over is on its way: the last record of this epoch
+    STOPPING = "stopping"  # no more answers; the decided records become durable, then the last unlogged batch
+    HANDING_OVER = "handing over"  # the hand-over record was sent: the last record of this epoch
     RESIGNING = "resigning"
 
 
 class Leading(Activity):
-    """Law: nothing of this epoch is answered before `begin` is durable, nor after a hand-over or resignation was sent.
+    """Law: this epoch answers nothing before `begin` is durable, nor after a hand-over or resignation was sent.
 
-    `over(now_ms, sentence, clean)` is called once, at the end: clean if every record decided is durable.
-    `began(now_ms)` when `begin` is durable.
+    `over(now_ms, sentence, clean)` is called once, at the end: clean if every decided record is durable.
+    `began(now_ms)` is called when `begin` is durable.
     """
 
     __slots__ = (
@@ -46,20 +46,19 @@ class Leading(Activity):
         "_refused",
         "_retry_at_ms",
         "_sent",
-        "_spoke_ms",
-        "_started_ms",
+        "_silent_until",
         "_stop_at_ms",
-        "_tell_from",
         "_unbuffered_n",
         "_unlogged",
+        "_wrote_ms",
         "base_ms",
         "commit_request",
         "committer",
         "epoch",
         "handover",
+        "leader_lease",
         "lease",
         "phase",
-        "right",
         "successor",
         "sync",
     )  # fmt: skip
@@ -79,26 +78,32 @@ class Leading(Activity):
         self.epoch, self.lease = epoch, lease
         settings = ctx.settings
         self.base_ms = now_ms  # leader time counts from here
-        self.right = Right(settings.leader_ttl_ms, settings.leader_margin_ms)
-        writer = FencedWriter(ctx.keys.leader, epoch)
-        self.committer = Committer(ctx.keys.explicit, writer, ctx.state.applied, settings.leader_ttl_ms, ctx.writes())
+        self.leader_lease = LeaderLease(settings.leader_ttl_ms, settings.leader_margin_ms)
+        self.committer = Committer(
+            ctx.keys.explicit,
+            FencedWriter(ctx.keys.leader, epoch),
+            ctx.state.applied,
+            settings.leader_ttl_ms,
+            ctx.writes(),
+            ctx.state.journal_length,
+        )
         self.phase = Phase.BEGINNING
         self.successor = ""
-        self.sync = settings.durability == "sync"  # an answer waits for its record, always
+        self.sync = settings.durability == "sync"  # every answer waits for its record
         self._buffered = settings.durability == "buffered"
         self.commit_request = 0  # the number of the last request that commits a batch
-        self._refused = False  # the store has said no since it last said yes
+        self._refused = False  # the store has refused a batch since it last accepted one
         self._sent = False
         self._retry_at_ms = FAR_MS
         self._pushed = 0
         self._buffered_n = self._unbuffered_n = ctx.state.applied.n
         self._unlogged = UnloggedWriter(ctx, epoch, now_ms, written=self._heartbeat, refused=self._heartbeat_refused)
-        self._spoke_ms = now_ms  # when the last write was sent that was committed; at first, the epoch before's
-        self._tell_from = 0  # nothing is answered before this bulk batch stands in the store
+        self._wrote_ms = now_ms  # when the last committed write was sent; at first, that of the previous epoch
+        self._silent_until = 0  # nothing is answered before this unlogged batch is in the store
         self._stop_at_ms = FAR_MS
-        self.handover: Handover | None = None  # the last record of this epoch, once it was decided
+        self.handover: Handover | None = None  # the last record of this epoch, once decided
 
-    # --- what the hot path and the gate read ---
+    # --- read by the machine ---
 
     @property
     def durable_n(self) -> int:
@@ -106,7 +111,7 @@ class Leading(Activity):
 
     @property
     def acked_n(self) -> int:
-        """Up to here an answer that hands out no space may leave."""
+        """Answers that hand out no space may be sent up to this record."""
         settings, durable_n = self._ctx.settings, self.committer.durable.n
         if self._buffered:
             return max(durable_n, self._buffered_n)
@@ -116,7 +121,7 @@ class Leading(Activity):
 
     @property
     def steady(self) -> bool:
-        """Serving, and nothing to be repeated; the journal keeps up with what is decided."""
+        """Serving, nothing to repeat, and the journal keeps up with the decisions."""
         return (
             self.phase is Phase.SERVING
             and self._retry_at_ms == FAR_MS
@@ -129,7 +134,7 @@ class Leading(Activity):
 
     @property
     def unlogged_written(self) -> int:
-        """The last bulk batch of this epoch that stands in the store."""
+        """The number of the last unlogged batch of this epoch in the store."""
         return self._unlogged.written_number
 
     def leader_ms(self, now_ms: int) -> int:
@@ -138,8 +143,8 @@ class Leading(Activity):
     # --- explicit batches ---
 
     def begin(self, now_ms: int, handover_ms: int | None, *, owners_unheard: bool, spoke_ms: int) -> None:
-        """Write the epoch's first record. `spoke_ms`: a moment that the last write before it was not before."""
-        self._spoke_ms = spoke_ms
+        """Write the epoch's first record. `spoke_ms`: lower bound on when the previous epoch last wrote."""
+        self._wrote_ms = spoke_ms
         drift_ms = self._drift_ms() if handover_ms is not None else 0
         self._ctx.state.index.begin(
             0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unproven=owners_unheard
@@ -151,28 +156,33 @@ class Leading(Activity):
         return int(index.clock.max_term_ms * self._ctx.settings.drift) + self._ctx.settings.leader_margin_ms
 
     def decided(self, now_ms: int) -> None:
-        """Take what the index has decided and get it on its way."""
-        outbox = self._ctx.state.index.log.take_outbox()
-        if outbox:
-            self.committer.offer([record for _, record in outbox])
-        self._send(now_ms)
+        """Take the records that the index has decided and send them, unless a batch is in flight (group commit)."""
+        records = [record for _, record in self._ctx.state.index.log.take_outbox()]
+        if self._sent or self._buffered:
+            self.committer.offer(records)
+            self._send(now_ms)
+        elif records or not self.committer.idle:
+            self._request(self.committer.commit(now_ms, self._ctx.wall_us, records))
 
     def _send(self, now_ms: int) -> None:
-        """Get the next batch on its way, unless one is: what is pending goes together (group commit)."""
-        committer = self.committer
-        if self._sent or committer.idle:
+        """Send the next batch, or the one whose outcome is unknown, unless one is in flight."""
+        if self._sent or self.committer.idle:
             return
-        undecided = committer.undecided
-        if undecided is None:
-            undecided = committer.finish(self._ctx.wall_us)
-            if self._buffered:
-                self._pushed = undecided[0]
-                self._ctx.desk.do(PushBuffer(self.epoch, undecided[0], undecided[1]))
-        if self._buffered and undecided[0] > max(self._buffered_n, self._unbuffered_n):
-            return
+        if not self._buffered or self._is_in_buffer():
+            self._request(self.committer.commit(now_ms, self._ctx.wall_us))
+
+    def _is_in_buffer(self) -> bool:
+        """Durability `buffered`: a batch is sent once it is in the buffer, or once the buffer has failed."""
+        last_n, value, is_new = self.committer.pack(self._ctx.wall_us)
+        if is_new:
+            self._pushed = last_n
+            self._ctx.desk.do(PushBuffer(self.epoch, last_n, value))
+        return last_n <= max(self._buffered_n, self._unbuffered_n)
+
+    def _request(self, txn: Txn) -> None:
         self._sent = True
         self._retry_at_ms = FAR_MS
-        self.commit_request = self._ctx.desk.ask(self, committer.send(now_ms), self._committed)
+        self.commit_request = self._ctx.desk.ask(self, txn, self._committed)
 
     def _committed(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
@@ -184,10 +194,10 @@ class Leading(Activity):
             return
         fate = self.committer.answered(event.result)
         if fate is Fate.DEPOSED:
-            self.end(now_ms, f"Epoch {self.epoch} is over: the leader key is not ours any more.", clean=False)
+            self.end(now_ms, f"Epoch {self.epoch} ended: another node holds the leader key.", clean=False)
             return
         if fate is Fate.FOREIGN:
-            self.end(now_ms, "A journal slot holds bytes that nobody of this epoch wrote.", clean=False)
+            self.end(now_ms, "A journal slot holds bytes that this epoch did not write.", clean=False)
             return
         self._durable(now_ms)
 
@@ -196,64 +206,66 @@ class Leading(Activity):
         durable = self.committer.durable
         state = self._ctx.state
         state.advance_to(durable)
-        first_n, _, value = self.committer.written
-        state.journal_length.add(first_n, len(value))
         state.index.log.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._buffered:
             self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
-            self._unlogged.due_ms = now_ms
+            self._unlogged.flush_at(now_ms)
             self._began(now_ms)
         self._send(now_ms)
         if self.phase is not Phase.SERVING:
             self._go_on(now_ms)
 
     def _extend(self, now_ms: int, sent_ms: int) -> None:
-        """A write of this epoch counted. After a time without the right, clients could not ping: they start anew."""
-        index = self._ctx.state.index
-        lapsed = not self.right.holds(now_ms)
-        silent_ms, self._spoke_ms = now_ms - self._spoke_ms, max(self._spoke_ms, sent_ms)
+        """A write of this epoch was committed: extend the lease.
+
+        While the lease had expired, clients could not ping: their time-outs start again.
+        """
+        index, lease = self._ctx.state.index, self.leader_lease
+        lapsed = not lease.holds(now_ms)
+        silent_ms, self._wrote_ms = now_ms - self._wrote_ms, max(self._wrote_ms, sent_ms)
         if lapsed and silent_ms > index.settings.client_ttl_ms:
-            # Longer than owners of memory are believed in: they may have come and gone. Successors must know that, too,
-            # and are told before anything is answered (H9).
+            # Owners of memory may have died and been replaced in that time. Successors must learn this before anything
+            # is answered (H9).
             index.owners.suspect_all()
-            self._tell_from, self._unlogged.due_ms = self._unlogged.number + 1, now_ms
-        if self.unlogged_written < self._tell_from:
+            self._silent_until = self._unlogged.number + 1
+            self._unlogged.flush_at(now_ms)
+        if self.unlogged_written < self._silent_until:
             return
-        self.right.committed(sent_ms)
-        if lapsed and self.right.holds(now_ms):
+        lease.committed(sent_ms)
+        if lapsed and lease.holds(now_ms):
             index.owners.all_seen(self.leader_ms(now_ms))
 
-    def _in_doubt(self, now_ms: int) -> bool:
-        """After a time without the store, every undetermined batch is written again before anything is answered."""
+    def _has_unknown_batch(self, now_ms: int) -> bool:
+        """After an outage of the store, a batch of unknown outcome is written again before anything is answered."""
         writer = self.committer.writer
-        return writer.undecided and writer.attempts > 1 and not self.right.holds(now_ms)
+        return writer.undecided and writer.attempts > 1 and not self.leader_lease.holds(now_ms)
 
     def _heartbeat(self, now_ms: int, sent_ms: int) -> None:
-        """A bulk batch stands in the store: a write of this epoch, too."""
-        if not self._in_doubt(now_ms):
+        """An unlogged batch is in the store: also a write of this epoch."""
+        if not self._has_unknown_batch(now_ms):
             self._extend(now_ms, sent_ms)
         self._go_on(now_ms)
 
     def _heartbeat_refused(self, now_ms: int) -> None:
-        self.end(now_ms, f"Epoch {self.epoch} is over: a heartbeat was refused by the fence.", clean=False)
+        self.end(now_ms, f"Epoch {self.epoch} ended: the fence refused a heartbeat.", clean=False)
 
     def pushed(self, now_ms: int, n: int) -> None:
-        """The buffer has everything up to `n`."""
+        """The buffer has every record up to `n`."""
         self._buffered_n = max(self._buffered_n, n)
         self._send(now_ms)
 
     def push_failed(self, now_ms: int) -> None:
-        """The buffer is away: what only it would have covered is acknowledged when the store has it."""
+        """The buffer is unavailable: records that only it would cover are acknowledged when the store has them."""
         self._unbuffered_n = max(self._unbuffered_n, self._pushed)
         self._send(now_ms)
 
     # --- time ---
 
     def tick(self, now_ms: int) -> None:
-        self.committer.version = self._ctx.writes()  # nodes come and go only with events that end in a tick
+        self.committer.use_version(self._ctx.writes())  # nodes join and leave only with events that end in a tick
         if now_ms >= self._stop_at_ms:
             self.end(now_ms, "The hand-over could not be finished in time.", clean=False)
             return
@@ -268,16 +280,16 @@ class Leading(Activity):
     # --- the end ---
 
     def hand_over(self, now_ms: int, successor: str) -> None:
-        """Begin a planned switchover. The right ends here and now: nothing is answered any more in this epoch."""
-        self.right.give_up()
+        """Begin a planned switchover. The lease ends now: nothing more is answered in this epoch."""
+        self.leader_lease.give_up()
         self.successor = successor
         self.phase = Phase.STOPPING
         self._stop_at_ms = now_ms + HAND_OVER_MS_MAX
-        self._unlogged.complete, self._unlogged.due_ms = False, now_ms
+        self._unlogged.flush_last(now_ms)
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
-        """The next step of a hand-over, if the one before is done."""
+        """The next step of a hand-over, if the previous one is finished."""
         if self.phase is Phase.STOPPING:
             if not self.committer.idle or self._unlogged.under_way:
                 return
@@ -288,7 +300,7 @@ class Leading(Activity):
             at_ms = self.leader_ms(now_ms)
             self._ctx.state.index.handover(at_ms, self.unlogged_written)
             self.handover = Handover(at_ms, self.epoch, self.unlogged_written)
-            self._unlogged.due_ms = FAR_MS
+            self._unlogged.flush_at(FAR_MS)
             self.decided(now_ms)
         elif self.phase is Phase.HANDING_OVER and self.committer.idle:
             self.phase = Phase.RESIGNING
@@ -296,8 +308,8 @@ class Leading(Activity):
 
     def _resign(self) -> None:
         who = self._ctx.identity
-        note = EndMarker(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
-        self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, note), self._resigned)
+        marker = EndMarker(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
+        self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, marker), self._resigned)
 
     def _resigned(self, now_ms: int, event: StoreAnswered) -> None:
         if isinstance(event.result, TxnResult):
@@ -306,10 +318,10 @@ class Leading(Activity):
             self._retry_at_ms = now_ms + RETRY_MS
 
     def end(self, now_ms: int, sentence: str, *, clean: bool) -> None:
-        """Stop for good."""
+        """End this epoch on this node, permanently."""
         if not self.open:
             return
-        self.right.give_up()
+        self.leader_lease.give_up()
         self.close()
         self._unlogged.close()
         self._over(now_ms, sentence, clean and self.committer.idle)

@@ -4,14 +4,14 @@
     effects = machine.handle(now_ms, Started())
 
 The shell carries the effects out and comes back with events; it calls `handle(now_ms, Ticked())` when
-`machine.wake_at_ms` is reached. The way of a client's command, without a detour through `handle`:
+`machine.wake_at_ms` is reached. Clients' commands go through `machine.serving`, once the leader lease was checked:
 
-    if not machine.may_serve(now_ms): refuse, try elsewhere (never "no such key")
-    answer, after = machine.index.some_command(machine.leader_ms(now_ms), ...)
-    gate.hold(now_ms, after, answer) or send at once if after <= machine.acked_n
+    if not machine.serving.may_serve(now_ms): refuse, try elsewhere (never "no such key")
+    reply = machine.serving.execute(command, ...)
+    answer = machine.serving.answer(reply, frame)      # the frame, or a `Waiting`
     effects = machine.handle(now_ms, Decided())        # once for a burst of commands
 
-and after every `handle`: `gate.release(now_ms, machine)`.
+A `Waiting` comes back in a `SendAnswers` effect when its record is durable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from leasehold.base import limits
 from leasehold.ha.context import Context, Identity
-from leasehold.ha.effects import NodeEffect, Role
+from leasehold.ha.effects import NodeEffect, Role, SendAnswers
 from leasehold.ha.events import (
     BufferDrained,
     BufferFailed,
@@ -42,7 +42,9 @@ from leasehold.ha.events import (
 )
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.leading import Phase
+from leasehold.ha.outbox import Outbox
 from leasehold.ha.roles import Roles
+from leasehold.ha.serving import Serving
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.steps import Steps
 from leasehold.index.index import Index
@@ -51,37 +53,43 @@ __all__ = ["Identity", "NodeMachine"]
 
 
 class NodeMachine:
-    """Attributes that the hot path reads: `index`, `durable_n`, `acked_n`, `right_until_ms`; and `leader_ms`."""
+    """See the module. `serving` is the one entry point for clients, `outbox` holds the answers that wait."""
 
     def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
         self.identity = identity
         self.settings = settings
         self.ctx = ctx = Context(identity, settings, make_index)
         self._roles = Roles(ctx)
-        self._work: Steps[None] | None = None  # what is left to do about an event
-        self._waiting: deque[NodeEvent] = deque()  # events that came meanwhile
+        self._work: Steps[None] | None = None  # the rest of the work on the present event
+        self._waiting: deque[NodeEvent] = deque()  # events that arrived during that work
+        self.busy = False  # whether such work is left; events wait until it is done, so send few
         self.wake_at_ms = 0
         self.index = ctx.state.index
-        self.durable_n = 0  # the last record known durable
-        self.acked_n = 0  # answers that hand out no space may leave up to this record (see `durability`)
-        self.right_until_ms = NEVER_MS  # until when an answer may leave
+        self.outbox = Outbox(settings.call_deadline_ms)
+        self.serving = Serving(self.index, self.outbox)
         self._refresh()
 
-    # --- the hot path ---
+    # --- for clients ---
 
     def _refresh(self) -> None:
-        """What the hot path reads is plain attributes, set here, after every event."""
-        leading, state = self._roles.leading, self.ctx.state
-        self.index = state.index
+        """After every event: the plain attributes that every request reads."""
+        leading, state, outbox, serving = self._roles.leading, self.ctx.state, self.outbox, self.serving
+        self.index = index = state.index
         if leading is None:
-            self.durable_n = self.acked_n = state.applied.n
-            self.right_until_ms = NEVER_MS
-        else:
-            self.durable_n = leading.committer.durable.n
-            self.acked_n = self.durable_n if leading.sync else leading.acked_n
-            serves = self.role is Role.PRIMARY and leading.committer.pending <= limits.journal_pending_records_max
-            # With more decided than the journal takes, nothing is decided any more until it has caught up (P6).
-            self.right_until_ms = leading.right.until_ms if serves else NEVER_MS
+            outbox.update(state.applied.n, state.applied.n, NEVER_MS)
+            serving.update(index, 0)
+            return
+        durable_n = leading.committer.durable.n
+        # While the journal is too far behind the decisions, nothing more is decided (P6).
+        serves = self.role is Role.PRIMARY and leading.committer.pending <= limits.journal_pending_records_max
+        lease_until_ms = leading.leader_lease.until_ms if serves else NEVER_MS
+        outbox.update(durable_n, durable_n if leading.sync else leading.acked_n, lease_until_ms)
+        serving.update(index, leading.base_ms)
+
+    @property
+    def durable_n(self) -> int:
+        """The last record known to be durable."""
+        return self.outbox.durable_n
 
     @property
     def role(self) -> Role:
@@ -100,15 +108,14 @@ class NodeMachine:
 
     @property
     def lag(self) -> int:
-        """Records between what was applied and the tail that a linearizable read has shown, at least."""
+        """Records between the applied index and the journal's tail as last read, at least."""
         return max(0, self._roles.watcher.tail_n - self.ctx.state.applied.n)
 
     @property
     def durable_copies(self) -> int:
-        """On how many nodes' disks that is which has left the journal: fewer than `copies` is a mode to worry about."""
-        floor = self._roles.truncation
-        if floor is not None:
-            return floor.copies
+        """How many nodes have the truncated part of the journal on disk. Fewer than `copies` is a risk."""
+        if (truncation := self._roles.truncation) is not None:
+            return truncation.copies
         return self.ctx.view.truncation_copies or self.settings.copies
 
     @property
@@ -118,17 +125,12 @@ class NodeMachine:
 
     @property
     def forced(self) -> bool:
-        """Whether an operator has given the word to lead with what is here."""
+        """Whether an operator has ordered this node to lead with the state that it has."""
         return self._roles.forced
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is more to do about an event: what is told meanwhile waits (so tell no more than must be)."""
-        return self._work is not None
-
     def may_serve(self, now_ms: int) -> bool:
-        """Whether an answer may leave at this moment: primary, and the right to serve holds."""
-        return now_ms < self.right_until_ms
+        """Whether an answer may be sent at this moment: this node is the primary and its leader lease holds."""
+        return now_ms < self.outbox.lease_until_ms
 
     def leader_ms(self, now_ms: int) -> int:
         """The leader's time: milliseconds since this epoch began, on this node's clock."""
@@ -137,14 +139,21 @@ class NodeMachine:
 
     # --- events ---
 
-    def handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
-        """Take one event; what is to be done about it.
+    def handle(self, now_ms: int, event: NodeEvent, wall_us: int = 0) -> list[NodeEffect]:
+        """Take one event; return the effects that the shell carries out, in order.
 
-        Long work (records to be applied) is done in pieces: then `wake_at_ms` has come already, and every event that
-        arrives meanwhile waits for its turn.
+        `wall_us` is written into batches and markers, for people to read. Long work (records to be applied) is done in
+        steps. Until it is finished `busy` is set, `wake_at_ms` is now, and other events wait.
         """
+        self.ctx.begin_event(now_ms, wall_us)
+        effects = self._handle(now_ms, event)
+        self.busy = self._work is not None
+        if self.outbox.waiting and self.outbox.may_serve(now_ms) and (released := self.outbox.release(now_ms)):
+            effects.append(SendAnswers(released))
+        return effects
+
+    def _handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
         desk, roles = self.ctx.desk, self._roles
-        desk.now_ms = now_ms
         roles.awake(now_ms)
         if self._work is None:
             if self._only_journal(now_ms, event):
@@ -152,8 +161,8 @@ class NodeMachine:
             self._work = self._begin(now_ms, event)
         elif type(event) is not Ticked:
             self._waiting.append(event)
-        while self._piece():
-            roles.tick(now_ms, self.durable_n)
+        while self._step():
+            roles.tick(now_ms, self.outbox.durable_n)
             roles.decide(now_ms)
             self.wake_at_ms = roles.wake_at_ms(now_ms)
             self._refresh()
@@ -164,14 +173,14 @@ class NodeMachine:
         self.wake_at_ms = now_ms
         return desk.take()
 
-    def _piece(self) -> bool:
-        """Do a piece of the work that is under way; whether there is no more of it."""
+    def _step(self) -> bool:
+        """Do one step of the work under way. True when none is left."""
         if self._work is not None and next(self._work, self) is self:
             self._work = None
         return self._work is None
 
     def _begin(self, now_ms: int, event: NodeEvent) -> Steps[None] | None:
-        """Take one event; what of it is to be done in pieces."""
+        """Take one event; return the part of the work that is done in steps."""
         roles = self._roles
         match event:
             case StoreAnswered():
@@ -212,8 +221,8 @@ class NodeMachine:
     def _only_journal(self, now_ms: int, event: NodeEvent) -> bool:
         """The hot path of a leader: records were decided, or a batch of them was committed.
 
-        True: that was all. Nothing else can have changed, nothing is due. (An answer is handed on only once: if the
-        rest has to be looked at too, it no longer concerns anybody there.)
+        True: nothing else can have changed and nothing is due. If False, an answer of the store that was handled here
+        has no effect in `_begin`: it is delivered only once.
         """
         leading = self._roles.leading
         if leading is None or leading.phase is not Phase.SERVING:

@@ -1,6 +1,6 @@
-"""What a leader tells its standbys and nobody waits for: renewals and hints, in batches of their own. Pure.
+"""Writes unlogged batches: lease renewals and eviction hints for the standbys, which no caller waits for. Pure.
 
-An empty batch is the heartbeat: in quiet times it extends the right to serve.
+An empty batch is the heartbeat: without other writes it extends the leader lease.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ RETRY_MS = 50
 
 
 class UnloggedWriter(Activity):
-    """One batch at a time, numbered densely in this epoch, under the fence.
+    """One batch at a time, numbered without gaps in this epoch, under the fence.
 
-    `written(now_ms, sent_ms)` is called when one stands in the store, `refused(now_ms)` when the fence is another's.
+    `written(now_ms, sent_ms)` is called when one is in the store, `refused(now_ms)` when another epoch has the fence.
     """
 
     __slots__ = (
@@ -30,8 +30,8 @@ class UnloggedWriter(Activity):
         "_ctx",
         "_epoch",
         "_lease",
-        "_lease_asked",
         "_lease_at_ms",
+        "_lease_requested",
         "_queue",
         "_refused",
         "_retry_at_ms",
@@ -62,15 +62,15 @@ class UnloggedWriter(Activity):
         self._retry_at_ms = FAR_MS
         self._lease = 0
         self._lease_at_ms = -FAR_MS
-        self._lease_asked = False
-        self.due_ms = FAR_MS  # when the next one is flushed, unless something urgent comes before
-        self.number = 0  # of the last one that was sent
-        self.written_number = 0  # of the last one that stands in the store
-        self.complete = False  # whether nothing was left to tell after the last one
+        self._lease_requested = False
+        self.due_ms = FAR_MS  # when the next one is written, unless something urgent comes earlier
+        self.number = 0  # the last one that was sent
+        self.written_number = 0  # the last one in the store
+        self.complete = False  # whether the last one left nothing unsent
 
     @property
     def under_way(self) -> bool:
-        """Whether one is on its way, or its fate not known."""
+        """Whether one is in flight, or its outcome is unknown."""
         return self._sent or self._writer.undecided
 
     @property
@@ -87,6 +87,14 @@ class UnloggedWriter(Activity):
             )
         return self.due_ms
 
+    def flush_at(self, due_ms: int) -> None:
+        """Write the next one at this time; `FAR_MS`: none."""
+        self.due_ms = due_ms
+
+    def flush_last(self, now_ms: int) -> None:
+        """Write everything that is left, before a hand-over: `complete` is set when nothing is."""
+        self.complete, self.due_ms = False, now_ms
+
     def tick(self, now_ms: int) -> None:
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = FAR_MS
@@ -95,7 +103,7 @@ class UnloggedWriter(Activity):
             self.flush(now_ms)
 
     def flush(self, now_ms: int) -> None:
-        """Tell what there is to tell, or only that this leader lives."""
+        """Write the renewals and hints that are due; without any, an empty batch as the heartbeat."""
         if self._lease_wanted(now_ms):
             return
         index, number = self._ctx.state.index, self.number + 1
@@ -142,18 +150,21 @@ class UnloggedWriter(Activity):
             self._ask(self._writer.again(now_ms, self._lease))
 
     def _lease_wanted(self, now_ms: int) -> bool:
-        """Bulk hangs on a lease that is never renewed; a new one every third of its time. True: wait for it."""
+        """Batches expire with a store lease that is never renewed; a new one is granted every third of its TTL.
+
+        True: wait for it.
+        """
         third_ms = self._ctx.settings.unlogged_ttl_s * 1000 // 3
         if self._lease and now_ms - self._lease_at_ms < third_ms:
             return False
-        if not self._lease_asked:
-            self._lease_asked = True
+        if not self._lease_requested:
+            self._lease_requested = True
             self._ctx.desk.grant(self, self._ctx.settings.unlogged_ttl_s, self._lease_granted)
-        self._sent = True  # until the lease is there
+        self._sent = True  # until the lease is granted
         return True
 
     def _lease_granted(self, now_ms: int, event: StoreAnswered) -> None:
-        self._lease_asked = self._sent = False
+        self._lease_requested = self._sent = False
         if not isinstance(event.result, LeaseGrantResult):
             self.due_ms = max(self.due_ms, now_ms + RETRY_MS)
             if self._writer.undecided:

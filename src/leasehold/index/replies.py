@@ -18,7 +18,7 @@ cost a tenth of a read.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -57,4 +57,5 @@ class View(Struct, Generic[T], frozen=True, gc=False):
     after: int
 
 
-Reply = Acknowledged | Answered[T] | SpaceHandedOut[T] | View[T]
+Reply: TypeAlias = Acknowledged | Answered[Any] | SpaceHandedOut[Any] | View[Any]
+NOTHING_SHOWN: Final = View(None, 0)  # a refusal of the request itself: it depends on no record

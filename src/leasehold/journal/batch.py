@@ -1,7 +1,7 @@
-"""A batch: what one key of the journal holds. Binary, versioned, checksummed, compressed when it pays. Pure.
+"""A batch: the value of one journal key. Binary, versioned, checksummed, compressed when that makes it smaller. Pure.
 
-Layout: `LHJ`, version, flags, kind, CRC-32 of these and of the body as it stands there, body. The body is msgpack.
-Version 1 is never compressed; version 2 may be (zstd). A writer uses the oldest version that a live node reads.
+Layout: `LHJ`, version, flags, kind, CRC-32 of these and of the stored body, body. The body is msgpack. Version 1 is
+never compressed; version 2 may be (zstd). A writer uses the newest version that every live node reads.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ READS: Final = (VERSION_OLDEST, VERSION_NEWEST)
 _HEAD: Final = struct.Struct("<3sBBBI")
 _MAGIC: Final = b"LHJ"
 _ZSTD: Final = 1
-_COMPRESS_FROM_BYTES: Final = 512  # below that the frame costs about what compression wins
+_COMPRESS_FROM_BYTES: Final = 512  # below this size the zstd frame costs what compression saves
 _BODY_BYTES_MAX: Final = limits.journal_batch_bytes_max - _HEAD.size
 KIND_EXPLICIT: Final = 0
-KIND_BULK: Final = 1
-NOT_TOLD: Final = -1
+KIND_UNLOGGED: Final = 1
+NOT_STATED: Final = -1
 
 
 class UnreadableBatch(PeerError):
-    """A batch is damaged, or newer than this release reads. It is set aside, and its node is not ready."""
+    """A batch is damaged, or newer than this release reads. It is quarantined, and the node is not ready."""
 
 
 class ExplicitBatch(Struct, frozen=True, array_like=True):
-    """Records `first_n` .. `last_n` of one epoch, in the one dense chain.
+    """Records `first_n` .. `last_n` of one epoch, in the one chain without gaps.
 
-    `prev_epoch`, `prev_n` name the last record of the predecessor: that is what is checked for gaps.
-    `right_ms` is how long this write lets its leader serve: a successor waits that long after seeing it.
-    `wall_us` is for people.
+    `prev_epoch`, `prev_n` name the last record of the predecessor, which readers check. `right_ms` is the length of the
+    leader lease that this write gives: a successor waits that long after seeing it. `wall_us` is for people to read.
     """
 
     epoch: int
@@ -60,7 +59,7 @@ class ExplicitBatch(Struct, frozen=True, array_like=True):
 
 
 class Renewal(Struct, frozen=True, array_like=True, gc=False):
-    """Ends in leader time. Only the newest per object is told."""
+    """A lease renewal; its ends are in leader time. Only the newest of each object is written."""
 
     tenant: bytes
     key: bytes
@@ -70,7 +69,7 @@ class Renewal(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hint(Struct, frozen=True, array_like=True, gc=False):
-    """The primary evicted this object: a successor may use its space at once."""
+    """The primary evicted this object: a successor may use its space immediately."""
 
     tenant: bytes
     key: bytes
@@ -78,12 +77,13 @@ class Hint(Struct, frozen=True, array_like=True, gc=False):
 
 
 class UnloggedBatch(Struct, frozen=True, array_like=True):
-    """What nobody waits for. It counts once record `(epoch, as_of_n)` has been applied; beyond the tail it is void.
+    """Renewals and hints, which no caller waits for. It takes effect once record `(epoch, as_of_n)` is applied.
 
-    `number` is dense per epoch from 1, so that a reader knows what it missed. `complete`: every renewal up to
-    `leader_ms` is in this batch or in an earlier one. `expires`: what has ended is over for this leader (its policy is
-    `expiry`): only then may whoever reads this conclude that from `complete`. `unheard_n`: this leader waits for the
-    first ping of the owners of segments that were mounted before this record (H9); 0: for nobody any more.
+    Beyond the epoch's tail it is void. `number` counts from 1 in each epoch without gaps, so that a reader notices
+    missing batches. `complete`: every renewal up to `leader_ms` is in this batch or an earlier one. `expires`: this
+    leader's policy is `expiry`; only then may a reader conclude from `complete` that an unrenewed lease has expired.
+    `unheard_n`: this leader waits for the first ping of the owners of segments that were mounted before this record
+    (H9); 0: it waits for none.
     """
 
     epoch: int
@@ -96,27 +96,27 @@ class UnloggedBatch(Struct, frozen=True, array_like=True):
     renewals: tuple[Renewal, ...] = ()
     hints: tuple[Hint, ...] = ()
     expires: bool = False
-    unheard_n: int = NOT_TOLD
+    unheard_n: int = NOT_STATED
 
 
 _encoder = msgspec.msgpack.Encoder()
 _explicit_decoder = msgspec.msgpack.Decoder(ExplicitBatch)
-_bulk_decoder = msgspec.msgpack.Decoder(UnloggedBatch)
+_unlogged_decoder = msgspec.msgpack.Decoder(UnloggedBatch)
 _compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
 _decompressor = zstandard.ZstdDecompressor()
 _HEAD_CHECKSUMS: Final = {
     (version, flags, kind): zlib.crc32(bytes((version, flags, kind)))
     for version in range(VERSION_OLDEST, VERSION_NEWEST + 1)
     for flags in range(256)
-    for kind in (KIND_EXPLICIT, KIND_BULK)
+    for kind in (KIND_EXPLICIT, KIND_UNLOGGED)
 }
 _SMALL_ARRAYS: Final = [bytes((0x90 | count,)) for count in range(16)]
 B = TypeVar("B")
-Piece = tuple[int, bytes]  # how many records, and these encoded
+Piece = tuple[int, bytes]  # the number of records, and their encoding
 
 
 def encode_records(records: Sequence[Record]) -> Piece:
-    """Records as they stand in a batch, side by side: each is encoded once, in one go with its neighbours."""
+    """Encode records as a part of a batch. Each record is encoded once."""
     count = len(records)
     if count == 1:
         return 1, _encoder.encode(records[0])
@@ -133,7 +133,7 @@ def encode_explicit(
     version: int = VERSION_NEWEST,
 ) -> bytes:
     """A batch of records that `encode_records` has encoded."""
-    head = _encoder.encode((epoch, first_n, prev[0], prev[1], right_ms, wall_us, ()))[:-1]  # without "no records"
+    head = _encoder.encode((epoch, first_n, prev[0], prev[1], right_ms, wall_us, ()))[:-1]  # without the empty array
     if len(pieces) == 1:
         count, encoded = pieces[0]
         return _frame(KIND_EXPLICIT, head + _array_head(count) + encoded, version)
@@ -142,18 +142,18 @@ def encode_explicit(
 
 
 def _array_head(count: int) -> bytes:
-    """How msgpack begins an array of so many elements."""
+    """The head of a msgpack array of `count` elements."""
     if count < 16:
         return _SMALL_ARRAYS[count]
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def encode_unlogged(batch: UnloggedBatch, version: int = VERSION_NEWEST) -> bytes:
-    return _frame(KIND_BULK, _encoder.encode(batch), version)
+    return _frame(KIND_UNLOGGED, _encoder.encode(batch), version)
 
 
 def _frame(kind: int, body: bytes, version: int) -> bytes:
-    ensure(VERSION_OLDEST <= version <= VERSION_NEWEST, "a batch is written in a version that we have", version)
+    ensure(VERSION_OLDEST <= version <= VERSION_NEWEST, "a batch is written in a known version", version)
     flags = 0
     if version >= 2 and len(body) >= _COMPRESS_FROM_BYTES:
         smaller = _compressor.compress(body)
@@ -168,12 +168,12 @@ def _checksum(version: int, flags: int, kind: int, body: bytes) -> int:
 
 
 def decode_explicit(raw: bytes) -> ExplicitBatch:
-    """The batch in a value of `journal/explicit/`; `UnreadableBatch` says what is wrong with it."""
+    """The batch in a value of `journal/explicit/`; `UnreadableBatch` if it is damaged or too new."""
     return _decode(_explicit_decoder, raw, KIND_EXPLICIT)
 
 
 def decode_unlogged(raw: bytes) -> UnloggedBatch:
-    return _decode(_bulk_decoder, raw, KIND_BULK)
+    return _decode(_unlogged_decoder, raw, KIND_UNLOGGED)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:

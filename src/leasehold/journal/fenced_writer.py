@@ -1,6 +1,6 @@
-"""One write at a time, under the fence, into an empty slot; repeated byte for byte until it is decided. Pure.
+"""One write at a time, under the fence, into an empty slot; repeated byte for byte until its outcome is known. Pure.
 
-Explicit and bulk batches both go this way: it is where a deposed leader finds out.
+Explicit and unlogged batches are both written this way. A deposed leader learns here that it was deposed.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _CREATE, _EQUAL = CompareTarget.CREATE, CompareResult.EQUAL
 
 
 def slot_key(prefix: bytes, number: int) -> bytes:
-    """Where batch `number` stands: 20 digits, so that keys sort as numbers do."""
+    """The key of batch `number`: 20 digits, so that keys sort as numbers do."""
     return prefix + _NUMBER % number
 
 
 def slot_number(key: bytes) -> int:
-    """The inverse of `slot_key`; 0 for a key that is no slot (somebody's hand), since numbers begin at 1."""
+    """The inverse of `slot_key`; 0 for a key that is not a slot, e.g. one written manually. Numbers begin at 1."""
     number = key[key.rfind(b"/") + 1 :]
     return int(number) if len(number) == _DIGITS and number.isdigit() else 0
 
 
 def fence(leader_key: bytes, epoch: int) -> Compare:
-    """Holds only while `epoch` leads. The create revision is compared, not existence: a successor's key has another."""
+    """True only while `epoch` leads. It compares the create revision: the key of a successor exists too."""
     return Compare(leader_key, CompareTarget.CREATE, CompareResult.EQUAL, epoch)
 
 
 class Fate(Enum):
     WRITTEN = "written"
-    DEPOSED = "deposed"  # the fence does not hold: this epoch is over
-    FOREIGN = "foreign"  # the fence holds, yet the slot has other bytes: a bug or a stray hand, never to be ignored
+    DEPOSED = "deposed"  # the fence does not hold: another epoch leads
+    FOREIGN = "foreign"  # the fence holds, but the slot has other bytes: a bug or a manual write, never to be ignored
 
 
 class FencedWriter:
-    """At most one slot in flight. `sent_ms` after `WRITTEN` is when the write that counted was sent, at the latest."""
+    """At most one slot in flight. After `WRITTEN`, `sent_ms` is when the committed write was sent, see `judge`."""
 
     __slots__ = (
         "_attempts",
@@ -74,7 +74,7 @@ class FencedWriter:
 
     def write(self, now_ms: int, key: bytes, value: bytes, lease: int = 0) -> Txn:
         """The transaction that puts `value` into the empty slot `key`."""
-        ensure(self._txn is None, "nothing later is sent before a batch is decided", self._key, key)
+        ensure(self._txn is None, "no later batch is sent before the outcome of this one is known", self._key, key)
         self._key, self._value = key, value
         self._attempts = 1
         self._first_sent_ms = self._last_sent_ms = now_ms
@@ -83,8 +83,8 @@ class FencedWriter:
         return txn
 
     def again(self, now_ms: int, lease: int = -1) -> Txn:
-        """The same bytes once more, because nobody knows what became of them. A lost lease may be replaced."""
-        ensure(self._txn is not None, "only what is undecided is repeated")
+        """The same bytes again, because the outcome is unknown. A lost lease may be replaced."""
+        ensure(self._txn is not None, "only a batch of unknown outcome is repeated")
         assert self._txn is not None
         self._attempts += 1
         self._last_sent_ms = now_ms
@@ -94,10 +94,10 @@ class FencedWriter:
         return self._txn
 
     def judge(self, result: TxnResult) -> Fate:
-        """What the answer to the latest attempt means; unless it is foreign, the slot is decided and free again.
+        """The outcome of the latest attempt. After `WRITTEN` the next slot may be written.
 
-        If the slot was full with our bytes, an earlier attempt did it: the right counts from the first one, since
-        a successor may have seen it as early as that.
+        If the slot already holds these bytes, an earlier attempt wrote them. The leader lease then counts from the
+        first attempt, because a successor may have seen it as early as that.
         """
         if result.succeeded:
             self.sent_ms = self._last_sent_ms

@@ -17,19 +17,14 @@ class UnloggedReader:
     the maximum lease term, because a renewal inside the gap may have lasted that long.
     """
 
-    __slots__ = ("_next", "_waiting", "epoch", "gap_closed_ms", "gaps")
+    __slots__ = ("_next", "epoch", "gap_closed_ms", "gaps", "waiting")
 
     def __init__(self) -> None:
         self.epoch = 0
         self._next = 1
-        self._waiting: dict[tuple[int, int], UnloggedBatch] = {}
+        self.waiting: dict[tuple[int, int], UnloggedBatch] = {}  # batches whose place in the order has not come
         self.gap_closed_ms = -1  # leader time of this epoch; -1: no gap
         self.gaps = 0
-
-    @property
-    def waits(self) -> bool:
-        """Whether a batch waits for its as-of record."""
-        return bool(self._waiting)
 
     @property
     def applied(self) -> int:
@@ -41,7 +36,7 @@ class UnloggedReader:
         self.epoch = epoch
         self._next = 1 if known_from_start else 0
         self.gap_closed_ms = -1
-        self._waiting = {at: batch for at, batch in self._waiting.items() if at[0] >= epoch}
+        self.waiting = {at: batch for at, batch in self.waiting.items() if at[0] >= epoch}
 
     def open_gap_at_start(self) -> None:
         """Renewals of the epoch before are missing: record a gap that closed when this epoch began."""
@@ -55,15 +50,15 @@ class UnloggedReader:
         """Take a batch that was read; duplicates and batches of older epochs are dropped."""
         if batch.epoch < self.epoch or (batch.epoch == self.epoch and self._next and batch.number < self._next):
             return
-        self._waiting[(batch.epoch, batch.number)] = batch
+        self.waiting[(batch.epoch, batch.number)] = batch
 
     def due(self, applied: Position) -> Iterator[UnloggedBatch]:
         """The batches that take effect now, in order. `gap_closed_ms` is up to date for the batch just returned."""
-        for at in sorted(self._waiting):
-            batch = self._waiting[at]
+        for at in sorted(self.waiting):
+            batch = self.waiting[at]
             if batch.epoch != self.epoch or applied.epoch != self.epoch or batch.as_of_n > applied.n:
                 break
-            del self._waiting[at]
+            del self.waiting[at]
             if batch.number != self._next:  # `_next` is 0 if the batches before the first one are not known
                 self.gap_closed_ms = batch.leader_ms
                 self.gaps += 1

@@ -2,7 +2,7 @@
 
     python -m leasehold.node.standalone --rpc 127.0.0.1:50051 [--rpc-compat 0.3.12=127.0.0.1:50052]
 
-It shows the cost of the wire and the index alone; acknowledged writes are lost with the process.
+It measures the wire and the index alone. Acknowledged data is lost when the process stops.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from collections.abc import Sequence
 import uvloop
 
 from leasehold.base.units import parse_duration_ms
+from leasehold.ha.outbox import Outbox
+from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service.functions import MasterService
 from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.finder import Address, parse_address
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import NEWEST, Release, find_release
 
@@ -40,22 +41,22 @@ class Standalone:
         self.index.begin(self._clock.now_ms(), 1)
         self._flushing = False
         self._flush()
-        gate = OpenGate(self._clock)
-        self.server = Server(gate)
+        serving = Serving(self.index, Outbox.always_open())
+        serving.report_to(self._decided)
+        self.server = Server(serving.outbox, clock=self._clock)
         self._loop = asyncio.get_running_loop()
         for release, (host, port) in ports:
-            service = MasterService(self.index, gate, release, decided=self._decided)
-            self.server.serve(listen(host, port), service.handlers(), release)
+            self.server.serve(listen(host, port), MasterService(serving, release).handlers(), release)
         self._timer: asyncio.Handle = self._loop.call_soon(self._work)
 
     def _decided(self) -> None:
-        """Once in a turn of the loop, as a journal would."""
+        """Once in each turn of the loop, as a journal would."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Nothing is kept: what was decided counts as durable."""
+        """Nothing is kept: every decided record counts as durable."""
         self._flushing = False
         self.index.log.take_outbox()
         self.index.log.durable(self.index.log.last_n)

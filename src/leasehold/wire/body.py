@@ -1,4 +1,4 @@
-"""What stands in front of every payload: the type's hash, the width of lengths, perhaps the type's literal."""
+"""The head of every payload: the type's hash, the width of lengths, and optionally the type's literal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One client's connection on the server: bytes in, bursts of requests dispatched, one write for the burst.
 
-It sits on the loop's readiness callbacks and not on a transport: a request costs one `recv` and one `send`, and what
-waits to be sent is ours to count and to bound.
+It uses the loop's readiness callbacks instead of a transport: a request costs one `recv` and one `send`, and the bytes
+that wait to be sent can be counted and bounded.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from typing import TYPE_CHECKING, Final
 from leasehold.base.errors import InvariantBroken
 from leasehold.base.limits import wire_parting_ms
 from leasehold.runtime import tcp
+from leasehold.wire.answers import Answer, Released
 from leasehold.wire.body import pack
 from leasehold.wire.errors import Malformed
 from leasehold.wire.frame import Err, response
-from leasehold.wire.handoff import NEVER, UNSEEN, SecondHold
+from leasehold.wire.handoff import NEVER, UNSHARED, SharedConnection
 from leasehold.wire.schema import TEXT
-from leasehold.wire.sending import Answering, refusal
+from leasehold.wire.sending import LEASE_EXPIRED, SendingHalf, refusal
 
 if TYPE_CHECKING:
     from leasehold.wire.server import Listener, Server
 
-Handler = Callable[["Connection", int, bytes], bytes | None]
-"""`handler(connection, seq, body)`: the whole response frame, or None if it will be sent later (`send_later`)."""
+Handler = Callable[["Connection", int, bytes], Answer]
+"""`handler(connection, seq, body)`: the response frame if it may be sent now, or what it waits for."""
 
-_HEAD: Final = struct.Struct("<IIIII")  # the four first bytes as one number: they are nearly always the same
+_HEAD: Final = struct.Struct("<IIIII")  # the first four bytes as one number: they are nearly always the same
 _HEAD_BYTES: Final = _HEAD.size
-_WITHOUT_KIND: Final = 0x00FFFFFF  # the message type is not looked at, as in the C++ server
+_WITHOUT_KIND: Final = 0x00FFFFFF  # the message type is ignored, as in the C++ server
 _RECV_BYTES: Final = 64 * 1024
-_RECV_BULK_BYTES: Final = 1024 * 1024
+_RECV_LARGE_BYTES: Final = 1024 * 1024
 
 _INVALID = pack(TEXT, "invalid rpc arg")
 _UNKNOWN = pack(TEXT, "the rpc function not registered")
 
 
-class Connection(Answering):
-    """See the module. `peer` names it for people; `attachment` is that of the request being handled."""
+class Connection(SendingHalf):
+    """See the module. `peer` names it in logs; `attachment` is that of the request being handled."""
 
     __slots__ = (
         "_handlers",
-        "_hold",
         "_on_close",
         "_only_answers",
         "_parting_ms",
         "_recv",
+        "_shared",
         "_wanted",
         "attachment",
         "half_ms",
-        "heard",
+        "has_received",
         "quiet_ms",
         "recv_bytes",
         "source",
@@ -63,29 +64,29 @@ class Connection(Answering):
         listener: Listener,
         sock: socket.socket,
         peer: str,
-        hold: SecondHold | None = None,
+        shared: SharedConnection | None = None,
         passed_bytes: int = 0,
     ) -> None:
-        super().__init__(server, listener, sock, peer, hold, passed_bytes)
-        self.source = peer.encode()  # who it is, for what the index counts by caller
+        super().__init__(server, listener, sock, peer, shared, passed_bytes)
+        self.source = peer.encode()  # names the caller where the index counts by caller
         self.attachment = b""
         self._on_close: list[Callable[[], None]] = []
-        self.heard = True  # since the last sweep
+        self.has_received = True  # since the last sweep
         self.quiet_ms = 0
         self.half_ms = 0
         self._recv = sock.recv
         self.recv_bytes = _RECV_BYTES
         self._handlers: Mapping[int, Handler] = listener.handlers
         self._wanted = 0
-        self._parting_ms: int | None = None  # since the stream broke, and since it last took of its answers
+        self._parting_ms: int | None = None  # since the stream broke, or since the peer last took answers
         self._only_answers = False  # the peer has shut down its sending side
-        self._hold = hold
+        self._shared = shared
         server.loop.add_reader(self._fd, self._on_readable)
 
     def fileno(self) -> int:
         return self._fd
 
-    # --- in
+    # --- requests ---
 
     def _on_readable(self) -> None:
         try:
@@ -98,7 +99,7 @@ class Connection(Answering):
         if not data:
             self._peer_ended()
             return
-        self.heard = True
+        self.has_received = True
         size = len(data)
         self._passed_bytes += size
         if self._partial or size >= _RECV_BYTES or self.recv_bytes != _RECV_BYTES:
@@ -106,38 +107,38 @@ class Connection(Answering):
                 return
             data = whole
             size = len(data)
-        gate = self.server.gate
-        if not gate.may_serve():
+        server = self.server
+        if not server.permit.may_serve(server.now_ms()):
             self.abort("this node may not serve now")
             return
-        answers: list[bytes] = []
+        answers: list[Released] = []
         rest = self._dispatch(data, answers)
         if rest:
-            self.half_ms = 0  # a request has become whole: a stream that is never between two is not a half-open one
-        if rest < size:  # before the answers are sent: they leave something open
+            self.half_ms = 0  # a request is complete: a stream that is never between two requests is not half open
+        if rest < size:  # before the answers are sent: a request stays open
             if rest < 0:
-                self._stay()
+                self._never_hand_over()
             elif not self.closed:
                 self._keep(data, rest)
         if answers:
-            if gate.may_serve():  # the right may have ended while we worked
-                self.send(answers[0] if len(answers) == 1 else b"".join(answers))
+            if server.permit.may_serve(server.now_ms()):  # the lease may have expired during the work
+                self._write(answers[0] if len(answers) == 1 else b"".join(answers))
             else:
-                self.abort("the right to serve ended before the answer left")
+                self.abort(LEASE_EXPIRED)
         if rest < 0:
             self._part()
 
     def _with_partial(self, data: bytes) -> bytes:
-        """`data` behind what was kept, once that is a whole frame; else keep it and return nothing."""
+        """The kept bytes and `data`, once they are a whole frame; else keep `data` and return nothing."""
         if not self._partial:
             self.recv_bytes = _RECV_BYTES
             return data
         self._partial += data
         self.server.buffered_bytes += len(data)
-        # Large buffers only for a large request, and no further than its end: behind it there may be thousands of small
-        # ones, and whoever sends those in one go must not have a longer turn than others.
+        # Large buffers only for a large request, and no further than its end: thousands of small requests may follow,
+        # and a client that sends those together must not get a longer turn than others.
         left = self._wanted - len(self._partial)
-        self.recv_bytes = min(max(left, _RECV_BYTES), _RECV_BULK_BYTES)
+        self.recv_bytes = min(max(left, _RECV_BYTES), _RECV_LARGE_BYTES)
         if left > 0:
             if self.server.buffered_bytes > self.server.settings.buffered_bytes:
                 self.server.make_room()
@@ -147,7 +148,7 @@ class Connection(Answering):
         self._partial.clear()
         return whole
 
-    def _dispatch(self, data: bytes, answers: list[bytes]) -> int:
+    def _dispatch(self, data: bytes, answers: list[Released]) -> int:
         """Handle every complete request in `data`; return where the rest begins, or -1 if the stream is broken."""
         at, end, size, handlers = 0, 0, len(data), self._handlers
         frame_bytes_max = self.server.settings.frame_bytes
@@ -173,12 +174,12 @@ class Connection(Answering):
             try:
                 if handler is None:
                     self.listener.unknown(self)
-                    answer: bytes | None = response(seq, _UNKNOWN, err=Err.NOT_REGISTERED)
+                    answer: Answer = Released(response(seq, _UNKNOWN, err=Err.NOT_REGISTERED))
                 else:
                     answer = handler(self, seq, data[body_at:end_of_body])
             except Malformed:
                 self.listener.refused(self, function, data[body_at:end_of_body])
-                answer = response(seq, _INVALID, err=Err.INVALID_ARGUMENT)
+                answer = Released(response(seq, _INVALID, err=Err.INVALID_ARGUMENT))
             except InvariantBroken as error:
                 self.server.on_broken(error)
                 return -1
@@ -187,13 +188,15 @@ class Connection(Answering):
                 answer = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
             if attachment_bytes:
                 self.attachment = b""
-            if answer is not None:
+            if isinstance(answer, bytes):
                 answers.append(answer)
+            elif answer is not None:
+                self.defer(seq, answer)
             at = end
         return at
 
     def _keep(self, data: bytes, rest: int) -> None:
-        """Keep an incomplete request until the rest of it is here."""
+        """Keep an incomplete request until the rest of it arrives."""
         left = data[rest:]
         self._partial += left
         self.server.buffered_bytes += len(left)
@@ -201,17 +204,17 @@ class Connection(Answering):
         if len(left) >= _HEAD_BYTES:
             _, _, _, body_bytes, attachment_bytes = _HEAD.unpack_from(left)
             self._wanted += body_bytes + attachment_bytes
-            self.recv_bytes = min(max(self._wanted - len(left), _RECV_BYTES), _RECV_BULK_BYTES)
+            self.recv_bytes = min(max(self._wanted - len(left), _RECV_BYTES), _RECV_LARGE_BYTES)
         if self.server.buffered_bytes > self.server.settings.buffered_bytes:
             self.server.make_room()
 
-    # --- the end
+    # --- closing ---
 
-    def _let_out(self, *, taken: bool) -> None:
+    def _has_sent(self, *, taken: bool) -> None:
         if self._parting_ms is not None:
             if taken:
                 self._parting_ms = 0
-            self._say_end()
+            self._shut_down_if_done()
 
     def _read_on(self) -> None:
         if not self._only_answers:
@@ -219,36 +222,36 @@ class Connection(Answering):
             self.server.loop.add_reader(self._fd, self._on_readable if self._parting_ms is None else self._discard)
 
     def tie(self, on_close: Callable[[], None]) -> None:
-        """This process keeps something for the connection, until `on_close`: nobody else could go on with it."""
+        """This process keeps state for the connection, until `on_close`: no other process could continue it."""
         self._on_close.append(on_close)
-        self._stay()
+        self._never_hand_over()
 
-    def _stay(self) -> None:
-        """Whoever else holds this connection must end it when we die."""
+    def _never_hand_over(self) -> None:
+        """A process that shares this connection must close it when this process dies."""
         self._checkpoints[self._slot] = NEVER
-        self._checkpoints, self._slot = UNSEEN, 0
+        self._checkpoints, self._slot = UNSHARED, 0
 
     def _part(self) -> None:
-        """The stream is broken: answer what was whole, say that no more comes, and take what is still on its way.
+        """The stream is broken: send the answers that are due, shut down, and discard the bytes that still arrive.
 
-        To close a socket with bytes unread is to reset it, and a reset overtakes the answers that were sent before it.
+        Closing a socket with unread bytes resets it, and a reset overtakes the answers that were sent before it.
         """
         if self.closed:
             return
         self._parting_ms = 0
         if self._reading:
             self.server.loop.add_reader(self._fd, self._discard)
-        self._say_end()
+        self._shut_down_if_done()
 
-    def _say_end(self) -> None:
+    def _shut_down_if_done(self) -> None:
         if self.closed or self._unsent or self._late or self.in_flight:
             return
-        if self._only_answers:  # all is said, on both sides
+        if self._only_answers:  # both sides have finished
             self.close()
             return
         try:
             self._sock.shutdown(socket.SHUT_WR)
-        except OSError:  # it has gone
+        except OSError:  # the peer has closed it
             self.close()
 
     def _discard(self) -> None:
@@ -262,34 +265,34 @@ class Connection(Answering):
             self._peer_ended()
 
     def _peer_ended(self) -> None:
-        """No more requests come. Whoever has only shut down its sending side still waits for answers that are due."""
+        """No more requests arrive. A peer that has only shut down its sending side still waits for its answers."""
         if not (self._unsent or self._late or self.in_flight):
             self.close()
             return
         self._only_answers = True
         self._parting_ms = 0
-        self._stay()
+        self._never_hand_over()
         self.server.buffered_bytes -= len(self._partial)
-        self._partial.clear()  # half a request that will never be whole
+        self._partial.clear()  # an incomplete request
         self._reading = False
         self.server.loop.remove_reader(self._fd)
 
     @property
     def buffered_bytes(self) -> int:
-        """What this peer makes us keep: requests half sent or under way, answers that wait or that it does not take."""
-        return len(self._unsent) + len(self._partial) + self.held_bytes
+        """Bytes kept for this peer: incomplete or unfinished requests, answers that wait or that it does not take."""
+        return len(self._unsent) + len(self._partial) + self.waiting_bytes
 
     def sweep(self, passed_ms: int, idle_ms: int) -> None:
-        """Once in a while: end what is idle, half open, or takes nothing."""
+        """Close the connection if it is idle, half open, or takes no answers. Called at every sweep of the server."""
         settings = self.server.settings
-        self.quiet_ms = 0 if self.heard or self.in_flight or self._unsent else self.quiet_ms + passed_ms
-        # While we do not read, the rest of a request may well have been sent.
+        self.quiet_ms = 0 if self.has_received or self.in_flight or self._unsent else self.quiet_ms + passed_ms
+        # While this side does not read, the rest of a request may have been sent.
         self.half_ms = self.half_ms + passed_ms if self._partial and self._reading else 0
         self.stuck_ms = self.stuck_ms + passed_ms if self._unsent else 0
-        self.heard = False
+        self.has_received = False
         if self._parting_ms is not None:
             self._parting_ms += passed_ms
-            self._say_end()  # the last request in flight may have ended without an answer
+            self._shut_down_if_done()  # the last request in flight may have finished without an answer
             if self._parting_ms > (settings.slow_reader_ms if self._only_answers else wire_parting_ms):
                 self.close()
         elif self.stuck_ms > settings.slow_reader_ms:
@@ -300,27 +303,30 @@ class Connection(Answering):
             self.close()
 
     def leave(self) -> bool:
-        """If nothing is open, leave it to whoever else holds it, and the peer notices nothing. False if it stays."""
-        hold = self._hold
-        at_rest = self._checkpoints is not UNSEEN and self._checkpoints[self._slot] == self._passed_bytes
-        if self.closed or hold is None or not at_rest or not hold.hand_over():
+        """If no request is open, leave the connection to the process that shares it. False if it stays here.
+
+        The peer notices nothing.
+        """
+        shared = self._shared
+        is_idle = self._checkpoints is not UNSHARED and self._checkpoints[self._slot] == self._passed_bytes
+        if self.closed or shared is None or not is_idle or not shared.hand_over():
             return False
-        self._hold = None
+        self._shared = None
         self.close()
         return True
 
     def abort(self, reason: str) -> None:
-        """End it at once, with a reset, so that the peer does not take silence for an answer."""
+        """Reset the connection, so that the peer does not take silence for an answer."""
         if not self.closed:
-            self.server.tell_dropped(self, reason)
-            if self._hold is None:
+            self.server.log_dropped(self, reason)
+            if self._shared is None:
                 tcp.reset_on_close(self._sock)
             else:
                 tcp.cut(self._sock)
             self.close()
 
     def close(self) -> None:
-        """End it; what was not sent is lost, and the peer finds out."""
+        """Close the connection. Unsent bytes are lost, and the peer sees the close."""
         if self.closed:
             return
         self.closed = True
@@ -331,24 +337,26 @@ class Connection(Answering):
         if self._unsent:
             loop.remove_writer(self._fd)
         self.server.buffered_bytes -= self.buffered_bytes
-        self.held_bytes = 0
-        self._held.clear()
+        self.waiting_bytes = 0
+        for waiting in self._waiting.values():  # the outbox keeps it until its record is durable, but not its bytes
+            waiting.forget()
+        self._waiting.clear()
         self._unsent.clear()
         self._partial.clear()
         self._late.clear()
-        self._end()
+        self._close_socket()
         for task in self._tasks:
             task.cancel()
         self.server.forget(self)
         for callback in self._on_close:
             callback()
 
-    def _end(self) -> None:
-        """Close the socket. If somebody else holds it too, that alone would not end the connection."""
-        if self._hold is not None:
-            self._stay()
-            with contextlib.suppress(OSError):  # the peer was first
+    def _close_socket(self) -> None:
+        """Close the socket. A shared one is shut down first, since closing it here would not end the connection."""
+        if self._shared is not None:
+            self._never_hand_over()
+            with contextlib.suppress(OSError):  # the peer closed it first
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
-        if self._hold is not None:
-            self._hold.let_go()
+        if self._shared is not None:
+            self._shared.let_go()

@@ -3,8 +3,9 @@
     request   magic, version, serialize type, message type (u8 each) | seq, function, body, attachment (u32 each)
     response  magic, version, error,          message type (u8 each) | seq,           body, attachment (u32 each)
 
-Answers are matched to requests by `seq`, in any order. Message type 1 in a response is ours: a *push*, which nobody
-asked for; it goes only to connections that have used a function of our own, and its `seq` is the function's id.
+Answers are matched to requests by `seq`, in any order. Message type 1 in a response is Leasehold's own: a
+*push*, which answers no request. It goes only to connections that have used one of Leasehold's own functions, and its
+`seq` is the function's id.
 """
 
 from __future__ import annotations

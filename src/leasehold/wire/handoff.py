@@ -1,8 +1,8 @@
-"""A second hold on a connection: another process has it too, and goes on with it if this one dies between requests.
+"""A connection that another process shares, and continues to serve if this one dies between two requests.
 
-The server's side of the bargain. A **mark** says after how many bytes, read and written together, nothing is open; it
-is set just before an answer is written that leaves no other open (`ha.inheritance` has the argument, and the judge).
-And since to close such a connection ends nothing, its end is made plain: it is shut down, or cut.
+This is the server's side. A **checkpoint** is the number of bytes, read and written together, after which no request
+is open. It is stored just before an answer is written that leaves no other request open (`ha.connection_verdict` reads
+it). Closing a shared socket does not end the connection, so the server also shuts it down or resets it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-NEVER: Final = 2**64 - 1  # no connection has ever passed so much: nothing is moved by this mark
-UNSEEN: Final = memoryview(bytearray(8)).cast("Q")  # where connections that nobody else holds leave their marks
+NEVER: Final = 2**64 - 1  # no connection ever passes this many bytes: the other process does not continue it
+UNSHARED: Final = memoryview(bytearray(8)).cast("Q")  # where connections that are not shared store their checkpoints
 
 
-class SecondHold(Protocol):
-    """One connection's."""
+class SharedConnection(Protocol):
+    """One connection that another process shares."""
 
     @property
     def checkpoints(self) -> memoryview:
@@ -25,17 +25,20 @@ class SecondHold(Protocol):
 
     @property
     def slot(self) -> int:
-        """Which of them is this connection's."""
+        """The index of this connection's checkpoint."""
         ...
 
     def let_go(self) -> None:
-        """The connection is over: its place may be another's."""
+        """The connection is closed: its slot may be reused."""
         ...
 
     def hand_over(self) -> bool:
-        """Nothing is open, and nobody reads from it here any more: the other may go on. False if it cannot be told."""
+        """No request is open, and this process has stopped reading: the other may continue.
+
+        False if the other process cannot be notified.
+        """
         ...
 
 
-Hold = Callable[[socket.socket, int], SecondHold | None]
-"""Have a connection held on which nothing is open and so many bytes have passed; None if it cannot be."""
+Share = Callable[[socket.socket, int], SharedConnection | None]
+"""Share a connection on which no request is open, after this number of bytes; None if there is no free slot."""

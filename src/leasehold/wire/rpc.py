@@ -1,4 +1,4 @@
-"""Functions of our own on the same framing and codec: declare them once, typed by msgspec Structs.
+"""Leasehold's own functions on the same framing and codec: declare them once, typed by msgspec Structs.
 
     class Read(Struct):
         offset: int
@@ -14,7 +14,7 @@
 
 Large bytes travel as the frame's attachment, uncopied by the codec: return `Reply(answer, attachment)`, read
 `connection.attachment`, and on the client `channel.exchange(...)`. A server may also push to a connection, in a
-frame of the kind `PUSH` to which `channel.on_said` listens.
+frame of the kind `PUSH`, which the client's channel passes to a callback.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from leasehold.base.errors import InvariantBroken, LeaseholdError
+from leasehold.wire.answers import Answer, Released
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.derive import wire_type
@@ -39,7 +40,7 @@ A = TypeVar("A", bound=Struct)
 
 
 class Method(Generic[Q, A]):
-    """A function of our own: its name gives the id, its Structs give the types on the wire."""
+    """One function: its name gives the id, its Structs give the types on the wire."""
 
     def __init__(self, name: str, request: type[Q], answer: type[A]) -> None:
         self.name = name
@@ -83,24 +84,25 @@ def implement(
 ) -> dict[int, Handler]:
     """Handlers for a server: an entry for `Server.serve`.
 
-    What the handler returns (or awaits) is the answer. A `LeaseholdError` that it raises reaches the caller as
-    `RpcRefused` with the error's name and text; anything else is a bug, told in the log.
+    The handler returns the answer, or an awaitable of it. A `LeaseholdError` that it raises reaches the caller as
+    `RpcRefused` with the error's name and text; any other error is a bug and is logged. For functions that show no
+    journalled state: their answers wait for no record.
     """
 
-    def finish(seq: int, result: A | Reply[A]) -> bytes:
+    def finish(seq: int, result: A | Reply[A]) -> Released:
         if isinstance(result, Reply):
-            return response(seq, function.pack_answer(result.answer), attachment=result.attachment)
-        return response(seq, function.pack_answer(result))
+            return Released(response(seq, function.pack_answer(result.answer), attachment=result.attachment))
+        return Released(response(seq, function.pack_answer(result)))
 
     def finished(connection: Connection, seq: int, task: asyncio.Future[A | Reply[A]]) -> None:
         connection.leave_flight()
-        if task.cancelled():  # the connection ended: nobody is there to be told
+        if task.cancelled():  # the connection is closed
             return
         error = task.exception()
         if error is None:
             try:
                 connection.send_later(finish(seq, task.result()))
-            except Exception as unsendable:  # a value that its type cannot carry: else the caller would wait in vain
+            except Exception as unsendable:  # a value that its type cannot carry
                 fail(connection, seq, unsendable)
         elif isinstance(error, InvariantBroken):
             connection.server.on_broken(error)
@@ -113,7 +115,7 @@ def implement(
         connection.server.failed(connection, function.name, error)
         connection.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
 
-    def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
+    def handle(connection: Connection, seq: int, body: bytes) -> Answer:
         try:
             result = handler(connection, function.unpack_request(body))
         except InvariantBroken:
@@ -130,5 +132,5 @@ def implement(
     return {function.id: handle}
 
 
-def _refused(seq: int, error: LeaseholdError) -> bytes:
+def _refused(seq: int, error: LeaseholdError) -> Released:
     return refusal(seq, Err.INTERRUPTED, f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """A server for many connections on the loop that everything else in the process uses too.
 
-It takes sockets that somebody else may own (a guardian), dispatches requests by function id, and lets nothing leave
-without asking the gate. Several listeners, each with a table of its own, share one server.
+It serves on sockets that another process may own (a guardian), dispatches requests by function id, and writes nothing
+without a permit. Several listeners, each with its own table, share one server.
 """
 
 from __future__ import annotations
@@ -10,27 +10,29 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
+from leasehold.base.clock import Clock
 from leasehold.base.errors import InvariantBroken, ResourceUnavailable
 from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.runtime.accepting import Acceptor
+from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tcp import keep_alive
+from leasehold.wire.answers import AlwaysServes, ServePermit, Waiting
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
-from leasehold.wire.gate import Gate, OpenGate
-from leasehold.wire.handoff import Hold
-from leasehold.wire.sending import Answering
+from leasehold.wire.handoff import Share
+from leasehold.wire.sending import LEASE_EXPIRED, SendingHalf
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import RELEASES, Release, releases_of
 
 _SWEEP_MS = 500
-_LINES_PER_SWEEP = 10  # about connections: a storm of them is told by its number
+_LINES_PER_SWEEP = 10  # log lines about connections; the rest are counted
 _MISMATCHES_MAX = 1_000
 _UNKNOWN_RELEASE = "a release without a table here"
-_CROWDED = 0.9  # of the connections that may be: then those that idle have to go earlier
+_CROWDED = 0.9  # of the maximum of connections: above it idle ones are closed earlier
 
 __all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
 
@@ -47,7 +49,7 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
 
 
 class Listener:
-    """A listening socket, what is served on it, and what had to be refused."""
+    """A listening socket, its handlers, and counts of refused requests."""
 
     def __init__(
         self, server: Server, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None
@@ -58,7 +60,7 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
-        self.hold: Hold | None = None  # asked to hold what is served here a second time
+        self.share: Share | None = None  # shares accepted connections with another process
         self.acceptor = Acceptor(sock, self._accepted)
 
     @property
@@ -73,7 +75,7 @@ class Listener:
         self.refusals[reason] += 1
 
     def refused(self, connection: Connection, function: int, body: bytes) -> None:
-        """Count a body that could not be read; if it is another release's, say whose."""
+        """Count a body that could not be read; if another release would read it, log which."""
         self.refusals["argument"] += 1
         known = self.release.by_id.get(function) if self.release is not None else None
         found = hash_in(body)
@@ -81,13 +83,13 @@ class Listener:
             self._mismatched(connection, ", ".join(releases_of(function, found)))
 
     def unknown(self, connection: Connection) -> None:
-        """Count a function that no release known here has: the caller is newer than this server."""
+        """Count a function that no known release has: the caller is newer than this server."""
         self.refusals["unknown function"] += 1
         if self.release is not None:
             self._mismatched(connection, "")
 
     def _mismatched(self, connection: Connection, releases: str) -> None:
-        """A client of another release is never silent: it is named in the log once, and counted for metrics."""
+        """Log a client of another release once, and count it for metrics."""
         mismatch = connection.peer.rpartition(":")[0], releases or _UNKNOWN_RELEASE
         if mismatch not in self.mismatches and len(self.mismatches) >= _MISMATCHES_MAX:
             mismatch = "others", mismatch[1]
@@ -110,13 +112,15 @@ class Server:
 
     def __init__(
         self,
-        gate: Gate | None = None,
+        permit: ServePermit | None = None,
         settings: WireSettings | None = None,
         *,
+        clock: Clock | None = None,
         on_broken: Callable[[InvariantBroken], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.gate: Gate = gate if gate is not None else OpenGate()
+        self.permit: ServePermit = permit if permit is not None else AlwaysServes()
+        self.now_ms = (BootClock() if clock is None else clock).now_ms
         self.settings = WireSettings() if settings is None else settings
         self.log = structlog.get_logger("leasehold.wire")
         self.connections: set[Connection] = set()
@@ -125,14 +129,14 @@ class Server:
         self.accepted = 0
         self.turned_away = 0
         self._on_broken = on_broken
-        self._lines = 0  # said about connections since the last sweep
-        self._unsaid = 0
-        self._late: list[Answering] = []
-        self._together = False  # answers are being let go, and are written at the end of that
+        self._lines = 0  # logged about connections since the last sweep
+        self._not_logged = 0
+        self._late: list[SendingHalf] = []
+        self._releasing = False  # answers are being released, and are written when all are
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
     def serve(self, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None = None) -> Listener:
-        """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be told."""
+        """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be logged."""
         sock.setblocking(False)
         listener = Listener(self, sock, handlers, release)
         self.listeners.append(listener)
@@ -140,45 +144,45 @@ class Server:
         return listener
 
     def pause(self, listener: Listener) -> None:
-        """Accept no more; the socket stays open (it may be somebody else's, and connections queue in it)."""
+        """Accept no more; the socket stays open (another process may own it, and connections queue in it)."""
         listener.acceptor.set_on(False)
 
     def resume(self, listener: Listener) -> None:
         listener.acceptor.set_on(True)
 
     def drop_all(self, reason: str, *, leave: bool = False) -> None:
-        """Reset every connection: nothing that was asked is answered any more.
+        """Reset every connection: no open request is answered.
 
-        `leave`: but leave those on which nothing is open to whoever else holds them.
+        `leave`: leave connections without open requests to the process that shares them.
         """
         dropped = [connection for connection in list(self.connections) if not (leave and connection.leave())]
-        self._lines = _LINES_PER_SWEEP + 1  # one line for all: ten thousand would hold up a node that must stop at once
+        self._lines = _LINES_PER_SWEEP + 1  # one line for all: ten thousand would delay a node that must stop
         for connection in dropped:
             connection.abort(reason)
-        self._unsaid = 0
+        self._not_logged = 0
         if dropped:
             self.log.info("all connections dropped", count=len(dropped), reason=reason)
 
     def make_room(self) -> None:
-        """The buffers are full: whoever fills them most has to go, not whoever comes last."""
+        """The buffers are full: drop the connection that fills them most, not the last one to arrive."""
         if self.connections:
             largest = max(self.connections, key=lambda connection: connection.buffered_bytes)
             largest.abort("the buffers are full, and this peer fills them most")
 
-    def tell_dropped(self, connection: Connection, reason: str) -> None:
-        """One line for a connection that we end; not ten thousand lines for a storm."""
-        if self._may_say():
+    def log_dropped(self, connection: Connection, reason: str) -> None:
+        """Log a connection that this side closes, within the limit of lines."""
+        if self._may_log():
             self.log.info("connection dropped", peer=connection.peer, reason=reason)
 
-    def _may_say(self) -> bool:
+    def _may_log(self) -> bool:
         self._lines += 1
         if self._lines > _LINES_PER_SWEEP:
-            self._unsaid += 1
+            self._not_logged += 1
             return False
         return True
 
     def close(self) -> None:
-        """Stop: no more accepts, no more connections. Sockets that were handed in are closed too."""
+        """Stop accepting and close every connection. Sockets that were handed in are closed too."""
         self._sweeper.cancel()
         for listener in self.listeners:
             self.pause(listener)
@@ -187,9 +191,9 @@ class Server:
             connection.close()
 
     def adopt(self, listener: Listener, sock: socket.socket, peer: str, passed_bytes: int = 0) -> None:
-        """Serve on a connection that somebody accepted, as if it had come by `listener`.
+        """Serve on an accepted connection as if `listener` had accepted it.
 
-        `passed_bytes` were read and written on it before, and nothing of that is open.
+        `passed_bytes` were read and written on it before, and no request of that time is open.
         """
         if len(self.connections) >= self.settings.connections_max:
             self.turned_away += 1
@@ -199,30 +203,42 @@ class Server:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
         self.accepted += 1
-        hold = listener.hold(sock, passed_bytes) if listener.hold is not None else None
-        self.connections.add(Connection(self, listener, sock, peer, hold, passed_bytes))
+        shared = listener.share(sock, passed_bytes) if listener.share is not None else None
+        self.connections.add(Connection(self, listener, sock, peer, shared, passed_bytes))
 
-    def send_at_end_of_turn(self, connection: Answering) -> None:
-        if not self._late and not self._together:
+    def may_serve(self) -> bool:
+        """Whether answers may be sent at this moment."""
+        return self.permit.may_serve(self.now_ms())
+
+    def send_at_end_of_turn(self, connection: SendingHalf) -> None:
+        if not self._late and not self._releasing:
             self.loop.call_soon(self._flush)
         self._late.append(connection)
 
-    def send_together(self, let_go: Callable[[], None]) -> None:
-        """Call `let_go`, which lets answers go that were held, and write them when it has ended: no turn later."""
-        self._together = True
+    def release(self, answers: Iterable[Waiting]) -> None:
+        """Send answers that the outbox has released: one write for each connection, in this turn of the loop."""
+        self._releasing = True
         try:
-            let_go()
+            for one in answers:
+                if one.owner is not None:
+                    one.owner.release(one)
         finally:
-            self._together = False
+            self._releasing = False
         self._flush()
+
+    def give_up(self, answers: Iterable[Waiting]) -> None:
+        """Answer "outcome unknown" to the callers of these."""
+        for one in answers:
+            if one.owner is not None:
+                one.owner.give_up(one)
 
     def _flush(self) -> None:
         if not self._late:
             return
         late, self._late = self._late, []
-        if not self.gate.may_serve():
+        if not self.permit.may_serve(self.now_ms()):
             for connection in late:
-                connection.abort("the right to serve ended before the answer left")
+                connection.abort(LEASE_EXPIRED)
             return
         for connection in late:
             if not connection.closed:
@@ -231,10 +247,10 @@ class Server:
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: Answering, call: str, error: Exception) -> None:
-        """A handler raised what it should not have: a bug, told in full, while the others are served on."""
+    def failed(self, connection: SendingHalf, call: str, error: Exception) -> None:
+        """A handler raised an unexpected error: log it in full, and continue to serve the others."""
         connection.listener.count_refused("bug")
-        if self._may_say():
+        if self._may_log():
             self.log.error("a call failed: this is a bug", peer=connection.peer, call=call, exc_info=error)
 
     def on_broken(self, error: InvariantBroken) -> None:
@@ -251,7 +267,7 @@ class Server:
             idle_ms = min(idle_ms, wire_crowded_idle_ms)
         for connection in list(self.connections):
             connection.sweep(_SWEEP_MS, idle_ms)
-        if self._unsaid:
-            self.log.info("more of the same about connections was not said", count=self._unsaid)
-        self._lines = self._unsaid = 0
+        if self._not_logged:
+            self.log.info("more lines about connections were not logged", count=self._not_logged)
+        self._lines = self._not_logged = 0
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)

@@ -16,23 +16,23 @@ import uvloop
 
 from leasehold.node.boot import HandoffBoot
 from leasehold.node.worker.handoff import ConnectionSharing
+from leasehold.wire.answers import Answer, Later, Released
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import response
 from leasehold.wire.server import Server
 
-SHORT, LONG = response(0, b"ok"), response(0, bytes(300_000))
+SHORT, LONG = Released(response(0, b"ok")), Released(response(0, bytes(300_000)))
 
 
-def immediately(_: Connection, __: int, ___: bytes) -> bytes:
+def immediately(_: Connection, __: int, ___: bytes) -> Answer:
     return SHORT
 
 
-def later(connection: Connection, seq: int, _: bytes) -> None:
-    ticket = connection.begin_wait(lambda: SHORT)
-    asyncio.get_running_loop().call_later(0.001, connection.end_wait, ticket, seq)
+def later(_: Connection, __: int, ___: bytes) -> Answer:
+    return Later(lambda: SHORT, pause_s=0.001)
 
 
-def at_length(_: Connection, __: int, ___: bytes) -> bytes:
+def at_length(_: Connection, __: int, ___: bytes) -> Answer:
     return LONG
 
 
@@ -40,7 +40,7 @@ async def main() -> None:
     listening, checkpoints, channel, slots = map(int, sys.argv[1:])
     server = Server()
     listener = server.serve(socket.socket(fileno=listening), {1: immediately, 2: later, 3: at_length})
-    listener.hold = partial(ConnectionSharing(HandoffBoot(checkpoints, channel, slots)).hold, 0)
+    listener.share = partial(ConnectionSharing(HandoffBoot(checkpoints, channel, slots)).hold, 0)
     print("ready", flush=True)
     await asyncio.Event().wait()
 

@@ -1,1 +1,1 @@
-"""What clients can call: every function of a release and our own, carried out on the index."""
+"""The functions that clients can call: those of each Mooncake release, and Leasehold's own."""

@@ -1,8 +1,9 @@
-"""The wire's calls, carried out on the index: every function of a release, and our own.
+"""Handlers for every function of a release, and for Leasehold's own.
 
-A call is a method that takes the arguments of its table and returns `(result, after)`: what to answer, and the record
-that must be durable before the answer leaves. The hot ones have leaner handlers in `hot.py`. What is not offered is
-answered as the C++ master answers when the feature is off, found by asking it (`tests/wire/test_like_the_master.py`).
+A function is a method that takes the arguments of its table and returns `(result, reply)`: the value to send, and the
+typed reply of the command behind it. The hot functions have optimised handlers in `hot_reads.py` and `hot_puts.py`.
+Functions that are not offered answer as the C++ master does when the feature is off
+(`tests/wire/test_like_the_master.py`).
 """
 
 from __future__ import annotations
@@ -14,28 +15,33 @@ from typing import Any, Final
 import msgspec
 
 from leasehold.base.codes import Code
+from leasehold.ha.outbox import Outbox
+from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
-from leasehold.index.model import NATIVE_PROTOCOL, SegmentSpec, Task
+from leasehold.index.model import NATIVE_PROTOCOL, Segment, SegmentSpec, Task
+from leasehold.index.replies import NOTHING_SHOWN, Answered, Reply, View
 from leasehold.index.settings import IndexSettings
+from leasehold.node.service import commands
 from leasehold.node.service.descriptors import message_of
-from leasehold.node.service.hot_calls import DONE, HotPaths, failure, fixed, framed, heads, width_for
-from leasehold.node.service.leaving import Leaving
-from leasehold.node.service.native_calls import OwnCalls
-from leasehold.node.service.range_removes import Ranges
-from leasehold.node.service.regex_listing import Listing
+from leasehold.node.service.frames import DONE, failure, fixed, framed, heads, width_for
+from leasehold.node.service.hot_puts import HotPuts
+from leasehold.node.service.hot_reads import HotReads
+from leasehold.node.service.native_calls import NativeCalls
+from leasehold.node.service.range_removes import RangeRemoves
+from leasehold.node.service.regex_listing import RegexListing
 from leasehold.runtime.clock import wall_us
 from leasehold.wire import messages as m
+from leasehold.wire.answers import Answer
 from leasehold.wire.body import pack
 from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
-from leasehold.wire.gate import Gate, OpenGate
 from leasehold.wire.schema import Failed, counted
 from leasehold.wire.tables.release import Function, Release
 from leasehold.wire.text import decode_text
 
-Result = tuple[Any, int]
-"""What to answer (as the function's table says), and the record that must be durable first."""
+Result = tuple[Any, Reply]
+"""The value to send (of the type in the function's table), and the reply: its kind, and the record it waits for."""
 
 _SEGMENT_MOUNTED: Final = 1
 _SEGMENT_DRAINING: Final = 4
@@ -45,7 +51,7 @@ _NO_LOCAL_DISK: Final = Failed(-1300)
 _NOT_FOUND, _NOT_READY = Failed(Code.NOT_FOUND), Failed(Code.NOT_READY)
 _NO_SEGMENT: Final = Failed(Code.SEGMENT_NOT_FOUND)
 
-# Features that are off here, and how the C++ master answers when they are off there.
+# Features that are not offered, and the answer of the C++ master when they are off.
 _OFF: Final[dict[str, Any]] = {
     "MountNoFSegment": _FEATURE_OFF,
     "ReMountNoFSegment": _FEATURE_OFF,
@@ -77,85 +83,76 @@ def _specs(segments: Iterable[m.Segment]) -> list[SegmentSpec]:
 
 
 def _nowhere(segment: m.Segment) -> bool:
-    """A null pointer: only our own hosts count their addresses from zero."""
+    """A null pointer: only Leasehold's own hosts count their addresses from zero."""
     return segment.base == 0 and segment.protocol != NATIVE_PROTOCOL
 
 
 class MasterService:
-    """Handlers for one release over one index. `decided` is told of new records, `view_version` names the epoch."""
+    """Handlers for one release. `view_version` names the epoch."""
 
-    def __init__(
-        self,
-        index: Index,
-        gate: Gate,
-        release: Release,
-        *,
-        decided: Callable[[], None] = lambda: None,
-        view_version: Callable[[], int] = lambda: 0,
-    ) -> None:
-        self._index = index
-        self._gate = gate
+    def __init__(self, serving: Serving, release: Release, *, view_version: Callable[[], int] = lambda: 0) -> None:
+        self._serving = serving
+        self._execute = serving.execute
         self._release = release
-        self._leaving = Leaving(index, gate, decided)
         self._view_version = view_version
 
     def handlers(self) -> dict[int, Handler]:
-        """Everything that is served, by function id."""
+        """Every handler, by function id."""
+        functions, serving = self._release.functions, self._serving
         made: dict[int, Handler] = {}
-        for name, function in self._release.functions.items():
+        for name, function in functions.items():
             if name in _OFF:
-                made[function.id] = self._handler(function, lambda *_, answer=_OFF[name]: (answer, 0))
+                made[function.id] = self._handler(function, lambda *_, value=_OFF[name]: (value, NOTHING_SHOWN))
             else:
                 made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
-        for name in ("Remove", "BatchRemove"):
-            made[self._release.functions[name].id] = self._removing(self._release.functions[name])
-        ranges = Ranges(self._index, self._leaving)
-        listing = Listing(self._index, self._leaving, self._release)
-        for name, handler in (
+        ranges, listing = RangeRemoves(serving), RegexListing(serving, self._release)
+        for name, make in (
+            ("Remove", self._removing),
+            ("BatchRemove", self._removing),
             ("RemoveAll", ranges.all),
             ("RemoveByRegex", ranges.by_regex),
             ("GetReplicaListByRegex", listing.by_regex),
         ):
-            made[self._release.functions[name].id] = handler(self._release.functions[name])
-        made.update(HotPaths(self._index, self._leaving, self._release).handlers())
-        made.update(OwnCalls(self._index, self._leaving).handlers())
+            made[functions[name].id] = make(functions[name])
+        made.update(HotReads(serving, self._release).handlers())
+        made.update(HotPuts(serving, self._release).handlers())
+        made.update(NativeCalls(serving).handlers())
         return made
 
     def _handler(self, function: Function, method: Callable[..., Result]) -> Handler:
         read = argument_reader(function.request) if function.request is not None else None
-        space = function.name in ("CopyStart", "MoveStart")
-        leaving = self._leaving
+        answer = self._serving.answer
 
-        def handle(connection: Connection, seq: int, body: bytes) -> bytes | None:
-            value, after = method(*read(body)) if read is not None else method()
-            frame = response(seq, pack(function.returns, value, literal=False))
-            return leaving.send(connection, seq, frame, after, space=space)
+        def handle(_: Connection, seq: int, body: bytes) -> Answer:
+            value, reply = method(*read(body)) if read is not None else method()
+            return answer(reply, response(seq, pack(function.returns, value, literal=False)))
 
         return handle
 
-    # --- about the master
+    # --- about the master ---
 
     def service_ready(self) -> Result:
-        return m.SERVICE_VERSION, 0
+        return m.SERVICE_VERSION, NOTHING_SHOWN
 
     def get_storage_config(self) -> Result:
-        return m.StorageConfig("", True, 0), 0
+        return m.StorageConfig("", True, 0), NOTHING_SHOWN
 
     def get_fsdir(self) -> Result:
-        return "", 0
+        return "", NOTHING_SHOWN
 
     def ping(self, client: bytes) -> Result:
-        return m.PingResponse(self._view_version(), self._index.owners.ping(self._gate.now_ms, client)), 0
+        reply = self._execute(commands.ping, client)
+        return m.PingResponse(self._view_version(), reply.value), reply
 
-    # --- what is not hot
+    # --- objects ---
 
     def put_revoke(self, client: bytes, key: bytes, kind: int, tenant: bytes) -> Result:
-        reply = self._index.puts.revoke(self._gate.now_ms, client, tenant, key, kind)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.revoke, client, tenant, key, kind)
+        return _void(reply.code), reply
 
     def upsert_revoke(self, client: bytes, key: bytes, kind: int, tenant: bytes) -> Result:
-        reply = self._index.puts.revoke(self._gate.now_ms, client, tenant, key, kind)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.revoke, client, tenant, key, kind)
+        return _void(reply.code), reply
 
     def batch_put_revoke(self, client: bytes, keys: list[bytes], kind: int, tenant: bytes) -> Result:
         return _each(self.put_revoke(client, key, kind, tenant) for key in keys)
@@ -164,184 +161,156 @@ class MasterService:
         return _each(self.upsert_revoke(client, key, m.ReplicaKind.ALL, tenant) for key in keys)
 
     def batch_replica_clear(self, keys: list[bytes], client: bytes, segment_name: str) -> Result:
-        reply = self._index.removes.clear_replicas(self._gate.now_ms, client, m.DEFAULT_TENANT, keys, segment_name)
-        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
+        reply = self._execute(commands.clear_replicas, client, m.DEFAULT_TENANT, keys, segment_name)
+        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply
 
     def evict_disk_replica(self, client: bytes, key: bytes, tenant: bytes, kind: int) -> Result:
-        """There are no disk replicas: of an object that is here, nothing to evict is success."""
-        return self._no_disk_replica(key, tenant, kind), self._index.log.last_n
+        """There are no disk replicas: to evict none of an existing object is success."""
+        values, reply = self.batch_evict_disk_replica(client, [key], tenant, kind)
+        return values[0], reply
 
     def batch_evict_disk_replica(self, client: bytes, keys: list[bytes], tenant: bytes, kind: int) -> Result:
-        return [self._no_disk_replica(key, tenant, kind) for key in keys], self._index.log.last_n
+        reply = self._execute(commands.find_many, tenant, keys)
+        is_disk = kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK)
+        verdict = None if is_disk else Failed(Code.BAD_PARAMS)
+        return [_NOT_FOUND if found is None else verdict for found in reply.value], reply
 
-    def _no_disk_replica(self, key: bytes, tenant: bytes, kind: int) -> Failed | None:
-        if self._index.catalog.lookup(tenant, key) is None:
-            return _NOT_FOUND
-        return None if kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK) else Failed(Code.BAD_PARAMS)
-
-    # --- removes: the only calls that may have to wait before they are decided
+    # --- removes: the only functions that may have to wait before they are decided ---
 
     def _removing(self, function: Function) -> Handler:
-        """`Remove` and `BatchRemove`. The index bounds what one caller may remove in vain; then it says TRY_AGAIN."""
+        """`Remove` and `BatchRemove`."""
         assert function.request is not None
-        read = argument_reader(function.request)
-        many = function.name == "BatchRemove"
+        read, serving = argument_reader(function.request), self._serving
         front, results = heads(function.returns), {int(code): failure(code) if code else DONE for code in Code}
         answers = {code: fixed(front[1] + result) for code, result in results.items()}
 
-        def step(
-            connection: Connection, seq: int, keys: list[bytes], force: bool, tenant: bytes, done: list[int]
-        ) -> bytes | None:
-            last = 0
-            for key in keys[len(done) :]:
-                reply = self._index.removes.remove(self._gate.now_ms, tenant, key, force, connection.source)
-                code, after = reply.code, reply.after
-                if code == Code.TRY_AGAIN:
-                    self._leaving.tell()
-                    again = partial(step, connection, seq, keys, force, tenant, done)
-                    connection.wait_durable(after, seq, again, sum(map(len, keys)))
-                    return None
-                if after > last:
-                    last = after
-                done.append(code)
-            if many:
-                width = width_for(len(done))
-                frame = framed(
-                    seq, front[width] + counted(len(done), width) + b"".join([results[code] for code in done])
-                )
-            else:
-                frame = answers[done[0]](seq)
-            return self._leaving.send(connection, seq, frame, last)
+        def write_one(seq: int, codes: list[Code]) -> bytes:
+            return answers[codes[0]](seq)
 
-        def remove_many(connection: Connection, seq: int, body: bytes) -> bytes | None:
+        def write_many(seq: int, codes: list[Code]) -> bytes:
+            width = width_for(len(codes))
+            payload = b"".join([results[code] for code in codes])
+            return framed(seq, front[width] + counted(len(codes), width) + payload)
+
+        def step(seq: int, removal: commands.RemoveMany, write: Callable[[int, list[Code]], bytes]) -> Answer:
+            reply = serving.execute(removal.step)
+            if reply.value:
+                return serving.answer(reply, write(seq, removal.codes))
+            return serving.resume_after(reply.after, partial(step, seq, removal, write), removal.kept_bytes)
+
+        def remove_many(connection: Connection, seq: int, body: bytes) -> Answer:
             keys, force, tenant = read(body)
-            return step(connection, seq, list(keys), force, tenant, [])
+            return step(seq, commands.RemoveMany(list(keys), force, tenant, connection.source), write_many)
 
-        if many:
-            return remove_many
-        gate, decide, send = self._gate, self._index.removes.remove, self._leaving.send
+        remove_one, answer = serving.remove, serving.answer
 
-        def remove(connection: Connection, seq: int, body: bytes) -> bytes | None:
+        def remove(connection: Connection, seq: int, body: bytes) -> Answer:
             key, force, tenant = read(body)
-            reply = decide(gate.now_ms, tenant, key, force, connection.source)
-            if reply.code == Code.TRY_AGAIN:
-                return step(connection, seq, [key], force, tenant, [])
-            return send(connection, seq, answers[reply.code](seq), reply.after)
+            reply = remove_one(tenant, key, force, connection.source)
+            code = reply.code
+            if code == Code.TRY_AGAIN:
+                return step(seq, commands.RemoveMany([key], force, tenant, connection.source), write_one)
+            return answer(reply, answers[code](seq))
 
-        return remove
+        return remove_many if function.name == "BatchRemove" else remove
 
-    # --- segments
+    # --- segments ---
 
     def mount_segment(self, segment: m.Segment, client: bytes) -> Result:
         if _nowhere(segment):
-            return Failed(Code.BAD_PARAMS), 0
-        reply = self._index.mounts.mount(self._gate.now_ms, client, _specs([segment])[0])
-        return _void(reply.code), reply.after
+            return Failed(Code.BAD_PARAMS), NOTHING_SHOWN
+        reply = self._execute(commands.mount, client, _specs([segment])[0])
+        return _void(reply.code), reply
 
     def re_mount_segment(self, segments: list[m.Segment], client: bytes) -> Result:
         if any(_nowhere(segment) for segment in segments):
-            return Failed(Code.BAD_PARAMS), 0
-        reply = self._index.mounts.remount(self._gate.now_ms, client, _specs(segments))
-        return _void(reply.code), reply.after
+            return Failed(Code.BAD_PARAMS), NOTHING_SHOWN
+        reply = self._execute(commands.remount, client, _specs(segments))
+        return _void(reply.code), reply
 
     def unmount_segment(self, segment: bytes, client: bytes) -> Result:
-        """Unmounting what is not there is success: the C++ master says so, and its clients repeat it."""
-        reply = self._index.mounts.unmount(self._gate.now_ms, client, segment)
-        return (None if reply.code == Code.SEGMENT_NOT_FOUND else _void(reply.code)), reply.after
+        """Unmounting an absent segment succeeds, as in the C++ master: its clients repeat the call."""
+        reply = self._execute(commands.unmount, client, segment)
+        return (None if reply.code == Code.SEGMENT_NOT_FOUND else _void(reply.code)), reply
 
     def graceful_unmount_segment(self, segment: bytes, client: bytes, grace_ms: int) -> Result:
-        reply = self._index.mounts.drain(self._gate.now_ms, client, segment, grace_ms)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.drain, client, segment, grace_ms)
+        return _void(reply.code), reply
 
     def query_segment_status(self, name: str) -> Result:
-        found = self._index.space.segments.by_name.get(name)
-        return self._segment_status(found[0] if found else None)
+        return _segment_status(self._execute(commands.segment_by_name, name))
 
     def query_segment_status_by_id(self, segment: bytes) -> Result:
-        return self._segment_status(self._index.space.segments.by_id.get(segment))
-
-    def _segment_status(self, segment: Any) -> Result:
-        if segment is None:
-            return _NO_SEGMENT, self._index.log.last_n
-        if segment.drain_end:
-            return _SEGMENT_DRAINING, self._index.log.last_n
-        return _SEGMENT_MOUNTED, segment.incarnation
+        return _segment_status(self._execute(commands.segment_by_id, segment))
 
     def batch_query_ip(self, clients: list[bytes]) -> Result:
         """The hosts (without ports) on which clients lend memory; clients without any are left out."""
-        hosts = {client: self._hosts(client) for client in clients}
-        return {client: found for client, found in hosts.items() if found}, self._index.log.last_n
+        reply = self._execute(commands.client_endpoints, clients)
+        hosts = {client: _hosts(endpoints) for client, endpoints in reply.value.items()}
+        return {client: found for client, found in hosts.items() if found}, reply
 
-    def _hosts(self, client: bytes) -> list[str]:
-        endpoints = self._index.owners.endpoints_of(client)
-        return list(dict.fromkeys(endpoint.rpartition(":")[0] or endpoint for endpoint in endpoints))
-
-    # --- copies, moves, tasks
+    # --- copies, moves, tasks ---
 
     def copy_start(self, client: bytes, key: bytes, tenant: bytes, source: str, targets: list[str]) -> Result:
-        reply = self._index.copies.copy_start(self._gate.now_ms, client, tenant, key, source, targets)
-        code, plan, after = reply.code, reply.value, reply.after
-        if plan is None:
-            return Failed(code), after
-        size = self._size_of(tenant, key)
-        return m.CopyPlan(message_of(plan[0], size), [message_of(each, size) for each in plan[1]]), after
+        reply = self._execute(commands.copy_start, client, tenant, key, source, targets)
+        if reply.value is None:
+            return Failed(reply.code), reply
+        (origin, copies), size = reply.value, self._size_of(tenant, key)
+        return m.CopyPlan(message_of(origin, size), [message_of(each, size) for each in copies]), reply
 
     def copy_end(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        reply = self._index.copies.copy_end(self._gate.now_ms, client, tenant, key)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.copy_end, client, tenant, key)
+        return _void(reply.code), reply
 
     def copy_revoke(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        reply = self._index.copies.copy_revoke(self._gate.now_ms, client, tenant, key)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.copy_revoke, client, tenant, key)
+        return _void(reply.code), reply
 
     def move_start(self, client: bytes, key: bytes, tenant: bytes, source: str, target: str) -> Result:
-        reply = self._index.copies.move_start(self._gate.now_ms, client, tenant, key, source, target)
-        code, plan, after = reply.code, reply.value, reply.after
-        if plan is None:
-            return Failed(code), after
-        size = self._size_of(tenant, key)
-        return m.MovePlan(message_of(plan[0], size), message_of(plan[1], size) if plan[1] else None), after
+        reply = self._execute(commands.move_start, client, tenant, key, source, target)
+        if reply.value is None:
+            return Failed(reply.code), reply
+        (origin, copy), size = reply.value, self._size_of(tenant, key)
+        return m.MovePlan(message_of(origin, size), message_of(copy, size) if copy else None), reply
 
     def move_end(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        reply = self._index.copies.move_end(self._gate.now_ms, client, tenant, key)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.move_end, client, tenant, key)
+        return _void(reply.code), reply
 
     def move_revoke(self, client: bytes, key: bytes, tenant: bytes) -> Result:
-        reply = self._index.copies.move_revoke(self._gate.now_ms, client, tenant, key)
-        return _void(reply.code), reply.after
+        reply = self._execute(commands.move_revoke, client, tenant, key)
+        return _void(reply.code), reply
 
     def _size_of(self, tenant: bytes, key: bytes) -> int:
-        found = self._index.catalog.lookup(tenant, key)
+        found = self._serving.index.catalog.lookup(tenant, key)
         return found.size if found is not None else 0
 
     def create_copy_task(self, key: bytes, tenant: bytes, targets: list[str]) -> Result:
-        reply = self._index.tasks.create_copy(self._gate.now_ms, tenant, key, targets)
-        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
+        return _task(self._execute(commands.create_copy_task, tenant, key, targets))
 
     def create_move_task(self, key: bytes, tenant: bytes, source: str, target: str) -> Result:
-        reply = self._index.tasks.create_move(self._gate.now_ms, tenant, key, source, target)
-        return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply.after
+        return _task(self._execute(commands.create_move_task, tenant, key, source, target))
 
     def fetch_tasks(self, client: bytes, limit: int) -> Result:
-        reply = self._index.tasks.fetch(self._gate.now_ms, client, limit)
-        return [self._assignment(task) for task in reply.value], reply.after
+        reply = self._execute(commands.fetch_tasks, client, limit)
+        return [self._assignment(task) for task in reply.value], reply
 
     def mark_task_to_complete(self, client: bytes, report: m.TaskReport) -> Result:
         if report.status not in (m.TaskStatus.FAILED, m.TaskStatus.SUCCESS):
-            return Failed(Code.BAD_PARAMS), 0
-        reply = self._index.tasks.finish(self._gate.now_ms, client, report.id, report.status, report.message)
-        return _void(reply.code), reply.after
+            return Failed(Code.BAD_PARAMS), NOTHING_SHOWN
+        reply = self._execute(commands.finish_task, client, report.id, report.status, report.message)
+        return _void(reply.code), reply
 
     def query_task(self, task_id: bytes) -> Result:
-        reply = self._index.tasks.query(task_id)
-        task, after = reply.value, reply.after
+        reply = self._execute(commands.query_task, task_id)
+        task = reply.value
         if task is None:
-            return Failed(reply.code), after
+            return Failed(reply.code), reply
         created_ms, updated_ms = self._wall_ms(task.created_ms), self._wall_ms(task.updated_ms)
-        return m.TaskView(task.id, task.kind, task.status, created_ms, updated_ms, task.client, task.message), after
+        return m.TaskView(task.id, task.kind, task.status, created_ms, updated_ms, task.client, task.message), reply
 
     def _assignment(self, task: Task) -> m.TaskAssignment:
-        """A task as its executor gets it; the payload is JSON with the names that the C++ client looks for."""
+        """A task as its executor receives it; the payload is JSON with the names that the C++ client expects."""
         payload: dict[str, Any] = {
             "tenant_id": decode_text(task.tenant),
             "key": decode_text(task.key),
@@ -356,8 +325,8 @@ class MasterService:
         return m.TaskAssignment(task.id, task.kind, text, self._wall_ms(task.created_ms), _TASK_RETRIES)
 
     def _wall_ms(self, leader_ms: int) -> int:
-        """For people: leader time on the wall clock."""
-        return wall_us() // 1000 - (self._gate.now_ms - leader_ms)
+        """Leader time on the wall clock, for people to read."""
+        return wall_us() // 1000 - (self._serving.now_ms - leader_ms)
 
 
 _NO_DYNAMIC_REPLICATION: Final = {
@@ -367,16 +336,31 @@ _NO_DYNAMIC_REPLICATION: Final = {
 }
 
 
+def _segment_status(reply: View[Segment | None]) -> Result:
+    if reply.value is None:
+        return _NO_SEGMENT, reply
+    return (_SEGMENT_DRAINING if reply.value.drain_end else _SEGMENT_MOUNTED), reply
+
+
+def _hosts(endpoints: list[str]) -> list[str]:
+    return list(dict.fromkeys(endpoint.rpartition(":")[0] or endpoint for endpoint in endpoints))
+
+
+def _task(reply: Answered[bytes]) -> Result:
+    return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply
+
+
 def _each(results: Iterable[Result]) -> Result:
-    values, last = [], 0
-    for value, after in results:
+    """One answer for several commands: it waits for the last of their records."""
+    values, last_n = [], 0
+    for value, reply in results:
         values.append(value)
-        last = max(last, after)
-    return values, last
+        last_n = max(last_n, reply.after)
+    return values, View(None, last_n)
 
 
 def _missing(*_: Any) -> Result:
-    raise NotImplementedError("a function of the table has no method: a test sees to it that there is none")
+    raise NotImplementedError("a function of the table has no method: a test checks that there is none")
 
 
 def _method_name(name: str) -> str:
@@ -385,5 +369,5 @@ def _method_name(name: str) -> str:
 
 
 def warm(release: Release) -> None:
-    """Compile what a release needs, so that a promotion finds it done."""
-    MasterService(Index(IndexSettings(), lambda _: 0), OpenGate(), release).handlers()
+    """Compile a release's readers in advance, so that a promotion does not wait for it."""
+    MasterService(Serving(Index(IndexSettings(), lambda _: 0), Outbox.always_open()), release).handlers()

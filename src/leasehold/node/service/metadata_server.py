@@ -2,7 +2,7 @@
 
     GET, PUT, DELETE /metadata?key=KEY        404: no such key
 
-It is kept in memory, as there: each process writes its own entries anew when it starts.
+It is kept in memory, as there: each process writes its own entries again when it starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a put asks for, from the wire's words into the index's: checked as the C++ master checks it."""
+"""Translates the config of a put from the wire to the index, with the checks of the C++ master."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _grouped(base: PutConfig, group: bytes) -> PutConfig:
 def config_of(
     config: m.ReplicateConfig | m.ReplicateConfig0312, soft_pin_ttl_max_ms: int, *, native: bool = False
 ) -> BatchConfig:
-    """Translate and check. What is refused carries its code; the rest is the index's to judge."""
+    """Translate and check. A refused config carries its code; the index checks the rest."""
     if isinstance(config, m.ReplicateConfig0312):
         config = _modern(config)
     preferred = list(config.preferred_segments)

@@ -1,23 +1,27 @@
-"""`GetReplicaListByRegex` in steps: a pattern over a million keys is no pause, and its answer has a bound.
+"""`GetReplicaListByRegex` in steps: a pattern over a million keys causes no pause, and its answer is bounded.
 
-What was found is written down at once, as it was then: its lease is extended, so what is told stays readable whatever
-becomes of the object before the answer leaves. The answer shows everything that was decided up to the last step.
+Each object is encoded when it is found. Its lease is extended then, so its memory stays readable even if the object is
+removed before the answer is sent. The answer shows everything that was decided up to the last step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from leasehold.base.codes import Code
 from leasehold.base.limits import range_step_hits, range_step_objects, regex_answer_bytes_max, regex_results_max
+from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, accept_pattern, work_of
+from leasehold.index.replies import NOTHING_SHOWN, View
 from leasehold.index.tables import TABLES, Tables
 from leasehold.node.service.descriptors import DescriptorWriter, message_of, readable
-from leasehold.node.service.leaving import Leaving, go_on_later, wait_for_owner
+from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.wire import messages as m
+from leasehold.wire.answers import Answer, Later
 from leasehold.wire.body import head, pack
 from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
@@ -25,61 +29,58 @@ from leasehold.wire.frame import response
 from leasehold.wire.schema import Expected, Failed, Map, Record, Type, Vector, counted
 from leasehold.wire.tables.release import Function, Release
 
-_WIDE: Final = 4  # bytes in a length of a long answer: what is written in steps cannot be widened afterwards
-_SHORT: Final = 200  # so many results are packed as narrow as they can be, in one go
+_WIDE: Final = 4  # bytes in a length of a long answer, which is written in steps and cannot be widened afterwards
+_SHORT: Final = 200  # up to this many results are packed together, with the narrowest lengths
 
 
-class Listing:
+class RegexListing:
     """The handler."""
 
-    def __init__(self, index: Index, leaving: Leaving, release: Release) -> None:
-        self._index = index
-        self._leaving = leaving
+    def __init__(self, serving: Serving, release: Release) -> None:
+        self._serving = serving
         self._release = release
 
     def by_regex(self, function: Function) -> Handler:
         """Arguments: pattern, tenant."""
         assert function.request is not None
-        read = argument_reader(function.request)
+        read, serving = argument_reader(function.request), self._serving
         writer = DescriptorWriter(self._release.name, replica_of(function.returns))
 
-        def handle(connection: Connection, seq: int, body: bytes, until_s: float = 0.0) -> bytes | None:
+        def handle(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             pattern, tenant = read(body)
             try:
-                found = Found(self._index, tenant, accept_pattern(pattern), writer)
+                found = Found(serving.index, tenant, accept_pattern(pattern), writer)
             except BadPattern:
                 return self._refused(seq, function, "bad pattern")
             again = partial(handle, connection, seq, body)
-            return self._go_on(
-                connection, seq, function, found, partial(wait_for_owner, connection, seq, again, until_s, len(body))
-            )
+            return self._step(seq, function, found, partial(wait_for_owner, serving, seq, again, until_ms, len(body)))
 
         return handle
 
-    def _go_on(
-        self, connection: Connection, seq: int, function: Function, found: Found, wait: partial[None]
-    ) -> bytes | None:
-        """One step; the answer if it was the last, else None and more of it later."""
-        more = found.step(self._leaving.gate.now_ms)
+    def _step(self, seq: int, function: Function, found: Found, wait: Callable[[], Later]) -> Answer:
+        """One step; the answer if it was the last, else the next step later."""
+        reply = self._serving.execute(_look_up, found)
         if found.unproven:
-            wait()
-            return None
+            return wait()
         if found.too_many:
             return self._refused(seq, function, "too many results")
-        if more:
-            again = partial(self._go_on, connection, seq, function, found, wait)
-            go_on_later(connection, seq, again, found.kept_bytes)
-            return None
-        frame = response(seq, found.body(function.returns))
-        return self._leaving.send(connection, seq, frame, self._index.log.last_n)
+        if reply.value:
+            return Later(partial(self._step, seq, function, found, wait), found.kept_bytes)
+        return self._serving.answer(reply, response(seq, found.body(function.returns)))
 
-    def _refused(self, seq: int, function: Function, reason: str) -> bytes:
-        self._index.log.refuse(reason)
-        return response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
+    def _refused(self, seq: int, function: Function, reason: str) -> Answer:
+        self._serving.index.log.refuse(reason)
+        frame = response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
+        return self._serving.answer(NOTHING_SHOWN, frame)
+
+
+def _look_up(index: Index, now_ms: int, found: Found) -> View[bool]:
+    """One step of a listing. True if there is more."""
+    return View(found.step(now_ms), index.log.last_n)
 
 
 class Found:
-    """What has been found so far."""
+    """The objects found so far."""
 
     def __init__(self, index: Index, tenant: bytes, pattern: Pattern, writer: DescriptorWriter) -> None:
         self._index = index
@@ -87,7 +88,7 @@ class Found:
         self._pattern = pattern
         self._writer = writer
         self._table = 0
-        self._matched: list[bytes] = []  # keys that matched and were not looked up yet
+        self._matched: list[bytes] = []  # keys that matched and are not looked up yet
         self._short: dict[bytes, list[m.ReplicaDescriptor]] = {}
         self._written = bytearray()
         self._count = 0
@@ -99,11 +100,11 @@ class Found:
 
     @property
     def kept_bytes(self) -> int:
-        """What it keeps between two steps."""
+        """Bytes kept between two steps."""
         return len(self._written)
 
     def step(self, now_ms: int) -> bool:
-        """Look through some tables, or go on with what matched in them; whether there is more."""
+        """Search some tables, or look up keys that matched in them. True if there is more."""
         index, tables = self._index, self._index.catalog.tables.get(self._tenant)
         if not self._matched and tables is not None:
             self._match(tables)
@@ -128,7 +129,7 @@ class Found:
 
     def _add(self, entry: Object) -> None:
         if self._index.owners.unproven and self._index.owners.must_wait(entry):
-            self.unproven = True  # H9: nobody is sent to memory whose owner has not been heard of
+            self.unproven = True  # H9: no reader is sent to memory whose owner has not pinged yet
         replicas = readable(entry)
         if not replicas:
             return
@@ -145,7 +146,7 @@ class Found:
 
 
 def replica_of(returns: Type) -> Record:
-    """What the answer has one of for each place of an object."""
+    """The type of one replica in the answer."""
     assert isinstance(returns, Expected)
     assert isinstance(returns.inner, Map)
     replicas = returns.inner.value

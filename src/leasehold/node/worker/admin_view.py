@@ -71,7 +71,7 @@ class AdminView:
             admin=identity.admin,
             up_ms=now_ms - node.started_ms,
             connections=len(node.entrance.server.connections),
-            held_answers=node.gate.held,
+            held_answers=node.machine.outbox.waiting,
             durability=node.config.ha.durability,
             durable_copies=machine.durable_copies,
             journal_batches=machine.ctx.state.journal_length.batches,
@@ -106,7 +106,7 @@ class AdminView:
 
     def _counters(self) -> Counters:
         server = self._node.entrance.server
-        return Counters(server.accepted, server.turned_away, self._node.gate.unknown_count)
+        return Counters(server.accepted, server.turned_away, self._node.machine.outbox.unknown_count)
 
     async def cluster(self) -> ClusterStatus:
         async with _store_timeout():

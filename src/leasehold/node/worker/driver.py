@@ -1,7 +1,7 @@
 """The shell around `ha.machine.NodeMachine`: it carries effects out on a coordination store and comes back with events.
 
-Nothing is decided here. An effect never answers from inside its own execution: every event enters by the loop, or (the
-answers of a store in memory) when all effects before it are done. So the machine is never entered twice.
+Nothing is decided here. An effect never answers from inside its own execution: every event enters through the loop, or
+(answers of a store in memory) after all earlier effects. So the machine is never entered twice.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from leasehold.ha.effects import (
     PushBuffer,
     ReadSnapshot,
     Say,
+    SendAnswers,
     StoreRequest,
     WriteSnapshot,
 )
@@ -47,15 +48,16 @@ from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.errors import StoreError
 from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
+from leasehold.wire.answers import Waiting
 
 log = structlog.get_logger("leasehold.node")
 
-SAY_AGAIN_MS: Final = 5_000
-SAID_MAX: Final = 256
+LOG_AGAIN_MS: Final = 5_000
+LOGGED_MAX: Final = 256
 
 
 class Keeper(Protocol):
-    """What keeps bytes for the machine outside the store: the snapshots' files, the buffer."""
+    """Keeps bytes for the machine outside the store: snapshot files and the buffer."""
 
     def push(self, effect: PushBuffer) -> None: ...
 
@@ -69,7 +71,7 @@ class Keeper(Protocol):
 
 
 class Driver:
-    """Runs one machine on one loop. `on_role` is told of every change of role before anything else is done."""
+    """Runs one machine on one loop. `on_role` is called at every change of role, before any other effect."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Driver:
         *,
         keeper: Keeper,
         on_role: Callable[[ChangeRole], None],
-        on_progress: Callable[[], None],
+        on_answers: Callable[[list[Waiting]], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.machine = machine
@@ -87,7 +89,7 @@ class Driver:
         self._clock = clock
         self._keeper = keeper
         self._on_role = on_role
-        self._on_progress = on_progress
+        self._on_answers = on_answers
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._tasks = TaskSet(self._failed)
@@ -95,46 +97,48 @@ class Driver:
         self._kept: dict[int, KeepAlive] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = -1
-        self._said: dict[str, tuple[int, int]] = {}  # sentence -> (when it was said, how often not since)
+        self._logged: dict[
+            str, tuple[int, int]
+        ] = {}  # sentence -> (when it was logged, how often it was skipped since)
         self._deciding = False
         self._immediately = coord.immediately if isinstance(coord, Immediate) else None
-        self._answers: deque[StoreAnswered] = deque()  # of the store, to what was asked in the present turn
-        self._idle = asyncio.Event()  # clear while the machine has more to do about what it was told
+        self._answers: deque[StoreAnswered] = deque()  # the store's answers to requests of the present turn
+        self._idle = asyncio.Event()  # clear while the machine has work left from earlier events
         self._idle.set()
         self._closed = False
+        machine.serving.report_to(self.decided)
 
     # --- events --------------------------------------------------------------------------------------------------
 
     def tell(self, event: NodeEvent) -> None:
-        """Hand one event to the machine, do what it wants done, and let answers go that have become due."""
+        """Pass one event to the machine and carry out its effects."""
         if self._closed:
             return
         try:
             machine = self.machine
-            machine.ctx.wall_us = wall_us()
-            for effect in machine.handle(self._clock.now_ms(), event):
+            now_us = wall_us()
+            for effect in machine.handle(self._clock.now_ms(), event, now_us):
                 self._do(effect)
             while self._answers:
-                for effect in machine.handle(self._clock.now_ms(), self._answers.popleft()):
+                for effect in machine.handle(self._clock.now_ms(), self._answers.popleft(), now_us):
                     self._do(effect)
-            self._on_progress()
             self._arm()
             if machine.busy:
                 self._idle.clear()
             elif not self._idle.is_set():
                 self._idle.set()
         except BaseException as error:
-            # A machine that raised may have done half of something: this process must not go on with it.
+            # A machine that raised may be in an inconsistent state: this process must not go on with it.
             self._failed(error)
             raise
 
     def decided(self) -> None:
-        """Commands were put to the index: tell the machine once, after the present burst of requests."""
+        """Commands have decided records: send the machine one event, after the present burst of requests."""
         if not self._deciding:
             self._deciding = True
-            self._loop.call_soon(self._tell_decided)
+            self._loop.call_soon(self._commit_decided)
 
-    def _tell_decided(self) -> None:
+    def _commit_decided(self) -> None:
         self._deciding = False
         self.tell(Decided())
 
@@ -158,8 +162,10 @@ class Driver:
         match effect:
             case StoreRequest():
                 self._request(effect)
+            case SendAnswers(answers):
+                self._on_answers(answers)
             case Say(sentence, serious):
-                self._say(sentence, serious)
+                self._log(sentence, serious)
             case ChangeRole():
                 log.info(effect.sentence, role=effect.role.value)
                 self._on_role(effect)
@@ -185,17 +191,17 @@ class Driver:
             case WriteSnapshot():
                 self._keeper.write_snapshot(effect)
 
-    def _say(self, sentence: str, serious: bool) -> None:
-        """Into the log; what is said over and over only every few seconds, with how often it was."""
+    def _log(self, sentence: str, serious: bool) -> None:
+        """Log a sentence; a repeated one only every few seconds, with the number of repeats."""
         now_ms = self._clock.now_ms()
-        said_ms, unsaid = self._said.get(sentence, (-SAY_AGAIN_MS, 0))
-        if now_ms - said_ms < SAY_AGAIN_MS:
-            self._said[sentence] = (said_ms, unsaid + 1)
+        logged_ms, skipped = self._logged.get(sentence, (-LOG_AGAIN_MS, 0))
+        if now_ms - logged_ms < LOG_AGAIN_MS:
+            self._logged[sentence] = (logged_ms, skipped + 1)
             return
-        if len(self._said) >= SAID_MAX:
-            self._said.clear()
-        self._said[sentence] = (now_ms, 0)
-        fields = {"said_meanwhile": unsaid} if unsaid else {}
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged[sentence] = (now_ms, 0)
+        fields = {"repeats_not_logged": skipped} if skipped else {}
         (log.error if serious else log.info)(sentence, **fields)
 
     def _failed(self, error: BaseException) -> None:
@@ -204,7 +210,7 @@ class Driver:
             self._on_fatal(error)
 
     def _request(self, effect: StoreRequest) -> None:
-        """Ask the store: at once where that can be, since a task and a time-out cost more than such a store itself."""
+        """Send a request to the store. A store in memory answers immediately: a task would cost more than the call."""
         answer = None
         if self._immediately is not None:
             try:
@@ -250,7 +256,7 @@ class Driver:
         try:
             await self._coord.lease_revoke(lease)
         except LeaseholdError as error:
-            log.info("a lease could not be revoked: it ends by itself", error=str(error))
+            log.info("a lease could not be revoked: it expires", error=str(error))
 
     async def _watch(self, effect: OpenWatch) -> None:
         try:
@@ -258,7 +264,7 @@ class Driver:
             async with stream:
                 async for batch in stream:
                     self.tell(WatchDelivered(effect.watch, batch))
-                    await self._idle.wait()  # a slow reader: what comes meanwhile is in the watch's bounds, not in ours
+                    await self._idle.wait()  # a slow reader: later batches wait in the watch, which is bounded
             reason = "the stream ended"
         except LeaseholdError as error:
             reason = str(error)
@@ -266,7 +272,7 @@ class Driver:
             self.tell(WatchBroken(effect.watch, reason))
 
     async def close(self) -> None:
-        """Stop everything that is under way. What was sent may still happen."""
+        """Stop everything under way. Requests that were sent may still take effect."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -276,7 +282,7 @@ class Driver:
 
 
 async def _answer(request: int, call: Coroutine[Any, Any, StoreResult], timeout_ms: int) -> StoreAnswered:
-    """The end of one request, in the machine's words. The shell's own limit stands behind the client's."""
+    """The result of one request as an event. The shell's own time limit is a little longer than the client's."""
     try:
         async with asyncio.timeout(timeout_ms / 1000 + 0.5):
             return StoreAnswered(request, result=await call)
@@ -292,5 +298,5 @@ def _failed_answer(request: int, error: LeaseholdError | TimeoutError) -> StoreA
             return StoreAnswered(request, failure=Failure.UNAVAILABLE)
         case UnknownOutcome() | TimeoutError():
             return StoreAnswered(request, failure=Failure.UNKNOWN)
-    log.warning("the store answered in a way that is not understood", error=str(error))
+    log.warning("the store gave an unexpected answer", error=str(error))
     return StoreAnswered(request, failure=Failure.UNKNOWN)

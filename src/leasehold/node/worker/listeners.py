@@ -19,10 +19,10 @@ from leasehold.node.boot import Boot
 from leasehold.node.boot import Listener as Inherited
 from leasehold.node.guardian.forwarder import HELLO
 from leasehold.node.service.functions import warm
-from leasehold.node.service.gate import NodeGate
 from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
+from leasehold.wire.answers import ServePermit
 from leasehold.wire.server import Handler, Listener, Server
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import NEWEST, Release, find_release
@@ -38,14 +38,13 @@ class Listeners:
     def __init__(
         self,
         boot: Boot,
-        gate: NodeGate,
+        permit: ServePermit,
         make_handlers: MakeHandlers,
         settings: WireSettings,
         on_broken: Callable[[InvariantBroken], None],
     ) -> None:
-        self._gate = gate
         self._make_handlers = make_handlers
-        self.server = Server(gate, settings, on_broken=on_broken)
+        self.server = Server(permit, settings, on_broken=on_broken)
         self._by_table: dict[str, Listener] = {}
         sharing = ConnectionSharing(boot.handoff) if boot.handoff is not None else None
         for port, inherited in enumerate(boot.rpc):
@@ -53,7 +52,7 @@ class Listeners:
             listener = self.server.serve(_socket(inherited), {}, release)
             self.server.pause(listener)
             if sharing is not None:
-                listener.hold = partial(sharing.hold, port)
+                listener.share = partial(sharing.hold, port)
             warm(release)
             self._by_table[inherited.table] = listener
         self._forward = _socket(boot.forward)
@@ -121,7 +120,7 @@ class Listeners:
                 length = await self._loop.sock_recv(sock, 1)
                 table = (await self._exactly(sock, length[0])).decode(errors="replace") if length else ""
                 listener = self._by_table.get(table)
-                if length and listener is not None and self.is_open and self._gate.may_serve():
+                if length and listener is not None and self.is_open and self.server.may_serve():
                     await self._loop.sock_sendall(sock, HELLO)
                     if self.is_open:
                         greeting_bytes = len(length) + length[0] + len(HELLO)

@@ -18,13 +18,13 @@ from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.node.boot import Boot
 from leasehold.node.service.functions import MasterService
-from leasehold.node.service.gate import NodeGate
 from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
 from leasehold.node.worker.guardian_link import GuardianLink
 from leasehold.node.worker.listeners import Listeners
 from leasehold.node.worker.persistence import Persistence
 from leasehold.runtime.clock import BootClock
+from leasehold.wire.answers import Waiting
 from leasehold.wire.server import Handler
 from leasehold.wire.tables import Release
 
@@ -33,12 +33,12 @@ log = structlog.get_logger("leasehold.node")
 WORK_BUDGET_OBJECTS: Final = 256
 WORK_PAUSE_S: Final = 0.02
 OVERDUE_CHECK_S: Final = 1.0
-# Nobody is served yet, and large states take long steps. A promotion that hangs ends with its lease.
+# No client is served yet, and large states take long steps. A promotion that hangs ends with its lease.
 _PATIENT: Final = (Role.FOLLOWER, Role.CATCHING_UP, Role.PROMOTING)
 
 
 class RunningNode:
-    """`start`, then `stopped` is set when it has ended: by `stop`, or fatally (`failed` holds why)."""
+    """`start` runs it; `stopped` is set when it ends: by `stop`, or fatally (`failed` has the error)."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class RunningNode:
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
         self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
-        self.gate = NodeGate(self.machine, self.clock, config.ha.call_deadline_ms)
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,
@@ -69,26 +68,26 @@ class RunningNode:
             self.clock,
             keeper=self.keeping,
             on_role=self._on_role,
-            on_progress=self._on_progress,
+            on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )
-        self.entrance = Listeners(boot, self.gate, self._make_handlers, config.wire, self._on_fatal)
+        self.entrance = Listeners(boot, self.machine.outbox, self._make_handlers, config.wire, self._on_fatal)
 
     def start(self) -> None:
-        """Begin: from here on the machine decides."""
-        self.lifeline.say_serving(False)  # the door is ours from here on
+        """Begin: the machine decides from now on."""
+        self.lifeline.say_serving(False)  # the guardian leaves the door to this worker
         self.driver.tell(Started())
         self._every_second()
 
     def stop(self) -> None:
-        """Hand over if this node leads, then end."""
+        """Hand over if this node leads, then stop."""
         if self._stopping:
             return
         self._stopping = True
         if self.machine.role is Role.PRIMARY:
             self.driver.tell(SwitchoverRequested())
         if self.machine.role is not Role.STEPPING_DOWN:
-            # A standby, or a primary without anybody to hand over to: the guardian gives the key up.
+            # A standby, or a primary without a successor: the guardian gives up the key.
             self.stopped.set()
 
     async def close(self) -> None:
@@ -98,31 +97,30 @@ class RunningNode:
         await self.driver.close()
         await self.keeping.close()
 
-    # --- what the machine and the wire call ---
+    # --- called by the machine and the wire ---
 
     def _make_index(self) -> Index:
         return Index(self.config.index, random.Random().randrange)
 
     def _admin_of(self, name: str) -> str:
-        """Where a peer's admin port is, by what it has registered; "" if it is not there."""
+        """The address of a peer's admin port, as registered; "" if the peer is not registered."""
         node = self.machine.ctx.view.nodes.get(name)
         return node.admin if node is not None else ""
 
     def _make_handlers(self, release: Release) -> Mapping[int, Handler]:
-        """What is served on a port, over the index as it is now."""
+        """The handlers of a port, over the present index."""
         index = self.machine.index
         made = self._prepared.get(release.name)
         if made is None or made[0] is not index:
-            decided, epoch = self.driver.decided, lambda: self.machine.epoch
-            service = MasterService(index, self.gate, release, decided=decided, view_version=epoch)
+            service = MasterService(self.machine.serving, release, view_version=lambda: self.machine.epoch)
             made = self._prepared[release.name] = (index, service.handlers())
         return made[1]
 
     def _prepare(self) -> None:
-        """As a standby: do beforehand what takes a tenth of a second, so that a promotion does not wait for it."""
-        self.lifeline.be_patient(True)  # with millions of objects the collection takes its time
+        """As a standby: prepare the handlers, which takes a tenth of a second, so that a promotion need not wait."""
+        self.lifeline.be_patient(True)  # with millions of objects a collection takes long
         self.entrance.prepare()
-        # What was loaded or replayed lives long: it need not be looked at by every later collection.
+        # Loaded and replayed objects live long: later collections need not visit them.
         gc.collect()
         gc.freeze()
         self.lifeline.be_patient(self.machine.role in _PATIENT)
@@ -131,7 +129,7 @@ class RunningNode:
         self.driver.tell(event)
 
     def _on_role(self, change: ChangeRole) -> None:
-        """Law: when the new role is not primary, connections are closed before anything else is done."""
+        """Law: when the new role is not primary, connections are closed before any other effect."""
         self.lifeline.be_patient(change.role in _PATIENT)
         if change.role is Role.PRIMARY:
             self.entrance.open()
@@ -142,19 +140,18 @@ class RunningNode:
         self.lifeline.say_serving(False)
         if change.role is Role.STANDBY:
             self._timers["prepare"] = self._loop.call_soon(self._prepare)
-        self.gate.drop_all()
+        self.entrance.server.give_up(self.machine.outbox.drop_all())
         if (timer := self._timers.pop("work", None)) is not None:
             timer.cancel()
         if self._stopping and change.role is not Role.STEPPING_DOWN:
             self._loop.call_soon(self.stopped.set)
 
-    def _on_progress(self) -> None:
-        if self.gate.held:
-            self.entrance.server.send_together(self.gate.progress)
+    def _on_answers(self, answers: list[Waiting]) -> None:
+        self.entrance.server.release(answers)
 
     def _on_fatal(self, error: BaseException) -> None:
-        """An invariant is broken or a machine raised: this process must not go on with its state."""
-        log.critical("this worker cannot go on: it ends, and its guardian starts another", exc_info=error)
+        """An invariant is broken or the machine raised: this process must not go on with its state."""
+        log.critical("this worker cannot go on: it stops, and its guardian starts another", exc_info=error)
         self.failed = error
         self.entrance.shut("the worker cannot go on")
         self.stopped.set()
@@ -162,23 +159,18 @@ class RunningNode:
     # --- time ---
 
     def _work(self) -> None:
-        """Eviction, time-outs and limbo: a bounded piece between requests, then again when it is due."""
-        now_ms = self.clock.now_ms()
-        if not self.machine.may_serve(now_ms):
+        """Eviction, time-outs and quarantine: a bounded step between requests, then again when it is due."""
+        serving = self.machine.serving
+        if not serving.may_serve(self.clock.now_ms()):
             self._timers["work"] = self._loop.call_later(0.05, self._work)
             return
-        index, leader_ms = self.machine.index, self.machine.leader_ms(now_ms)
-        last_n = index.log.last_n
-        more = index.work(leader_ms, WORK_BUDGET_OBJECTS)
-        if index.log.last_n != last_n:
-            self.driver.decided()
-        if more:
+        if serving.work(WORK_BUDGET_OBJECTS):
             self._timers["work"] = self._loop.call_soon(self._work)
         else:
             self._timers["work"] = self._loop.call_later(WORK_PAUSE_S, self._work)
 
     def _every_second(self) -> None:
-        self.gate.overdue()
+        self.entrance.server.give_up(self.machine.outbox.overdue(self.clock.now_ms()))
         if self.machine.ready:
             self.keeping.settle(self.machine.epoch, leads=self.machine.role is Role.PRIMARY)
         self._timers["second"] = self._loop.call_later(OVERDUE_CHECK_S, self._every_second)

@@ -17,6 +17,7 @@ from leasehold.index.removes import RangeRemoval, Removes
 from leasehold.index.space.space import Space
 
 if TYPE_CHECKING:
+    from leasehold.ha.machine import NodeMachine
     from leasehold.testing.sim.nodes import Run
 
 
@@ -45,6 +46,20 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
     if "trust-owners" in bugs:
         index.owners.__class__ = TrustedOwners
     return index
+
+
+def bend_machine(bugs: frozenset[str], machine: NodeMachine) -> None:
+    """Plant bugs into a new machine."""
+    if "no-lease" not in bugs:
+        return
+    refresh = machine._refresh
+
+    def serve_without_lease() -> None:
+        refresh()
+        if machine.role is Role.PRIMARY:
+            machine.outbox.lease_until_ms = 1 << 62
+
+    machine._refresh = serve_without_lease  # type: ignore[method-assign] # a bug from outside
 
 
 def _forget_pins(index: Index) -> None:

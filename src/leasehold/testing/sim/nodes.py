@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leasehold.ha.answer_gate import AnswerGate, Verdict
+from leasehold.base.codes import Code
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -22,6 +22,7 @@ from leasehold.ha.effects import (
     ReadSnapshot,
     Role,
     Say,
+    SendAnswers,
     StoreRequest,
     WriteSnapshot,
 )
@@ -37,10 +38,12 @@ from leasehold.ha.events import (
 from leasehold.ha.keys import EndMarker, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
-from leasehold.testing.sim.bugs import bend
-from leasehold.testing.sim.calls import Answer, Call
+from leasehold.index.replies import Reply, SpaceHandedOut, View
+from leasehold.testing.sim.bugs import bend, bend_machine
+from leasehold.testing.sim.calls import Call
 from leasehold.testing.sim.plan import settings_of
 from leasehold.testing.sim.storage import Stream
+from leasehold.wire.answers import Waiting
 
 if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
@@ -61,7 +64,7 @@ class Run:
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
         self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
         self.machine.ctx.state.limit_steps(plan.step_objects)
-        self.gate: AnswerGate[tuple[Call, Answer, int]] = AnswerGate(plan.ha.call_deadline_ms)
+        bend_machine(self.world.bugs, self.machine)
         self.inbox: deque[Callable[[], None]] = deque()
         self.streams: dict[int, Stream] = {}
         self.kept: set[int] = set()
@@ -90,7 +93,6 @@ class Run:
     def _handle(self, event: NodeEvent) -> None:
         for effect in self.machine.handle(self.node.now_ms(), event):
             self._do(effect)
-        self.release()
         self._arm()
         self.world.check_node(self)
         self.world.targeted_faults.worked(self)
@@ -118,8 +120,7 @@ class Run:
         if self.node.paused:
             return
         now_ms = self.node.now_ms()
-        for (call, _, _), _ in self.gate.overdue(now_ms):
-            self._reset(call)
+        self.machine.outbox.overdue(now_ms)  # their connections are closed: the callers learn nothing
         if self.may_serve():
             for _ in range(8):
                 if not self.machine.index.work(self.machine.leader_ms(now_ms)):
@@ -149,21 +150,20 @@ class Run:
             if call.open:
                 self.world.clock.after_ms(OWNER_PAUSE_MS, self.serve, call)
             return
-        self.gate.hold(now_ms, answer.after, (call, answer, self.machine.epoch), hands_out_space=answer.hands_out_space)
+        reply: Reply = View(None, answer.after)
+        if answer.hands_out_space:
+            reply = SpaceHandedOut(Code.OK, None, answer.after)
+        self.machine.outbox.may_serve(now_ms)
+        self.machine.outbox.enqueue(reply, (call, answer, self.machine.epoch))
         self._handle(Decided())
 
-    def release(self) -> None:
-        if "no-lease" in self.world.bugs and self.machine.role is Role.PRIMARY:
-            self.machine.right_until_ms = 1 << 62
-        for (call, answer, epoch), verdict in self.gate.release(self.node.now_ms(), self.machine):
-            if verdict is Verdict.SEND:
-                buffered_n = 0 if answer.hands_out_space else self.world.buffer.holds_to(epoch)
-                self.world.oracle.leaves(answer, epoch, call.what, buffered_n)
-                call.leaving(answer)
-                self.world.network.send(self.name, "clients", call.finish, answer.value)
-
-    def _reset(self, call: Call) -> None:
-        """The connection is closed: the outcome of the call is unknown to the caller."""
+    def _send_answers(self, answers: list[Waiting]) -> None:
+        for one in answers:
+            call, answer, epoch = one.payload
+            buffered_n = 0 if answer.hands_out_space else self.world.buffer.holds_to(epoch)
+            self.world.oracle.leaves(answer, epoch, call.what, buffered_n)
+            call.leaving(answer)
+            self.world.network.send(self.name, "clients", call.finish, answer.value)
 
     # --- effects ---
 
@@ -191,8 +191,9 @@ class Run:
                 world.clock.log(self.name, f"[{role.value}] {sentence}")
                 world.role_changed(self, role)
                 if role is not Role.PRIMARY:
-                    for (call, _, _), _ in self.gate.drop_all():
-                        self._reset(call)
+                    self.machine.outbox.drop_all()
+            case SendAnswers(answers):
+                self._send_answers(answers)
             case PushBuffer() | ForgetBuffer() | DrainBuffer():
                 world.buffer.take(self, effect)
             case ReadSnapshot(peer):

@@ -1,4 +1,4 @@
-"""The marks that a server leaves for whoever holds its connections too, on real sockets and the kernel's own counts."""
+"""The checkpoints of a server for a process that shares its connections, on real sockets and the kernel's counts."""
 
 from __future__ import annotations
 
@@ -13,27 +13,14 @@ from leasehold.ha.connection_verdict import ConnectionVerdict as Fate
 from leasehold.ha.connection_verdict import judge
 from leasehold.runtime.tcp import kernel_counts, passed_bytes, peer_has_closed
 from leasehold.testing.waiting import until
+from leasehold.wire.answers import Answer, Released, Waiting
 from leasehold.wire.connection import Connection
 from leasehold.wire.frame import request, response
-from leasehold.wire.gate import OpenGate
 from leasehold.wire.handoff import NEVER
 from leasehold.wire.server import Server, listen
 
-AT_ONCE, LATER, LARGE = 1, 2, 3
+IMMEDIATE, LATER, LARGE = 1, 2, 3
 LARGE_BYTES = 32 << 20
-
-
-class Later(OpenGate):
-    """Nothing is durable before it is said so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-
-    def when_durable(
-        self, n: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None, *, space: bool = False
-    ) -> None:
-        self.waiting.append(then)
 
 
 class Holder:
@@ -66,15 +53,19 @@ class Scene:
     """A server, one client of it, and the one that holds the connection too."""
 
     def __init__(self) -> None:
-        self.gate = Later()
-        self.server = Server(self.gate)
+        self.waiting: list[Waiting] = []  # answers that the test releases
+        self.server = Server()
         self.holder = Holder()
-        handlers = {AT_ONCE: _immediately, LATER: _later, LARGE: _large}
+        handlers = {IMMEDIATE: _immediately, LATER: self._later, LARGE: _large}
         self.listener = self.server.serve(listen("127.0.0.1", 0), handlers)
-        self.listener.hold = self.holder.hold
+        self.listener.share = self.holder.hold
         self.client = socket.create_connection(self.listener.address)
         self.client.setblocking(False)
         self.loop = asyncio.get_running_loop()
+
+    def _later(self, _: Connection, seq: int, __: bytes) -> Answer:
+        self.waiting.append(Waiting(1, 1, 0, response(seq, b"ok"), 0))
+        return self.waiting[-1]
 
     @property
     def connection(self) -> Connection:
@@ -91,20 +82,16 @@ class Scene:
                 left -= len(await self.loop.sock_recv(self.client, left))
 
     async def read(self, count: int) -> None:
-        """Until the server has read so many bytes and done what it can with them."""
+        """Until the server has read `count` bytes and handled them."""
         await until(lambda: self.connection._passed_bytes >= count, "it is read")
 
 
-def _immediately(_: Connection, seq: int, __: bytes) -> bytes:
-    return response(seq, b"ok")
+def _immediately(_: Connection, seq: int, __: bytes) -> Answer:
+    return Released(response(seq, b"ok"))
 
 
-def _later(connection: Connection, seq: int, _: bytes) -> None:
-    connection.send_when_durable(1, seq, response(seq, b"ok"))
-
-
-def _large(_: Connection, seq: int, __: bytes) -> bytes:
-    return response(seq, bytes(LARGE_BYTES))
+def _large(_: Connection, seq: int, __: bytes) -> Answer:
+    return Released(response(seq, bytes(LARGE_BYTES)))
 
 
 @pytest.fixture
@@ -125,14 +112,14 @@ def test_the_kernel_counts_here() -> None:
 async def test_nothing_is_open_before_the_first_request_and_after_each_answer(scene: Scene) -> None:
     assert scene.holder.fate() is Fate.FORWARD
     for seq in range(20):
-        await scene.send(request(seq, AT_ONCE, b"?"))
+        await scene.send(request(seq, IMMEDIATE, b"?"))
         await scene.answered()
         assert scene.holder.fate() is Fate.FORWARD
 
 
 async def test_what_has_arrived_and_was_not_read_goes_along(scene: Scene) -> None:
     scene.client.setblocking(True)
-    scene.client.sendall(request(1, AT_ONCE, b"?"))  # our loop, and with it the server, does not run meanwhile
+    scene.client.sendall(request(1, IMMEDIATE, b"?"))  # our loop, and with it the server, does not run meanwhile
     assert scene.holder.fate() is Fate.FORWARD
 
 
@@ -141,7 +128,7 @@ class Watched(socket.socket):
 
     killed_now: Callable[[], None]
 
-    def send(self, data: bytes | bytearray, flags: int = 0) -> int:  # type: ignore[override]  # what is sent here
+    def send(self, data: bytes | bytearray, flags: int = 0) -> int:  # type: ignore[override]
         sent = super().send(data, flags)
         self.killed_now()
         return sent
@@ -164,30 +151,31 @@ async def test_an_answer_that_leaves_in_parts_is_open_until_its_last_byte_has_le
 
 
 async def test_a_burst_is_open_until_its_last_answer(scene: Scene) -> None:
-    burst = request(1, AT_ONCE, b"?") + request(2, LATER, b"?") + request(3, AT_ONCE, b"?")
+    burst = request(1, IMMEDIATE, b"?") + request(2, LATER, b"?") + request(3, IMMEDIATE, b"?")
     await scene.send(burst)
     await scene.answered(2)
     assert scene.holder.fate() is Fate.RESET
-    await scene.send(request(4, AT_ONCE, b"?"))
+    await scene.send(request(4, IMMEDIATE, b"?"))
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET, "later ones are answered, an earlier one is not"
-    scene.server.send_together(scene.gate.waiting.pop())
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     assert scene.holder.fate() is Fate.FORWARD
 
 
 async def test_an_answer_that_is_let_go_but_not_written_is_open(scene: Scene) -> None:
     await scene.send(request(1, LATER, b"?"))
-    await until(lambda: bool(scene.gate.waiting), "it waits")
-    scene.gate.waiting.pop()()  # from here on nothing is in flight, and the answer is written at the end of the turn
-    scene.connection.send(response(9, b"ok"))
+    await until(lambda: bool(scene.waiting), "it waits")
+    # After this nothing is in flight, and the answer is written at the end of the turn.
+    scene.connection.release(scene.waiting.pop())
+    scene.connection.send(Released(response(9, b"ok")))
     assert scene.holder.fate() is Fate.RESET
     await scene.answered(2)
     assert scene.holder.fate() is Fate.FORWARD
 
 
 async def test_half_a_request_is_open(scene: Scene) -> None:
-    whole = request(1, AT_ONCE, b"?")
+    whole = request(1, IMMEDIATE, b"?")
     await scene.send(whole + whole[:7])
     await scene.answered()
     await scene.read(2 * len(whole))
@@ -206,19 +194,19 @@ async def test_an_answer_that_the_peer_does_not_take_is_open_until_it_is_written
 
 
 async def test_a_broken_stream_is_never_moved(scene: Scene) -> None:
-    await scene.send(request(1, AT_ONCE, b"?") + b"\xff" * 20)
+    await scene.send(request(1, IMMEDIATE, b"?") + b"\xff" * 20)
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET
 
 
 async def test_a_connection_for_which_something_is_kept_is_never_moved(scene: Scene) -> None:
     scene.connection.tie(lambda: None)
-    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.send(request(1, IMMEDIATE, b"?"))
     await scene.answered()
     assert scene.holder.fate() is Fate.RESET
 
 
-async def test_the_peer_sees_at_once_that_the_server_has_closed_although_another_holds_it(scene: Scene) -> None:
+async def test_the_peer_sees_that_the_server_has_closed_although_another_shares_it(scene: Scene) -> None:
     scene.connection.close()
     async with asyncio.timeout(60):
         assert await scene.loop.sock_recv(scene.client, 1) == b""
@@ -226,7 +214,7 @@ async def test_the_peer_sees_at_once_that_the_server_has_closed_although_another
     assert scene.holder.free == 1
 
 
-async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(scene: Scene) -> None:
+async def test_an_abort_resets_the_peer_although_another_shares_the_connection(scene: Scene) -> None:
     scene.connection.abort("a test")
     async with asyncio.timeout(60):
         with pytest.raises(ConnectionResetError):
@@ -236,32 +224,31 @@ async def test_the_peer_is_reset_at_once_by_an_abort_although_another_holds_it(s
 
 
 async def test_stepping_down_leaves_a_connection_only_if_nothing_is_open(scene: Scene) -> None:
-    await scene.send(request(1, AT_ONCE, b"?"))
+    await scene.send(request(1, IMMEDIATE, b"?"))
     await scene.answered()
     await scene.send(request(2, LATER, b"?"))
-    await until(lambda: bool(scene.gate.waiting), "it waits")
+    await until(lambda: bool(scene.waiting), "it waits")
     assert not scene.connection.leave()
-    scene.server.send_together(scene.gate.waiting.pop())
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     scene.server.drop_all("a test", leave=True)
     assert (scene.server.connections, scene.holder.handed_over) == (set(), 1)
     assert scene.holder.fate() is Fate.FORWARD, "the peer has noticed nothing"
 
 
-async def test_a_connection_for_which_something_is_kept_is_not_left_to_anybody(scene: Scene) -> None:
+async def test_a_connection_with_state_in_this_process_is_not_handed_over(scene: Scene) -> None:
     scene.connection.tie(lambda: None)
     scene.server.drop_all("a test", leave=True)
     assert scene.holder.handed_over == 0
     assert scene.holder.fate() is Fate.DROP
 
 
-async def test_a_peer_that_waits_for_its_last_answers_only_is_not_left_to_anybody(scene: Scene) -> None:
+async def test_a_peer_that_only_waits_for_answers_is_not_handed_over(scene: Scene) -> None:
     """It would be taken for one that has gone, and reset, while its answers are on their way."""
     await scene.send(request(1, LATER, b"?"))
     scene.client.shutdown(socket.SHUT_WR)
-    await until(lambda: bool(scene.gate.waiting) and scene.holder.checkpoints[0] == NEVER, "its end is seen")
-    let_go = scene.gate.waiting.pop()
-    scene.server.send_together(let_go)
+    await until(lambda: bool(scene.waiting) and scene.holder.checkpoints[0] == NEVER, "its end is seen")
+    scene.server.release([scene.waiting.pop()])
     await scene.answered()
     assert scene.holder.handed_over == 0
     assert not scene.server.connections
