@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -123,3 +124,27 @@ def known_flags(name: str) -> set[str]:
 
 def test_pictures_are_up_to_date() -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts" / "draw-pictures"), "--check"], check=True)
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "\0".join(str(part.value) if isinstance(part, ast.Constant) else "" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_messages_in_the_troubleshooting_table_are_real() -> None:
+    """An operator searches this page for the line in the log: reworded messages must be reworded there too."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    rows = re.findall(r"^\| (?!message|---)(.+?) \| ", page[page.index("## By message") :], flags=re.MULTILINE)
+    sources = (path for path in (ROOT / "src" / "leasehold").rglob("*.py") if "pb" not in path.parts)
+    texts = [text for path in sources for text in _strings(ast.parse(path.read_text()))]
+    stale = [
+        (part, message)
+        for message in rows
+        for part in map(str.strip, re.split(r"\.\.\.|\bN\b|;|:|\(.*?\)|`[^`]*`|\b[A-Z]{2,}\b|'[^']*'", message))
+        if len(part) >= 6 and not any(part in text for text in texts)
+    ]
+    assert len(rows) >= 10
+    assert stale == []

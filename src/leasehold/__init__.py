@@ -8,8 +8,8 @@
     leasehold.sync                the same without asyncio (so leasehold.concurrency.sync, SyncClient, SyncPool)
     leasehold.testing             real clusters and faults as verbs, for your own tests
 
-What is raised on purpose is a `LeaseholdError`: the caller's fault (`CallerError`), the peer's (`PeerError`), or of
-`UnknownOutcome`: sent and not answered.
+Errors derive from `LeaseholdError`: the caller's fault (`CallerError`), the peer's (`PeerError`), or `UnknownOutcome`
+(sent and not answered).
 """
 
 from __future__ import annotations
