@@ -75,7 +75,7 @@ def _newer() -> bytes:
         (lambda data: b"PK\3\4 something else", "the file is truncated, or not an export; export it again"),
         (lambda data: data[:-100], "the file is truncated, or not an export; export it again"),
         (lambda data: data[:50] + b"!" + data[51:], "the file is damaged: its checksum does not match"),
-        (lambda data: _newer(), "a snapshot of version 9 is not for us: this release reads version 1; export it again"),
+        (lambda data: _newer(), "the snapshot has version 9; this release reads version 1; export it again"),
     ],
 )
 async def test_an_invalid_file_is_rejected(damage: object, message: str, file: Path, target: Target) -> None:

@@ -19,7 +19,7 @@ def decorators_of(name: str) -> str:
 
 
 def test_every_row_of_the_fault_table_names_a_test() -> None:
-    section = TABLE.read_text().partition("## Bad days")[2]
+    section = TABLE.read_text().partition("## Failures on real processes")[2]
     rows = [line for line in section.splitlines() if "`test_" in line]
     assert len(rows) >= 20
     for row in rows:
