@@ -237,6 +237,7 @@ class AppliedState:
         if self.quarantined_records:
             # An operator discarded the slot that could not be applied, and the chain continues in its place.
             self.quarantined_records = [one for one in self.quarantined_records if one.n > self.applied.n]
+            self.partial_batch = None  # its record was replaced: a later cut must not write this batch back
         return BatchOutcome.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:
