@@ -131,3 +131,30 @@ def test_5_a_standby_expires_objects_by_its_leaders_policy(expires: bool) -> Non
     batch = UnloggedBatch(7, 1, 4, 30_000, True, 3_000, 0, expires=expires)
     run_to_end(state.take_unlogged(1, encode_unlogged(batch), leads=7))
     assert (state.index.catalog.lookup(b"t", b"k") is None) is expires
+
+
+def _removes(epoch: int, first_n: int, prev: tuple[int, int], *records: Record) -> bytes:
+    return encode_explicit(epoch, first_n, prev, 3_000, 0, [encode_records([record]) for record in records])
+
+
+def _remove(key: bytes) -> Record:
+    return Remove(1, b"t", key, 0)
+
+
+def test_14_a_cut_batch_is_forgotten_when_the_chain_continues_past_it() -> None:
+    """A node quarantines a record inside a batch. Another node is forced to lead and cuts that batch short.
+
+    When this node is forced later, because of another batch, it must not write the old one back.
+    """
+    state = _state()
+    bad = PutEnd(1, b"t", b"absent", 99, 10_000)
+    raw = _removes(7, 2, (7, 1), _remove(b"a"), bad, _remove(b"b"))
+    assert run_to_end(state.take_explicit(1, 2, raw, leads=7)) is BatchOutcome.QUARANTINED
+    assert state.applied == Position(7, 2)
+    assert state.partial_batch is not None
+    begin = Begin(0, 9, 10_000, 10_000, NEVER_MS, 0, 10_001)
+    assert run_to_end(state.take_explicit(2, 3, _removes(9, 3, (7, 2), begin), leads=9)) is BatchOutcome.APPLIED
+    assert not state.quarantined_records
+    assert state.partial_batch is None
+    assert run_to_end(state.take_explicit(3, 4, b"unreadable", leads=9)) is BatchOutcome.QUARANTINED
+    assert state.partial_batch is None, "slot 4 is deleted as a whole, and no other slot is touched"

@@ -198,7 +198,8 @@ class Session(AsyncClosing):
                 if on_unknown is not None and isinstance(error, UnknownOutcome):
                     on_unknown()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(self._lost), pause_s)
+                    async with asyncio.timeout(pause_s):  # not wait_for, which can lose a cancellation (Python 3.11)
+                        await asyncio.shield(self._lost)
                 pause_s = min(pause_s * 2, 0.5)
 
     # --- internals -------------------------------------------------------------------------------------------

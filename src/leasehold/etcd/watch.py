@@ -43,7 +43,8 @@ class EtcdWatch(AsyncClosing):
 
     async def ready(self, timeout_s: float | None = None) -> int:
         """Wait until the store has created the watch. Returns the first revision that it covers."""
-        return await asyncio.wait_for(asyncio.shield(self._created), timeout_s)
+        async with asyncio.timeout(timeout_s):  # not wait_for, which can lose a cancellation (Python 3.11)
+            return await asyncio.shield(self._created)
 
     async def request_progress(self) -> None:
         """Request a progress report; the answer is a batch without events.

@@ -6,13 +6,14 @@ chain, above one applied position. Unlogged batches take effect at their place i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from msgspec import Struct
 
 from leasehold.base.errors import LeaseholdError
-from leasehold.base.limits import replay_piece_objects
+from leasehold.base.limits import discard_step_objects, replay_piece_objects
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.steps import Steps
 from leasehold.index.errors import NotHere
@@ -85,6 +86,7 @@ class AppliedState:
     __slots__ = (
         "_batches_until_trusted",
         "_cleared_before",
+        "_discarded",
         "_make",
         "_missing_object_n",
         "_reported_unheard_n",
@@ -108,10 +110,15 @@ class AppliedState:
         self._make = make_index
         self.step_objects = replay_piece_objects
         self._missing_object_n = 0  # the last record that caused a rebuild because its object was missing here
-        self.reset()
+        self._discarded: deque[Iterator[None]] = deque()  # earlier indexes, see `discard_some`
+        self._start_empty()
 
     def reset(self) -> None:
         """Forget everything, before a rebuild."""
+        self._discarded.append(self.index.discarding(discard_step_objects))
+        self._start_empty()
+
+    def _start_empty(self) -> None:
         self.index = self._make()
         self.applied = Position()
         self.unlogged = UnloggedReader()
@@ -133,9 +140,22 @@ class AppliedState:
         """Apply at most this many records, or renew this many objects, in one step."""
         self.step_objects = objects
 
+    @property
+    def discarding(self) -> bool:
+        """Whether an index that `reset` dropped still occupies memory: call `discard_some`."""
+        return bool(self._discarded)
+
+    def discard_some(self) -> None:
+        """Do one step of freeing the indexes that `reset` dropped. With a million objects that takes half a second."""
+        if self._discarded and next(self._discarded[0], self) is self:
+            self._discarded.popleft()
+
     def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
         """Start from a snapshot; replay continues after its lowest slice."""
         self.reset()
+        while self._discarded:  # first, or the memory of two indexes would be needed
+            self.discard_some()
+            step()
         self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.quarantined, step))
         self.applied = loaded.low
         self.unlogged.begin(self.applied.epoch, known_from_start=False)
@@ -217,6 +237,7 @@ class AppliedState:
         if self.quarantined_records:
             # An operator discarded the slot that could not be applied, and the chain continues in its place.
             self.quarantined_records = [one for one in self.quarantined_records if one.n > self.applied.n]
+            self.partial_batch = None  # its record was replaced: a later cut must not write this batch back
         return BatchOutcome.APPLIED
 
     def _apply(self, epoch: int, n: int, record: Record) -> None:

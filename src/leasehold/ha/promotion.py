@@ -99,9 +99,13 @@ class Promotion(Activity):
 
     def _not_read(self, now_ms: int, failure: ListingFailure) -> None:
         if failure.needs_rebuild:
-            self._fail(now_ms, f"The journal does not continue from this state ({failure.value}).")
+            self._does_not_continue(now_ms, failure.value)
         else:
             self._retry_at_ms = now_ms + RETRY_MS
+
+    def _does_not_continue(self, now_ms: int, how: str) -> None:
+        """The journal has records that this state lacks or contradicts. Also if forced: it must be rebuilt."""
+        self._fail(now_ms, f"The journal does not continue from this state ({how}).")
 
     def _read(self, now_ms: int, revision: int) -> None:
         state = self._ctx.state
@@ -117,7 +121,7 @@ class Promotion(Activity):
             self._fail(now_ms, "The tail has a record that this node cannot apply: another node must lead.")
 
     def _cut_off(self) -> None:
-        """An operator forced it: delete the record that cannot be applied, and all records after it."""
+        """An operator forced it: delete the quarantined record, and all records after it."""
         ctx = self._ctx
         n, partial = ctx.state.applied.n, ctx.state.partial_batch
         ops: list[DeleteRange | Put] = [DeleteRange(slot_key(ctx.keys.explicit, n + 1), prefix_end(ctx.keys.explicit))]
@@ -228,10 +232,14 @@ class Promotion(Activity):
         raw = self._batches.pop(0)
         batch = decode_explicit(raw)
         outcome = yield from self._ctx.state.take_batch(batch)
-        if outcome not in (BatchOutcome.APPLIED, BatchOutcome.OLD):  # old: this node's watch delivered it first
+        if outcome is BatchOutcome.QUARANTINED:
             # The batch is in the journal now: an epoch that begins in its middle would contradict it (schedule 14).
             self._cannot_apply(self._ctx.desk.now_ms)
             return
+        if outcome in (BatchOutcome.GAP, BatchOutcome.FORK):  # this state has changed since `_attach`
+            self._does_not_continue(self._ctx.desk.now_ms, outcome.value)
+            return
+        # Applied now, or old: this node's watch delivered it first.
         self._ctx.state.journal_length.add(batch.first_n, len(raw))
         self._drained += 1
         self._attach(self._ctx.desk.now_ms)

@@ -62,12 +62,15 @@ class Roles:
         if self._publisher is not None:
             self._publisher.tick(now_ms)
         self.restore.tick(now_ms)
+        self._ctx.state.discard_some()
         if self.status.ready:
             self.snapshots.consider(now_ms)
             self.snapshots.tick(now_ms, durable_n)
 
     def wake_at_ms(self, now_ms: int) -> int:
         """When the next work is due."""
+        if self._ctx.state.discarding:
+            return now_ms
         parts = (self.campaign, self.promotion, self.leading, self.truncation, self._publisher)
         wakes = [part.wake_at_ms for part in parts if part is not None]
         wakes += [self.watcher.wake_at_ms, self.registration.wake_at_ms, self.restore.wake_at_ms]

@@ -375,6 +375,27 @@ class Catalog:
                 del self.pending[name]
                 self.insert(beside)
 
+    # --- the end ---
+
+    def discarding(self, every: int) -> Iterator[None]:
+        """Forget all objects, of an index that is no longer used. Pauses after about `every` objects.
+
+        This frees little memory: the objects still own their space.
+        """
+        self.pending.clear()
+        self.unfinished.clear()
+        self.copies.clear()
+        self.object_count = 0
+        yield from self.wheel.discarding(every)
+        forgotten = 0
+        while self.tables:
+            _, tables = self.tables.popitem()
+            while tables:
+                forgotten += 1 + len(tables.pop())  # an empty table is work too
+                if forgotten >= every:
+                    forgotten = 0
+                    yield
+
     # --- invariants ---
 
     def check(self) -> None:

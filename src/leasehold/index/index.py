@@ -261,6 +261,17 @@ class Index:
         """Fill an empty index from a snapshot. Continue with `apply` from `log.last_n` on."""
         self._loader.load(keyless, slices, quarantined)
 
+    # --- the end ---
+
+    def discarding(self, every: int) -> Iterator[None]:
+        """Free the memory of the objects: this index is no longer used. Pauses after about `every` objects.
+
+        Without this it is never freed: objects and segments refer to each other (see `Space.discarding`).
+        """
+        self.renewals.clear()
+        yield from self.catalog.discarding(every)
+        yield from self.space.discarding(every, self.catalog.ending)
+
     # --- invariants ---
 
     def check(self) -> None:

@@ -7,6 +7,7 @@ due, objects whose lease was renewed meanwhile move to the bucket of their new e
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from leasehold.index.model import Object
@@ -69,6 +70,16 @@ class Wheel:
         order = self._order
         while order and order[0] << _BUCKET_BITS <= now:
             self.ripe.extend(self._buckets.pop(heappop(order)))
+
+    def discarding(self, every: int) -> Iterator[None]:
+        """Forget all objects. Pauses after `every` objects."""
+        forgotten = 0
+        for bucket in (self.ripe, *self._buckets.values()):
+            while bucket:
+                bucket.popleft()
+                forgotten += 1
+                if forgotten % every == 0:
+                    yield
 
     def _ripen_part(self, number: int, now: int) -> bool:
         """The current bucket: only expired objects. It may be large, so it is not looked at too often."""

@@ -189,7 +189,8 @@ class Engine:
         if not self.when_settled(partial(resolve, future)):
             return
         try:
-            await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):  # not wait_for, which can lose a cancellation (Python 3.11)
+                await future
         except TimeoutError:
             raise UnknownOutcome(f"the disk has not answered in {timeout_s:g} s: read before you repeat") from None
 

@@ -206,9 +206,20 @@ class Allocator(Generic[Owner]):
             self._bin(start, end - start)
 
     def forget(self, count: int) -> list[Owner]:
-        """Forget up to `count` owners. Only for a segment that was unmounted: its blocks are no longer used."""
+        """Forget up to `count` owners. Only for a segment that was unmounted or discarded: its blocks are unused."""
         owners = self.owners
         return [owners.popitem()[1] for _ in range(min(count, len(owners)))]
+
+    def discard_order(self) -> None:
+        """Forget where blocks are, used or free. Only for a discarded segment: only `forget` may follow.
+
+        Cheap while `owners` has the same offsets; after the last `forget` it would free them all in one step.
+        """
+        self._rows.clear()
+        self._free.clear()
+        self._free_ends.clear()
+        self._bins.clear()
+        self._mask = 0
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""

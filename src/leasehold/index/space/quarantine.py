@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from leasehold.base.invariants import ensure
@@ -104,6 +105,13 @@ class Quarantine:
         """Stop collecting into this list."""
         if self.watched is watched:
             self.watched = None
+
+    def discarding(self, every: int) -> Iterator[None]:
+        """Forget all entries, of an index that is no longer used. Pauses after `every` entries."""
+        self.watched = None
+        while self._heap:
+            del self._heap[-every:]
+            yield
 
     def check(self) -> None:
         """Raise `InvariantBroken` unless the invariants hold."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from leasehold.base.invariants import ensure
 from leasehold.base.limits import quarantine_step_extents
@@ -354,6 +354,23 @@ class Space:
     def all_suspect(self) -> tuple[tuple[int, list[tuple[int, int]]], ...]:
         """For a snapshot: what a leader has not settled is suspect for the node that loads it."""
         return (*self.suspect.items(), *self.unsettled.items())
+
+    def discarding(self, every: int, ending: Iterable[Segment]) -> Iterator[None]:
+        """Take every block from its owner, in an index that is no longer used. Pauses after about `every` blocks.
+
+        `ending`: unmounted segments that still have owners. An owner refers to its segments, and a segment to its
+        owners. Python's garbage collector cannot free them: it does not track the owners (`gc=False`).
+        """
+        self._loaded_quarantine.clear()
+        yield from self.quarantine.discarding(every)
+        left = every
+        for segment in (*self.segments.values(), *ending):
+            segment.allocator.discard_order()
+            while segment.allocator.owners:
+                left -= len(segment.allocator.forget(left))
+                if not left:
+                    left = every
+                    yield
 
     def check(self) -> None:
         """Raise `InvariantBroken` unless the invariants hold."""

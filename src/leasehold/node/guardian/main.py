@@ -142,7 +142,8 @@ class Guardian:
         try:
             while not self._ended.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), TICK_S)
+                    async with asyncio.timeout(TICK_S):  # not wait_for, which can lose a cancellation (Python 3.11)
+                        await self._ended.wait()
                 beats, patient = self._worker.heartbeats.read() if self._worker is not None else (0, False)
                 self._tell(Tick(beats, patient))
         finally:

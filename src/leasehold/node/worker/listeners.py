@@ -63,7 +63,7 @@ class Listeners:
         self.is_open = False
 
     def prepare(self) -> None:
-        """Create the handlers. They refer to the current index: a rebuilt one needs new handlers."""
+        """Create the handlers, unless they exist."""
         for listener in self._by_table.values():
             assert listener.release is not None
             listener.handlers = self._make_handlers(listener.release)

@@ -57,7 +57,7 @@ class RunningNode:
         self.failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._stopping = False
-        self._prepared: dict[str, tuple[Index, Mapping[int, Handler]]] = {}
+        self._prepared: dict[str, Mapping[int, Handler]] = {}  # by release
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
         self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
@@ -108,13 +108,12 @@ class RunningNode:
         return node.admin if node is not None else ""
 
     def _make_handlers(self, release: Release) -> Mapping[int, Handler]:
-        """The handlers of a port, over the present index."""
-        index = self.machine.index
+        """The handlers of a port. They refer to no index: `serving` has the present one."""
         made = self._prepared.get(release.name)
-        if made is None or made[0] is not index:
+        if made is None:
             service = MasterService(self.machine.serving, release, view_version=lambda: self.machine.epoch)
-            made = self._prepared[release.name] = (index, service.handlers())
-        return made[1]
+            made = self._prepared[release.name] = service.handlers()
+        return made
 
     def _prepare(self) -> None:
         """As a standby: prepare the handlers, which takes a tenth of a second, so that a promotion need not wait."""
