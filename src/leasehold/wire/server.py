@@ -52,7 +52,12 @@ class Listener:
     """A listening socket, its handlers, and counts of refused requests."""
 
     def __init__(
-        self, server: Server, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None
+        self,
+        server: Server,
+        sock: socket.socket,
+        handlers: Mapping[int, Handler],
+        release: Release | None,
+        share: Share | None,
     ) -> None:
         self.server = server
         self.sock = sock
@@ -60,13 +65,17 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
-        self.share: Share | None = None  # shares accepted connections with another process
+        self.share = share  # shares accepted connections with another process
         self.acceptor = Acceptor(sock, self._accepted)
 
     @property
     def address(self) -> tuple[str, int]:
         host, port = self.sock.getsockname()[:2]
         return str(host), int(port)
+
+    def set_handlers(self, handlers: Mapping[int, Handler]) -> None:
+        """Serve connections accepted from now on with these."""
+        self.handlers = handlers
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
@@ -135,10 +144,17 @@ class Server:
         self._releasing = False  # answers are being released, and are written when all are
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
-    def serve(self, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None = None) -> Listener:
+    def serve(
+        self,
+        sock: socket.socket,
+        handlers: Mapping[int, Handler],
+        release: Release | None = None,
+        *,
+        share: Share | None = None,
+    ) -> Listener:
         """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be logged."""
         sock.setblocking(False)
-        listener = Listener(self, sock, handlers, release)
+        listener = Listener(self, sock, handlers, release, share)
         self.listeners.append(listener)
         self.resume(listener)
         return listener
