@@ -29,14 +29,14 @@ class Fixture:
     def answer(self, now_ms: int) -> list[str]:
         """Answer all requests; returns the values that were put."""
         put: list[str] = []
-        effects: list[NodeEffect] = self.ctx.desk.take()
+        effects: list[NodeEffect] = self.ctx.effects.take()
         for effect in effects:
             if isinstance(effect, GrantLease):
                 granted = LeaseGrantResult(Header(1), 7, 10)
-                self.ctx.desk.answered(now_ms, StoreAnswered(effect.request, result=granted))
+                self.ctx.effects.answered(now_ms, StoreAnswered(effect.request, result=granted))
             elif isinstance(effect, StoreRequest) and isinstance(effect.op, Put):
                 put.append(effect.op.value.decode())
-                self.ctx.desk.answered(now_ms, StoreAnswered(effect.request, result=OK))
+                self.ctx.effects.answered(now_ms, StoreAnswered(effect.request, result=OK))
         return put
 
 

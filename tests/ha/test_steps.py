@@ -139,7 +139,7 @@ def test_the_quarantine_goes_into_a_snapshot_in_steps(leader: Index) -> None:
     while not parts or not parts[-1].last:
         now_ms = max(now_ms + 1, snapshots.wake_at_ms)
         snapshots.tick(now_ms, COUNT * 10)
-        parts += [one for one in ctx.desk.take() if isinstance(one, WriteSnapshot)]
+        parts += [one for one in ctx.effects.take() if isinstance(one, WriteSnapshot)]
     loaded = load_snapshot(b"".join(part.part for part in parts), ctx.identity.cluster)
     counts = [*(len(one.quarantine) for one in loaded.quarantined), len(loaded.keyless.quarantine)]
     assert sum(counts) == COUNT

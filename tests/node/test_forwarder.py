@@ -112,7 +112,7 @@ async def test_a_client_that_has_closed_is_dropped_with_its_bytes(
     writer.close()
     await writer.wait_closed()
     forwarder[0].point(primary[1])
-    await until(lambda: forwarder[0].counts.gone == 1, "the client's going is seen")
+    await until(lambda: forwarder[0].counts["gone"] == 1, "the client's going is seen")
     assert primary[0].received == b""
 
 
@@ -152,7 +152,7 @@ async def test_a_held_connection_times_out() -> None:
         writer.write(b"?")
         with pytest.raises(ConnectionResetError):
             await read(reader)
-        assert forwarder[0].counts.reset_timeout == 1
+        assert forwarder[0].counts["reset_timeout"] == 1
         writer.close()
 
 
@@ -164,7 +164,7 @@ async def test_no_worker_is_dialled_for_an_idle_connection(primary: tuple[Primar
         with pytest.raises(ConnectionResetError):
             await read(reader)
         assert primary[0].tables == []
-        assert forwarder[0].counts.reset_timeout == 0, "it was ended for being idle"
+        assert forwarder[0].counts["reset_timeout"] == 0, "it was ended for being idle"
         writer.close()
 
 
@@ -215,7 +215,7 @@ async def test_a_forwarded_connection_without_an_open_request_moves_to_the_next_
         assert await ask(*client) == b"first"
         forwarder[0].point("")
         primary.writers[0].transport.abort()
-        await until(lambda: forwarder[0].counts.held_again == 1, "it is held again")
+        await until(lambda: forwarder[0].counts["held_again"] == 1, "it is held again")
         writing = asyncio.ensure_future(ask(*client))
         await asyncio.sleep(0.05)
         forwarder[0].point(later)
@@ -303,7 +303,7 @@ async def test_a_client_that_shuts_down_gets_its_last_answers(
         primary.let.set()
         assert await read(reader, len(LONG)) == LONG
         assert await asyncio.wait_for(reader.read(), HANG_S) == b"", "an orderly end, and no reset"
-        assert forwarder[0].counts.held_again == 0
+        assert forwarder[0].counts["held_again"] == 0
         writer.close()
 
 

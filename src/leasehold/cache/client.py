@@ -63,8 +63,8 @@ class Client(AsyncClosing):
         self.identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
         self.machine = ClientMachine(self.settings)
         self._entries = self.machine.entries
-        self._find = self._entries.by_key.get
-        self._touch = self._entries.by_key.move_to_end
+        self._find = self._entries.find
+        self._touch = self._entries.touch
         self._connector = Connector(self._where, self.identity, self._feed)
         self._transmit = self._connector.send
         self._calls = PendingCalls()

@@ -57,8 +57,8 @@ class WireLink:
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         channel.on_push(SAY, self._pushed)
-        channel.on_close.append(lambda: self._settle(answered=False))
-        channel.on_close.append(on_lost)
+        channel.on_close(lambda: self._settle(answered=False))
+        channel.on_close(on_lost)
 
     def send(self, messages: list[FromClient]) -> None:
         answered = type(messages[-1]) in _CALLED
@@ -87,8 +87,7 @@ class WireLink:
 
     def close(self) -> None:
         self._settle(answered=False)
-        self._channel.on_close.clear()
-        self._channel.close()
+        self._channel.close_silently()
 
     async def _send_call(self, parcel: Parcel) -> None:
         try:

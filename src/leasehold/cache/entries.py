@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from leasehold.base.invariants import ensure
@@ -52,6 +53,10 @@ class Entry:
     def unused_with_this(self) -> int:
         return 0 if self.hits else self.unused + 1
 
+    def count_hit(self) -> None:
+        """Count a hit that does not move the entry, or moves it always."""
+        self.hits += 1
+
     def use(self, now_ns: int, touch_every_ns: int) -> bool:
         """Count a hit; returns whether the entry must move to the end of the order of use."""
         self.hits += 1
@@ -71,10 +76,11 @@ class Entry:
 
 
 class Entries:
-    """`by_key` is public for the client's hit path, where a method call would cost too much.
+    """`find(key)` and `touch(key)` are the dict's own methods, for the client's hit path: a Python call costs too much.
 
-    It is in the order of use. Moving an entry is a large part of the cost of a hit, so each moves at most once per
-    `touch_every_ns`: every time when the cache is at least half full, rarely while the order does not matter.
+    `by_key` is in the order of use: `touch` moves an entry to the end. That is a large part of the cost of a hit, so
+    each moves at most once per `touch_every_ns`: every time when the cache is at least half full, rarely while the
+    order does not matter.
 
     Invariants: `bytes` is the sum of the costs; number and bytes are within their bounds.
     """
@@ -83,6 +89,8 @@ class Entries:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self.by_key: OrderedDict[bytes, Entry] = OrderedDict()
+        self.find: Final[Callable[[bytes], Entry | None]] = self.by_key.get
+        self.touch: Final[Callable[[bytes], None]] = self.by_key.move_to_end
         self.bytes = 0
         self.touch_every_ns = 0
         self.past_hits = 0  # of entries that were dropped or called back
@@ -96,7 +104,7 @@ class Entries:
     def use(self, now_ms: int, key: bytes, entry: Entry) -> None:
         """Count a hit."""
         if entry.use(now_ms * _NS_PER_MS, self.touch_every_ns):
-            self.by_key.move_to_end(key)
+            self.touch(key)
 
     def keep(
         self, key: bytes, value: bytes | None, version: Version, deadline_ms: int, unused: int = _UNUSED_MAX - 1

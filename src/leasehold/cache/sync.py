@@ -24,12 +24,12 @@ class SyncClient(Closing):
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None if the key is absent."""
-        by_key = self._client.machine.entries.by_key
-        entry = by_key.get(key)
+        entries = self._client.machine.entries
+        entry = entries.find(key)
         if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
-            entry.hits += 1
+            entry.count_hit()
             with suppress(KeyError):  # the loop's thread dropped it meanwhile; it was valid when we read it
-                by_key.move_to_end(key)
+                entries.touch(key)
             return entry.value
         return self._portal().call(self._client.get, key)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from leasehold.ha.applied_state import AppliedState
-from leasehold.ha.effect_queue import Desk
+from leasehold.ha.effect_queue import EffectQueue
 from leasehold.ha.keys import Keys
 from leasehold.ha.settings import HaSettings
 from leasehold.ha.view import View
@@ -33,23 +33,29 @@ class Identity(Struct, frozen=True):
 class Context:
     """One node's identity, settings, view of the cluster and state."""
 
-    __slots__ = ("desk", "identity", "keys", "settings", "state", "step", "view", "wall_us")
+    __slots__ = ("effects", "identity", "keys", "settings", "state", "step", "view", "wall_us")
 
-    def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        settings: HaSettings,
+        make_index: Callable[[], Index],
+        step: Callable[[], None] = lambda: None,
+    ) -> None:
         settings.check()
         self.identity = identity
         self.settings = settings
         self.keys = Keys(identity.cluster, identity.prefix)
-        self.desk = Desk(settings.store_timeout_ms)
+        self.effects = EffectQueue(settings.store_timeout_ms)
         self.view = View(self.keys)
         self.state = AppliedState(make_index)
         self.wall_us = 0  # of the present event, for people to read
-        self.step: Callable[[], None] = lambda: None  # called between steps of long work; the shell may set it
+        self.step = step  # called between steps of long work
 
     def begin_event(self, now_ms: int, wall_us: int) -> None:
         """An event is handled at this time."""
         self.wall_us = wall_us
-        self.desk.begin_event(now_ms)
+        self.effects.begin_event(now_ms)
 
     def writes(self) -> int:
         """The format version of new batches: the newest that every live node reads."""

@@ -25,7 +25,7 @@ class Activity:
         self.open = False
 
 
-class Desk:
+class EffectQueue:
     """Collects effects while one event is handled; remembers which activity sent each open request."""
 
     __slots__ = ("_next", "_waiting", "now_ms", "out", "timeout_ms")

@@ -76,7 +76,7 @@ class Campaign(Activity):
     def start(self, now_ms: int) -> None:
         self._requested_ms = now_ms
         ttl_s = -(-self._ctx.settings.leader_ttl_ms // 1000)
-        self._ctx.desk.grant(self, ttl_s, self._granted)
+        self._ctx.effects.grant(self, ttl_s, self._granted)
 
     def tick(self, now_ms: int) -> None:
         if now_ms >= self.wake_at_ms:
@@ -88,7 +88,7 @@ class Campaign(Activity):
             self._end(now_ms, "The store granted no lease for the campaign.")
             return
         self._lease = event.result.id
-        self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
+        self._ctx.effects.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
         self._try(now_ms)
 
     def _try(self, now_ms: int) -> None:
@@ -99,7 +99,7 @@ class Campaign(Activity):
             success=(Put(key, value, lease=self._lease), Range(key)),
             failure=(Range(key),),
         )
-        self._ctx.desk.ask(self, txn, self._answered)
+        self._ctx.effects.ask(self, txn, self._answered)
 
     def _answered(self, now_ms: int, event: StoreAnswered) -> None:
         if not isinstance(event.result, TxnResult):
@@ -125,5 +125,5 @@ class Campaign(Activity):
         self.close()
         if self._lease:
             # Revoke it: an attempt without an answer may have created the key, which must not remain.
-            self._ctx.desk.do(DropLease(self._lease, revoke=True))
+            self._ctx.effects.do(DropLease(self._lease, revoke=True))
         self._lost(now_ms, sentence)

@@ -176,20 +176,20 @@ class Leading(Activity):
         last_n, value, is_new = self.committer.pack(self._ctx.wall_us)
         if is_new:
             self._pushed = last_n
-            self._ctx.desk.do(PushBuffer(self.epoch, last_n, value))
+            self._ctx.effects.do(PushBuffer(self.epoch, last_n, value))
         return last_n <= max(self._buffered_n, self._unbuffered_n)
 
     def _request(self, txn: Txn) -> None:
         self._sent = True
         self._retry_at_ms = FAR_MS
-        self.commit_request = self._ctx.desk.ask(self, txn, self._committed)
+        self.commit_request = self._ctx.effects.ask(self, txn, self._committed)
 
     def _committed(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
         if not isinstance(event.result, TxnResult):
             if event.failure is Failure.REFUSED and not self._refused:
                 self._refused = True
-                self._ctx.desk.say(f"The store refuses the journal ({event.error}): nothing is acknowledged.")
+                self._ctx.effects.say(f"The store refuses the journal ({event.error}): nothing is acknowledged.")
             self._retry_at_ms = now_ms + RETRY_MS
             return
         fate = self.committer.answered(event.result)
@@ -209,7 +209,7 @@ class Leading(Activity):
         state.index.log.durable(durable.n)
         self._extend(now_ms, self.committer.writer.sent_ms)
         if self._buffered:
-            self._ctx.desk.do(ForgetBuffer(self.epoch, durable.n))
+            self._ctx.effects.do(ForgetBuffer(self.epoch, durable.n))
         if self.phase is Phase.BEGINNING:
             self.phase = Phase.SERVING
             self._unlogged.flush_at(now_ms)
@@ -309,7 +309,7 @@ class Leading(Activity):
     def _resign(self) -> None:
         who = self._ctx.identity
         marker = EndMarker(who.name, who.run, "handed over", wall_us=self._ctx.wall_us, successor=self.successor)
-        self._ctx.desk.ask(self, end_epoch(self._ctx.keys, self.epoch, marker), self._resigned)
+        self._ctx.effects.ask(self, end_epoch(self._ctx.keys, self.epoch, marker), self._resigned)
 
     def _resigned(self, now_ms: int, event: StoreAnswered) -> None:
         if isinstance(event.result, TxnResult):

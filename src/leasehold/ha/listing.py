@@ -7,7 +7,7 @@ from enum import Enum
 
 from leasehold.base import limits
 from leasehold.ha.applied_state import AppliedState, BatchOutcome
-from leasehold.ha.effect_queue import Activity, Desk
+from leasehold.ha.effect_queue import Activity, EffectQueue
 from leasehold.ha.events import StoreAnswered
 from leasehold.ha.keys import Keys
 from leasehold.ha.steps import Steps
@@ -39,11 +39,11 @@ class Lister(Activity):
     knows its own journal and lists only the view (`journal=False`).
     """
 
-    __slots__ = ("_desk", "_done", "_failed", "_journal", "_keys", "_revision", "_start_n", "_state", "_view")
+    __slots__ = ("_done", "_effects", "_failed", "_journal", "_keys", "_revision", "_start_n", "_state", "_view")
 
     def __init__(
         self,
-        desk: Desk,
+        effects: EffectQueue,
         keys: Keys,
         view: View,
         state: AppliedState,
@@ -53,7 +53,7 @@ class Lister(Activity):
         failed: Callable[[int, ListingFailure], None],
     ) -> None:
         super().__init__()
-        self._desk, self._keys, self._view, self._state = desk, keys, view, state
+        self._effects, self._keys, self._view, self._state = effects, keys, view, state
         self._journal = journal
         self._done, self._failed = done, failed
         self._revision = 0
@@ -77,7 +77,7 @@ class Lister(Activity):
             reads.append(Range(back, here, limit=1, sort_order=SortOrder.DESCEND))
             reads.append(Range(here, keys.explicit_end, limit=page))
             reads.append(Range(keys.explicit, keys.explicit_end, limit=1, keys_only=True))
-        self._desk.ask(self, Txn(success=tuple(reads)), self._first)
+        self._effects.ask(self, Txn(success=tuple(reads)), self._first)
 
     def _first(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         result = event.result
@@ -131,7 +131,7 @@ class Lister(Activity):
                 limit=limits.journal_list_page_keys,
                 revision=self._revision,
             )
-            self._desk.ask(self, op, self._explicit_page)
+            self._effects.ask(self, op, self._explicit_page)
             return
         self._request_unlogged(self._keys.unlogged)
 
@@ -148,7 +148,7 @@ class Lister(Activity):
             outcome = yield from self._state.take_explicit(now_ms, n, kv.value, leads=0)
             if outcome is BatchOutcome.GAP or outcome is BatchOutcome.FORK:
                 fork = outcome is BatchOutcome.FORK
-                self._fail(self._desk.now_ms, ListingFailure.FORK if fork else ListingFailure.GAP)
+                self._fail(self._effects.now_ms, ListingFailure.FORK if fork else ListingFailure.GAP)
                 return False
             if outcome is BatchOutcome.QUARANTINED:
                 break  # nothing fits after it; the caller checks `state.quarantined_records`
@@ -156,7 +156,7 @@ class Lister(Activity):
 
     def _request_unlogged(self, start: bytes) -> None:
         op = Range(start, prefix_end(self._keys.unlogged), limit=limits.journal_list_page_keys, revision=self._revision)
-        self._desk.ask(self, op, self._unlogged_page)
+        self._effects.ask(self, op, self._unlogged_page)
 
     def _unlogged_page(self, now_ms: int, event: StoreAnswered) -> Steps[None]:
         if not isinstance(event.result, RangeResult):
@@ -167,7 +167,7 @@ class Lister(Activity):
         if event.result.more and event.result.kvs:
             self._request_unlogged(event.result.kvs[-1].key + b"\0")
         else:
-            self._finish(self._desk.now_ms)
+            self._finish(self._effects.now_ms)
 
     def _finish(self, now_ms: int) -> None:
         self.close()

@@ -53,12 +53,21 @@ __all__ = ["Identity", "NodeMachine"]
 
 
 class NodeMachine:
-    """See the module. `serving` is the one entry point for clients, `outbox` holds the answers that wait."""
+    """See the module. `serving` is the one entry point for clients, `outbox` holds the answers that wait.
 
-    def __init__(self, identity: Identity, settings: HaSettings, make_index: Callable[[], Index]) -> None:
+    `step` is called between the steps of work that cannot return to the shell: loading a snapshot.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: HaSettings,
+        make_index: Callable[[], Index],
+        step: Callable[[], None] = lambda: None,
+    ) -> None:
         self.identity = identity
         self.settings = settings
-        self.ctx = ctx = Context(identity, settings, make_index)
+        self.ctx = ctx = Context(identity, settings, make_index, step)
         self._roles = Roles(ctx)
         self._work: Steps[None] | None = None  # the rest of the work on the present event
         self._waiting: deque[NodeEvent] = deque()  # events that arrived during that work
@@ -153,11 +162,11 @@ class NodeMachine:
         return effects
 
     def _handle(self, now_ms: int, event: NodeEvent) -> list[NodeEffect]:
-        desk, roles = self.ctx.desk, self._roles
+        effects, roles = self.ctx.effects, self._roles
         roles.awake(now_ms)
         if self._work is None:
             if self._only_journal(now_ms, event):
-                return desk.take()
+                return effects.take()
             self._work = self._begin(now_ms, event)
         elif type(event) is not Ticked:
             self._waiting.append(event)
@@ -167,11 +176,11 @@ class NodeMachine:
             self.wake_at_ms = roles.wake_at_ms(now_ms)
             self._refresh()
             if not self._waiting:
-                return desk.take()
+                return effects.take()
             self._work = self._begin(now_ms, self._waiting.popleft())
         roles.at_work(now_ms)
         self.wake_at_ms = now_ms
-        return desk.take()
+        return effects.take()
 
     def _step(self) -> bool:
         """Do one step of the work under way. True when none is left."""
@@ -184,7 +193,7 @@ class NodeMachine:
         roles = self._roles
         match event:
             case StoreAnswered():
-                return self.ctx.desk.answered(now_ms, event)
+                return self.ctx.effects.answered(now_ms, event)
             case WatchDelivered():
                 return roles.watcher.delivered(now_ms, event)
             case WatchBroken():
@@ -230,7 +239,7 @@ class NodeMachine:
         if type(event) is Decided:
             leading.decided(now_ms)
         elif type(event) is StoreAnswered and event.request == leading.commit_request:
-            self.ctx.desk.answered(now_ms, event)
+            self.ctx.effects.answered(now_ms, event)
             if self._roles.leading is not leading:
                 return False
             self._refresh()

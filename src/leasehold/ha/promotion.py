@@ -82,7 +82,7 @@ class Promotion(Activity):
     def start(self, now_ms: int) -> None:
         ctx = self._ctx
         self._lister = Lister(
-            ctx.desk, ctx.keys, ctx.view, ctx.state, journal=True, done=self._read, failed=self._not_read
+            ctx.effects, ctx.keys, ctx.view, ctx.state, journal=True, done=self._read, failed=self._not_read
         )
         self._lister.start()
 
@@ -90,7 +90,7 @@ class Promotion(Activity):
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = FAR_MS
             if self._writer.undecided:
-                self._ctx.desk.ask(self, self._writer.again(now_ms), self._attached)
+                self._ctx.effects.ask(self, self._writer.again(now_ms), self._attached)
             else:
                 self.start(now_ms)
         if now_ms >= self._wait_until_ms:
@@ -134,7 +134,7 @@ class Promotion(Activity):
                 partial.epoch, partial.first_n, prev, partial.right_ms, partial.wall_us, kept, ctx.writes()
             )
             ops.append(Put(slot_key(ctx.keys.explicit, partial.first_n), value))
-        ctx.desk.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), tuple(ops)), self._cut)
+        ctx.effects.ask(self, Txn((fence(ctx.keys.leader, self.epoch),), tuple(ops)), self._cut)
 
     def _cut(self, now_ms: int, event: StoreAnswered) -> None:
         if not isinstance(event.result, TxnResult):
@@ -144,7 +144,7 @@ class Promotion(Activity):
             self._fail(now_ms, "The leader key was lost while the journal was being cut.")
             return
         state = self._ctx.state
-        self._ctx.desk.say(
+        self._ctx.effects.say(
             f"Forced by an operator: every record after {state.applied.n} was deleted from the journal "
             f"({state.quarantined_records[0].reason}).",
             serious=True,
@@ -156,7 +156,7 @@ class Promotion(Activity):
         state = self._ctx.state
         wait_ms = max(0, self._old_lease_ends_ms() - now_ms)
         if wait_ms:
-            self._ctx.desk.say(
+            self._ctx.effects.say(
                 f"Elected for epoch {self.epoch}. Epoch {state.applied.epoch} left no end marker: "
                 f"waiting {wait_ms} ms until its leader lease has expired."
             )
@@ -177,7 +177,7 @@ class Promotion(Activity):
     def _lease_ended(self, now_ms: int) -> None:
         if self._uses_buffer:
             self._draining = True
-            self._ctx.desk.do(DrainBuffer(self.epoch))
+            self._ctx.effects.do(DrainBuffer(self.epoch))
         else:
             self._finish(now_ms)
 
@@ -205,16 +205,16 @@ class Promotion(Activity):
             try:
                 batch = decode_explicit(raw)
             except UnreadableBatch as error:
-                self._ctx.desk.say(f"A batch from the buffer was not attached: {error}.", serious=True)
+                self._ctx.effects.say(f"A batch from the buffer was not attached: {error}.", serious=True)
                 self._batches.pop(0)
                 continue
             verdict = fit(self._ctx.state.applied, batch)
             if verdict is Fit.NEXT:
                 txn = self._writer.write(now_ms, slot_key(self._ctx.keys.explicit, batch.first_n), raw)
-                self._ctx.desk.ask(self, txn, self._attached)
+                self._ctx.effects.ask(self, txn, self._attached)
                 return
             if verdict is not Fit.OLD:
-                self._ctx.desk.say(
+                self._ctx.effects.say(
                     f"Batch {batch.first_n} of epoch {batch.epoch} from the buffer was not attached: "
                     "it does not follow the tail.",
                     serious=True,
@@ -234,7 +234,7 @@ class Promotion(Activity):
         outcome = yield from self._ctx.state.take_batch(batch)
         if outcome is BatchOutcome.QUARANTINED:
             # The batch is in the journal now: an epoch that begins in its middle would contradict it (schedule 14).
-            self._cannot_apply(self._ctx.desk.now_ms)
+            self._cannot_apply(self._ctx.effects.now_ms)
             return
         if outcome in (BatchOutcome.GAP, BatchOutcome.FORK):  # this state has changed since `_attach`
             self._does_not_continue(self._ctx.desk.now_ms, outcome.value)
@@ -242,7 +242,7 @@ class Promotion(Activity):
         # Applied now, or old: this node's watch delivered it first.
         self._ctx.state.journal_length.add(batch.first_n, len(raw))
         self._drained += 1
-        self._attach(self._ctx.desk.now_ms)
+        self._attach(self._ctx.effects.now_ms)
 
     # --- the end ---
 

@@ -55,7 +55,7 @@ class Publisher(Activity):
         prefix = self._ctx.keys.history
         keep = self._ctx.settings.history_max
         op = Range(prefix, prefix_end(prefix), limit=keep + 1, sort_order=SortOrder.DESCEND, keys_only=True)
-        self._ctx.desk.ask(self, op, self._history)
+        self._ctx.effects.ask(self, op, self._history)
 
     def _history(self, now_ms: int, event: StoreAnswered) -> None:
         result = event.result
@@ -72,7 +72,7 @@ class Publisher(Activity):
 
     def _next(self) -> None:
         if self._jobs:
-            self._ctx.desk.ask(self, self._jobs[0], self._answered)
+            self._ctx.effects.ask(self, self._jobs[0], self._answered)
 
     def _answered(self, now_ms: int, event: StoreAnswered) -> None:
         if event.failure is None:

@@ -64,7 +64,7 @@ class Registration(Activity):
         if not self._lease:
             self._busy = True
             self._requested_ms = now_ms
-            self._ctx.desk.grant(self, -(-self._ctx.settings.node_ttl_ms // 1000), self._granted)
+            self._ctx.effects.grant(self, -(-self._ctx.settings.node_ttl_ms // 1000), self._granted)
             return
         wanted, published = self._wanted, self._published
         if wanted is None or wanted == published:
@@ -76,7 +76,7 @@ class Registration(Activity):
         self._busy = True
         key = self._ctx.keys.node(self._ctx.identity.name)
         sent = wanted
-        self._ctx.desk.ask(
+        self._ctx.effects.ask(
             self, Put(key, pack(sent), lease=self._lease), lambda at_ms, event: self._put(at_ms, event, sent)
         )
 
@@ -84,7 +84,7 @@ class Registration(Activity):
         self._busy = False
         if isinstance(event.result, LeaseGrantResult):
             self._lease = event.result.id
-            self._ctx.desk.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
+            self._ctx.effects.do(KeepLease(self._lease, event.result.ttl_s, self._requested_ms))
             self._go(now_ms)
         else:
             self._retry_at_ms = now_ms + RETRY_MS

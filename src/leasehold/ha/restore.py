@@ -67,7 +67,7 @@ class Restore:
             leader = self._ctx.view.leader
             if self._prefers_leader and leader is not None and any(name == leader.value.name for name, _ in peers):
                 peer = leader.value.name
-        self._ctx.desk.do(ReadSnapshot(peer))
+        self._ctx.effects.do(ReadSnapshot(peer))
 
     def peer_covers(self, n: int) -> bool:
         """Whether a peer's snapshot includes record `n`."""
@@ -93,14 +93,14 @@ class Restore:
             return None  # this node's snapshot lacks the object, and the journal is complete
         if event.raw is None:
             if wanted_peer and ctx.view.truncated_n > 0:
-                ctx.desk.say("No peer could send a snapshot, and the journal is truncated. Trying again.")
+                ctx.effects.say("No peer could send a snapshot, and the journal is truncated. Trying again.")
             return None
         try:
             loaded = load_snapshot(event.raw, ctx.identity.cluster, ctx.step)
             ctx.state.load(loaded, ctx.step)
         except (UnreadableSnapshot, BadSnapshot) as error:
             ctx.state.reset()
-            ctx.desk.say(f"The snapshot from {event.source} cannot be used: {error}.", serious=True)
+            ctx.effects.say(f"The snapshot from {event.source} cannot be used: {error}.", serious=True)
             return None
-        ctx.desk.say(f"Loaded a snapshot from {event.source}. Replay continues after record {loaded.low.n}.")
+        ctx.effects.say(f"Loaded a snapshot from {event.source}. Replay continues after record {loaded.low.n}.")
         return ConfirmedSnapshot(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.local else None

@@ -31,10 +31,10 @@ class RoleStatus:
         if role is self.role:
             if serious and sentence != self.sentence:
                 self.sentence = sentence
-                self._ctx.desk.say(sentence, serious=True)
+                self._ctx.effects.say(sentence, serious=True)
             return
         self.role, self.sentence = role, sentence
-        self._ctx.desk.do(ChangeRole(role, sentence))
+        self._ctx.effects.do(ChangeRole(role, sentence))
         self._add_history(sentence, counts or {})
 
     def elected(self, sentence: str) -> None:
@@ -47,7 +47,7 @@ class RoleStatus:
 
     def warn(self, sentence: str) -> None:
         """Log a warning and add it to the history; the role does not change."""
-        self._ctx.desk.say(sentence, serious=True)
+        self._ctx.effects.say(sentence, serious=True)
         self._add_history(sentence, {})
 
     def _add_history(self, sentence: str, counts: dict[str, int]) -> None:

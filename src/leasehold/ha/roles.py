@@ -156,7 +156,7 @@ class Roles:
     def _lost(self, now_ms: int, sentence: str) -> None:
         self.campaign = None
         self._turn.again(now_ms)
-        self._ctx.desk.say(sentence)
+        self._ctx.effects.say(sentence)
 
     def _won(self, now_ms: int, epoch: int, lease: int) -> None:
         self.campaign = None
@@ -171,7 +171,7 @@ class Roles:
         ensure(promotion is not None, "only a promotion can fail")
         assert promotion is not None
         self.promotion = None
-        self._ctx.desk.do(DropLease(promotion.lease, revoke=True))
+        self._ctx.effects.do(DropLease(promotion.lease, revoke=True))
         self._turn.after_all_others(now_ms)
         self.status.become(Role.CATCHING_UP, sentence)
         self.watcher.relist(now_ms)
@@ -203,11 +203,11 @@ class Roles:
         """An operator requests a hand-over to `target`, or to any ready node."""
         leading = self.leading
         if leading is None or leading.phase is not Phase.SERVING:
-            self._ctx.desk.say("Nothing to hand over: this node is not the primary.")
+            self._ctx.effects.say("Nothing to hand over: this node is not the primary.")
             return
         others = [node for name, node in self._ctx.view.nodes.items() if name != self._ctx.identity.name and node.ready]
         if not others or (target and all(node.name != target for node in others)):
-            self._ctx.desk.say(
+            self._ctx.effects.say(
                 f"No hand-over: {target} is not ready." if target else "No hand-over: no other node is ready."
             )
             return
@@ -225,7 +225,7 @@ class Roles:
                 part.close()
         self.truncation = self._publisher = None
         self.status.write_history_to(None)
-        self._ctx.desk.do(DropLease(leading.lease, revoke=True))
+        self._ctx.effects.do(DropLease(leading.lease, revoke=True))
         self.watcher.follow()
         self._turn.after_all_others(now_ms)
         if clean:
@@ -252,7 +252,7 @@ class Roles:
             self.promotion.drain_failed(now_ms, reason)
         elif self.leading is not None:
             sentence = f"The buffer cannot be reached ({reason}): acknowledgements wait for the store."
-            self._ctx.desk.say(sentence, serious=True)
+            self._ctx.effects.say(sentence, serious=True)
             self.leading.push_failed(now_ms)
 
     # --- rebuilding ---

@@ -98,16 +98,16 @@ class SnapshotSchedule:
         if not taker.sliced:
             first = taker.untouched
             part = taker.slice(self._ctx.settings.snapshot_tables)
-            self._ctx.desk.do(WriteSnapshot(self._number, part, first=first, last=False))
+            self._ctx.effects.do(WriteSnapshot(self._number, part, first=first, last=False))
             return
         if not self._last_frame:
             if part := taker.quarantined():
-                self._ctx.desk.do(WriteSnapshot(self._number, part, first=False, last=False))
+                self._ctx.effects.do(WriteSnapshot(self._number, part, first=False, last=False))
                 return
             self._last_frame = taker.keyless()
         if taker.end.n > durable_n:
             return  # the snapshot is valid only once its last record is durable
-        self._ctx.desk.do(WriteSnapshot(self._number, self._last_frame, first=False, last=True))
+        self._ctx.effects.do(WriteSnapshot(self._number, self._last_frame, first=False, last=True))
         self._storing = ConfirmedSnapshot(taker.low_n, taker.end.epoch, taker.end.n)
         self._last_stored_n = self._last_n
         self._last_n, self._last_ms = taker.end.n, now_ms

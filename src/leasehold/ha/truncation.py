@@ -85,7 +85,7 @@ class Truncation(Activity):
         start = slot_key(keys.explicit, found[-1][0] + 1) if found else keys.explicit
         op = Range(start, slot_key(keys.explicit, length.first_n), limit=limits.journal_list_page_keys)
         self._busy = True
-        self._ctx.desk.ask(self, op, self._counted)
+        self._ctx.effects.ask(self, op, self._counted)
 
     def _counted(self, now_ms: int, event: StoreAnswered) -> None:
         self._busy = False
@@ -160,7 +160,7 @@ class Truncation(Activity):
         value = pack(TruncationPoint(truncated_n, self._epoch, copies))
         txn = Txn(compare=(fence(keys.leader, self._epoch),), success=(Put(keys.truncation, value),))
         self._busy = True
-        self._ctx.desk.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, truncated_n, copies))
+        self._ctx.effects.ask(self, txn, lambda now_ms, event: self._written(now_ms, event, truncated_n, copies))
 
     def _written(self, now_ms: int, event: StoreAnswered, truncated_n: int, copies: int) -> None:
         self._busy = False
@@ -174,7 +174,7 @@ class Truncation(Activity):
         keys = self._ctx.keys
         end = slot_key(keys.explicit, self._truncated_n + 2)
         self._busy = True
-        self._ctx.desk.ask(
+        self._ctx.effects.ask(
             self, Range(keys.explicit, end, limit=limits.journal_trim_step_keys + 1, keys_only=True), self._listed
         )
 
@@ -190,7 +190,7 @@ class Truncation(Activity):
         txn = Txn(compare=(fence(keys.leader, self._epoch),), success=(DeleteRange(keys.explicit, stays),))
         more = event.result.more
         self._busy = True
-        self._ctx.desk.ask(self, txn, lambda at_ms, answer: self._deleted(at_ms, answer, slot_number(stays), more))
+        self._ctx.effects.ask(self, txn, lambda at_ms, answer: self._deleted(at_ms, answer, slot_number(stays), more))
 
     def _deleted(self, now_ms: int, event: StoreAnswered, stays_n: int, more: bool) -> None:
         self._busy = False

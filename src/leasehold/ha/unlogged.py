@@ -130,7 +130,7 @@ class UnloggedWriter(Activity):
     def _ask(self, txn: Txn) -> None:
         self._sent = True
         self._retry_at_ms = FAR_MS
-        self._ctx.desk.ask(self, txn, self._answered)
+        self._ctx.effects.ask(self, txn, self._answered)
 
     def _answered(self, now_ms: int, event: StoreAnswered) -> None:
         self._sent = False
@@ -159,7 +159,7 @@ class UnloggedWriter(Activity):
             return False
         if not self._lease_requested:
             self._lease_requested = True
-            self._ctx.desk.grant(self, self._ctx.settings.unlogged_ttl_s, self._lease_granted)
+            self._ctx.effects.grant(self, self._ctx.settings.unlogged_ttl_s, self._lease_granted)
         self._sent = True  # until the lease is granted
         return True
 

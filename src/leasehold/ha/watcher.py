@@ -114,7 +114,7 @@ class Watcher(Activity):
             self._lister.close()
         ctx = self._ctx
         self._lister = Lister(
-            ctx.desk, ctx.keys, ctx.view, ctx.state, journal=self.journal, done=self._listed, failed=self._failed
+            ctx.effects, ctx.keys, ctx.view, ctx.state, journal=self.journal, done=self._listed, failed=self._failed
         )
         self._lister.start()
 
@@ -122,7 +122,7 @@ class Watcher(Activity):
         if now_ms >= self._retry_at_ms:
             self.relist(now_ms)
         elif now_ms >= self._behind_since_ms + PATIENCE_MS and self._watches:
-            self._ctx.desk.say("The watch is behind what a read shows. Listing the journal again.")
+            self._ctx.effects.say("The watch is behind what a read shows. Listing the journal again.")
             self.relist(now_ms)
         elif self.caught_up and not self._verifying and now_ms >= self._verify_due_ms():
             self._verify(now_ms)
@@ -141,7 +141,7 @@ class Watcher(Activity):
                 yield from ctx.state.take_unlogged(now_ms, one.kv.value, leads=self._leads(), after_ms=after_ms)
             elif (n := _slot_of(ctx.keys.explicit, one.kv.key)) and not (yield from self._take(now_ms, n, one.kv)):
                 return
-        self.contact_ms = ctx.desk.now_ms
+        self.contact_ms = ctx.effects.now_ms
         if self._behind_since_ms != FAR_MS and not self._behind():
             self._behind_since_ms = FAR_MS
 
@@ -153,7 +153,7 @@ class Watcher(Activity):
     def _take(self, now_ms: int, n: int, kv: KeyValue) -> Steps[bool]:
         """Feed the explicit batch of slot `n`. Returns False if the rest of the delivery must be ignored."""
         outcome = yield from self._ctx.state.take_explicit(now_ms, n, kv.value, leads=self._leads())
-        now_ms = self._ctx.desk.now_ms
+        now_ms = self._ctx.effects.now_ms
         if outcome is BatchOutcome.GAP:
             if not self._ctx.state.quarantined_records:
                 self.relist(now_ms)
@@ -176,7 +176,7 @@ class Watcher(Activity):
 
     def _drop_watch(self) -> None:
         for watch in self._watches:
-            self._ctx.desk.do(CloseWatch(watch))
+            self._ctx.effects.do(CloseWatch(watch))
         self._watches = ()
         self._behind_since_ms = FAR_MS
 
@@ -192,12 +192,12 @@ class Watcher(Activity):
             self._open_watch(self._ctx.view.revision + 1)
 
     def _open_watch(self, revision: int) -> None:
-        desk, keys = self._ctx.desk, self._ctx.keys
+        effects, keys = self._ctx.effects, self._ctx.keys
         end = prefix_end(keys.root)
         spans = [(keys.root, end)] if self.journal else [(keys.root, keys.journal), (prefix_end(keys.journal), end)]
-        self._watches = tuple(desk.number() for _ in spans)
+        self._watches = tuple(effects.number() for _ in spans)
         for watch, (first, beyond) in zip(self._watches, spans, strict=True):
-            desk.do(OpenWatch(watch, first, beyond, revision))
+            effects.do(OpenWatch(watch, first, beyond, revision))
 
     def _listed(self, now_ms: int, revision: int) -> None:
         self._open_watch(revision + 1)
@@ -225,7 +225,7 @@ class Watcher(Activity):
         keys = self._ctx.keys
         unseen, known = slot_key(keys.explicit, self._ctx.state.applied.n + 1), self._ctx.view.revision
         tail = Range(unseen, keys.explicit_end, limit=1, keys_only=True)
-        self._ctx.desk.ask(
+        self._ctx.effects.ask(
             self,
             Txn(success=(Range(keys.leader, keys_only=True), tail)),
             lambda at_ms, event: self._verified(at_ms, event, now_ms, known),
@@ -237,7 +237,7 @@ class Watcher(Activity):
             return
         if event.result.header.revision < known:
             # Only a store that was restored from a backup goes back. A watch there would wait for a revision far ahead.
-            self._ctx.desk.say(
+            self._ctx.effects.say(
                 f"The store's revision went back from {known} to {event.result.header.revision}: it was restored while "
                 "this node was running. Listing the journal again.",
                 serious=True,

@@ -17,6 +17,16 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
 
 
+def header_frames(stream: int, block: bytes, frame_bytes_max: int) -> list[bytes]:
+    """The frames of one header block: HEADERS, and CONTINUATION for the rest of a large one."""
+    parts = [block[place : place + frame_bytes_max] for place in range(0, len(block), frame_bytes_max)]
+    last = len(parts) - 1
+    return [
+        frame(CONTINUATION if number else HEADERS, END_HEADERS if number == last else 0, stream, part)
+        for number, part in enumerate(parts)
+    ]
+
+
 def check(holds: object, otherwise: str) -> None:
     """A rule of HTTP/2: the connection of a peer that violates it is closed."""
     if not holds:

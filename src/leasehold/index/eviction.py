@@ -74,13 +74,14 @@ class Eviction:
             if space.used_bytes <= self._high_watermark * space.total_bytes or not space.total_bytes:
                 return False
             self._evict_to_bytes = int(max(0.0, self._high_watermark - self._ratio) * space.total_bytes)
-        goal, ripe, consider = self._evict_to_bytes, self._catalog.wheel.ripe, self._consider
+        goal, consider, wheel = self._evict_to_bytes, self._consider, self._catalog.wheel
+        ripe, take_ripe = wheel.ripe, wheel.take_ripe
         for _ in range(budget):
             if space.used_bytes <= goal:
                 self._evict_to_bytes = -1
                 return False
             if ripe:
-                consider(ripe.popleft(), now, False, True)
+                consider(take_ripe(), now, False, True)
             elif not self._consider_next(now):
                 self._evict_to_bytes = -1  # nothing can be evicted now: leased, pinned or unfinished
                 return False
@@ -92,7 +93,7 @@ class Eviction:
         for _ in range(budget):
             if not wheel.ripe and not wheel.ripen(now, _RIPEN_STEP):
                 return False
-            self._consider(wheel.ripe.popleft(), now)
+            self._consider(wheel.take_ripe(), now)
         return True
 
     def _consider_next(self, now: int, in_turn: bool = True) -> bool:
@@ -102,7 +103,7 @@ class Eviction:
         """
         wheel = self._catalog.wheel
         if wheel.ripe or wheel.ripen(now, _RIPEN_STEP):
-            self._consider(wheel.ripe.popleft(), now, in_turn=in_turn)
+            self._consider(wheel.take_ripe(), now, in_turn=in_turn)
             return True
         if self._soft:
             self._consider(self._soft.popleft(), now, soft_pins_too=True)
@@ -207,11 +208,11 @@ class Eviction:
         catalog = self._catalog
         wheel = catalog.wheel
         wheel.ripen_all(last)  # once: objects may be put back into a bucket that has begun
-        ripe = wheel.ripe
-        for place in range(1, len(ripe) + 1):
+        take_ripe = wheel.take_ripe
+        for place in range(1, len(wheel.ripe) + 1):
             if place % every == 0:
                 yield
-            entry = ripe.popleft()
+            entry = take_ripe()
             if not entry.visible or (catalog.ending and not catalog.settle(entry)):
                 continue
             end = self._leases.end_of_life(entry)

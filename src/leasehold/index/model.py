@@ -1,7 +1,7 @@
 """The rows of the index: plain data in the tables of its parts.
 
 There may be millions of `Object`s: they are structs outside of the garbage collector's sight, without cycles. A row is
-written only by the part that owns its table (`ROW_WRITERS`).
+written only by the part that owns its table (`ROWS` in scripts/structure.py). A `Segment` has methods for its changes.
 """
 
 from __future__ import annotations
@@ -56,20 +56,49 @@ class Segment:
         "unmounted",
     )  # fmt: skip
 
-    def __init__(self, spec: SegmentSpec, client: bytes, incarnation: int, allocator: Allocator[Owner]) -> None:
+    def __init__(
+        self,
+        spec: SegmentSpec,
+        client: bytes,
+        incarnation: int,
+        allocator: Allocator[Owner],
+        drain_end: int = 0,
+        evicted: bool = False,
+    ) -> None:
         self.spec = spec
         self.client = client
         self.incarnation = incarnation
         self.allocator = allocator
         self.native = spec.protocol == NATIVE_PROTOCOL
-        self.drain_end = 0  # internal time at which a draining segment is unmounted; 0: not draining
+        self.drain_end = drain_end  # internal time at which a draining segment is unmounted; 0: not draining
         self.unmounted = False
         self.ended_n = 0  # the record that ended it
-        self.evicted = False  # this node evicted from it; another node may still have the object (see `Space`)
+        self.evicted = evicted  # this node evicted from it; another node may still have the object (see `Space`)
         # False after a complete restart, until the owner's first ping. Until then no client is sent there (H9).
         self.proven = True
         # For the wire: the encoded end of a descriptor (protocol and endpoint), by release. The index never reads it.
         self.memo: dict[str, bytes] = {}
+
+    def drain(self, end: int) -> None:
+        """No new objects here; the segment is to be unmounted at `end`."""
+        self.drain_end = end
+
+    def unmount(self, n: int) -> None:
+        """Record `n` unmounted it."""
+        self.unmounted = True
+        self.ended_n = n
+
+    def set_evicted(self) -> None:
+        """This node evicted an object from it."""
+        self.evicted = True
+
+    def set_proven(self, proven: bool) -> None:
+        """Whether its owner has pinged since the last complete restart (H9)."""
+        self.proven = proven
+
+    def remember(self, name: str, tail: bytes) -> None:
+        """Keep the encoded end of a descriptor under this name in `memo`."""
+        self.memo[name] = tail
 
     @property
     def placeable(self) -> bool:

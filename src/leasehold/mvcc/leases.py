@@ -24,6 +24,20 @@ class Lease:
         self.expiry_ms = expiry_ms
         self.keys: set[bytes] = set()
 
+    def renew(self, now_ms: int) -> None:
+        """Give the lease its full TTL again."""
+        self.expiry_ms = now_ms + self.ttl_s * 1000
+
+    def renew_until(self, expiry_ms: int) -> None:
+        """Set the expiry, for replay."""
+        self.expiry_ms = expiry_ms
+
+    def attach(self, key: bytes) -> None:
+        self.keys.add(key)
+
+    def detach(self, key: bytes) -> None:
+        self.keys.discard(key)
+
     def remaining_ms(self, now_ms: int) -> int:
         return self.expiry_ms - now_ms
 
@@ -77,12 +91,12 @@ class LeaseBook:
         return lease
 
     def attach(self, id: int, key: bytes) -> None:
-        self._leases[id].keys.add(key)
+        self._leases[id].attach(key)
 
     def detach(self, id: int, key: bytes) -> None:
         lease = self._leases.get(id)
         if lease is not None:
-            lease.keys.discard(key)
+            lease.detach(key)
 
     def in_order_of_expiry(self) -> list[Lease]:
         return sorted(self._leases.values(), key=lambda lease: (lease.expiry_ms, lease.id))

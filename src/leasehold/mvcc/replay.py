@@ -39,7 +39,7 @@ def do_again(keys: KeySpace, leases: LeaseBook, record: Record) -> None:
     elif isinstance(record, LeaseGranted):
         leases.add(record.id, record.ttl_s, record.expiry_ms)
     elif isinstance(record, LeaseRenewed):
-        leases.require(record.id).expiry_ms = record.expiry_ms
+        leases.require(record.id).renew_until(record.expiry_ms)
     elif isinstance(record, LeaseRevoked):
         leases.remove(record.id)
     elif isinstance(record, CompactedTo):

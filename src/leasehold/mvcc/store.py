@@ -92,6 +92,11 @@ class Store:
         """Send every later record to `journal`; for a store that was just filled by `apply`."""
         self._journal = journal
 
+    def set_identity(self, cluster_id: int, member_id: int) -> None:
+        """Set the ids in later headers; for a store that was just filled by `apply`."""
+        self.cluster_id = cluster_id
+        self.member_id = member_id
+
     @property
     def revision(self) -> int:
         return self._keys.revision
@@ -301,7 +306,7 @@ class Store:
         lease = self._leases.find(lease_id)
         if lease is None or lease.expiry_ms <= now_ms:
             return LeaseKeepAliveResult(self.header(), lease_id, 0)
-        lease.expiry_ms = now_ms + lease.ttl_s * 1000
+        lease.renew(now_ms)
         if self._journal is not None:
             self._journal(LeaseRenewed(lease_id, lease.expiry_ms))
         return LeaseKeepAliveResult(self.header(), lease_id, lease.ttl_s)
@@ -375,4 +380,4 @@ class Store:
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its full TTL again, as a real etcd does after an election or a restart."""
         for lease in self._leases:
-            lease.expiry_ms = now_ms + lease.ttl_s * 1000
+            lease.renew(now_ms)

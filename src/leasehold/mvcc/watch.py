@@ -31,15 +31,30 @@ class Watcher:
 
     __slots__ = ("_no_delete", "_no_put", "idle", "key", "next_revision", "prev_kv", "range_end", "wake")
 
-    def __init__(self, watch: Watch, wake: Wake | None) -> None:
+    def __init__(self, watch: Watch, wake: Wake | None, following: int) -> None:
+        """`following` is the revision after the last one of the store."""
         self.key = watch.key or b"\0"
         self.range_end = watch.range_end
         self.prev_kv = watch.prev_kv
         self._no_put = WatchFilter.NO_PUT in watch.filters
         self._no_delete = WatchFilter.NO_DELETE in watch.filters
         self.wake = wake
-        self.idle = True
-        self.next_revision = 0
+        self.idle = watch.start_revision == 0 or watch.start_revision >= following
+        self.next_revision = max(watch.start_revision, following) if self.idle else watch.start_revision
+
+    def fall_behind(self, revision: int, kv: KeyValue) -> None:
+        """A version was committed at `revision` while this watcher was idle."""
+        if revision < self.next_revision or not self.wants(kv):
+            return
+        self.idle = False
+        self.next_revision = revision
+        if self.wake is not None:
+            self.wake(self)
+
+    def advance(self, next_revision: int, *, idle: bool) -> None:
+        """Every event before `next_revision` was pulled. `idle`: there are no later ones."""
+        self.next_revision = max(next_revision, self.next_revision)
+        self.idle = idle
 
     def covers(self, key: bytes) -> bool:
         if not self.range_end:
@@ -62,15 +77,9 @@ class WatchHub:
 
     def add(self, watch: Watch, wake: Wake | None) -> Watcher:
         """Start a watch. If it starts at an old revision, it is behind immediately, and `wake` is called."""
-        watcher = Watcher(watch, wake)
+        watcher = Watcher(watch, wake, self._keys.revision + 1)
         if watcher.range_end and watcher.range_end != FROM_KEY and watcher.range_end <= watcher.key:
             raise EmptyWatchRange
-        following = self._keys.revision + 1
-        if watch.start_revision == 0 or watch.start_revision >= following:
-            watcher.next_revision = max(watch.start_revision, following)
-        else:
-            watcher.next_revision = watch.start_revision
-            watcher.idle = False
         if watcher.range_end:
             self._ranges[watcher] = None
         else:
@@ -99,19 +108,10 @@ class WatchHub:
             if by_key:
                 for watcher in by_key.get(kv.key, ()):
                     if watcher.idle:
-                        self._fall_behind(watcher, revision, kv)
+                        watcher.fall_behind(revision, kv)
             for watcher in ranges:
                 if watcher.idle and watcher.wants(kv):
-                    self._fall_behind(watcher, revision, kv)
-
-    @staticmethod
-    def _fall_behind(watcher: Watcher, revision: int, kv: KeyValue) -> None:
-        if revision < watcher.next_revision or not watcher.wants(kv):
-            return
-        watcher.idle = False
-        watcher.next_revision = revision
-        if watcher.wake is not None:
-            watcher.wake(watcher)
+                    watcher.fall_behind(revision, kv)
 
     def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> tuple[int, tuple[Event, ...]] | None:
         """The next events for `watcher`, up to `upto_revision`: whole revisions, at least one, about `events_max`.
@@ -134,9 +134,7 @@ class WatchHub:
                     events.append(self._event(watcher, kv))
                     size_bytes += len(kv.key) + len(kv.value)
             revision += 1
-        watcher.next_revision = max(revision, watcher.next_revision)
-        if revision > keys.revision:
-            watcher.idle = True
+        watcher.advance(revision, idle=revision > keys.revision)
         if not events:
             return None
         return revision - 1, tuple(events)

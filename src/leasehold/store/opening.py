@@ -76,7 +76,7 @@ def _open(folder: Folder, settings: StoreSettings, clock: Clock) -> Engine:
     generation, number = (found.generation, found.number) if found else (FIRST_GENERATION, 1)
     if found and found.cut_bytes:
         _log.warning("an unfinished write at the end of the log was cut off", bytes=found.cut_bytes)
-    store.cluster_id, store.member_id = identity.cluster_id, identity.member_id
+    store.set_identity(identity.cluster_id, identity.member_id)
     log = SegmentedLog(folder, identity, generation, number, settings.segment_bytes)
     pending: list[Record] = []
     store.journal_to(pending.append)

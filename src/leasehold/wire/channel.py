@@ -24,14 +24,14 @@ A = TypeVar("A", bound=Struct)
 class Channel(asyncio.Protocol):
     """One connection. Created by `open_channel`; a closed channel is never reopened."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self.address = ""
+        self.address = address
         self.closed = False
         self.writable = True  # False while the peer does not read: `call` waits then
-        self.received = False  # any bytes since the last check of `PeerTimeout`
         self.ever_received = False
-        self.on_close: list[Callable[[], None]] = []
+        self._received = False  # any bytes since `take_received`
+        self._on_close: list[Callable[[], None]] = []
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(wire_frame_bytes_max)
         self._waiting: dict[int, asyncio.Future[Response]] = {}
@@ -90,6 +90,15 @@ class Channel(asyncio.Protocol):
         """Call `handler(body)` for every push of this function, with the raw body."""
         self._push_handlers[function] = handler
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the connection ends, in the order of these calls."""
+        self._on_close.append(callback)
+
+    def take_received(self) -> bool:
+        """Whether any bytes arrived since the last call."""
+        received, self._received = self._received, False
+        return received
+
     @property
     def waits(self) -> bool:
         """Whether any call waits for an answer."""
@@ -105,6 +114,11 @@ class Channel(asyncio.Protocol):
         """Close the connection; calls in flight fail with `CallLost`."""
         self._end(reason)
 
+    def close_silently(self) -> None:
+        """As `close`, without the callbacks of `on_close`."""
+        self._on_close.clear()
+        self._end("it was closed")
+
     # --- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -112,7 +126,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self.received = self.ever_received = True
+        self._received = self.ever_received = True
         if (
             self._push_handlers
             and self._reader.between
@@ -185,7 +199,7 @@ class Channel(asyncio.Protocol):
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(CallLost(f"the connection to {self.address} ended ({reason}): outcome unknown"))
-        for callback in self.on_close:
+        for callback in self._on_close:
             callback()
 
 
@@ -199,13 +213,13 @@ def _message_of(body: bytes) -> str:
 async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
     """Connect. Raises `Unavailable` on failure or timeout, `NoListener` if the connection was refused."""
     loop = asyncio.get_running_loop()
+    address = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, channel = await loop.create_connection(Channel, host, port)
+            _, channel = await loop.create_connection(lambda: Channel(address), host, port)
     except (OSError, TimeoutError) as error:
         kind = NoListener if _is_refusal(error) else Unavailable
-        raise kind(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
-    channel.address = f"{host}:{port}"
+        raise kind(f"cannot connect to {address}: {error or 'timed out'}") from None
     return channel
 
 

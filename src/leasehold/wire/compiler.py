@@ -124,7 +124,7 @@ class _Source:
             return self.gather(type_.layout)
         if isinstance(type_, Opaque):
             return self.gather(f"{type_.size}s")
-        if isinstance(type_, Bytes):
+        if isinstance(type_, (Bytes, Text)):
             return self._string(type_)
         if isinstance(type_, Vector):
             return self._vector(type_)
@@ -143,7 +143,7 @@ class _Source:
         self.emit(f"{name}, p = {self.bind('read', type_.read)}(b, p, {self.width})")
         return name
 
-    def _string(self, type_: Bytes) -> str:
+    def _string(self, type_: Bytes | Text) -> str:
         length, name = self.length(), self.fresh("v")
         decoded = ".decode('utf-8', 'surrogateescape')" if isinstance(type_, Text) else ""
         self.emit(f"{name} = b[p:p + {length}]{decoded}; p += {length}")

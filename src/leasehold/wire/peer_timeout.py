@@ -35,7 +35,8 @@ class PeerTimeout:
             if self._timer is not None:
                 self._timer.cancel()
             self._channel = channel
-            channel.received = self._probed = False
+            channel.take_received()
+            self._probed = False
             self._arm(channel)
 
     def _arm(self, channel: Channel) -> None:
@@ -46,8 +47,8 @@ class PeerTimeout:
         self._timer = None
         if channel.closed or not channel.waits:
             return
-        if channel.received or not channel.ever_received or channel.loop.time() - self._due_s > _LATE_S:
-            channel.received = self._probed = False
+        if channel.take_received() or not channel.ever_received or channel.loop.time() - self._due_s > _LATE_S:
+            self._probed = False
         elif not self._probed:
             self._probed = True
             channel.probe(self._probe)

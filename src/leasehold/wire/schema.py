@@ -39,11 +39,16 @@ def size_literal(number: int) -> bytes:
     return bytes(digits)
 
 
+_STRING_LITERAL = b"\x80\x0c"
+
+
 class Type:
     """A wire type. `width` is the size in bytes of every length field in the message."""
 
-    literal: bytes
     # Python values differ per type and are checked when they are written: hence `Any`, only here.
+
+    def __init__(self, literal: bytes) -> None:
+        self.literal = literal
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         raise NotImplementedError
@@ -58,7 +63,7 @@ class Type:
 
 class Scalar(Type):
     def __init__(self, code: int, layout: str) -> None:
-        self.literal = bytes([code])
+        super().__init__(bytes([code]))
         self.layout = layout
         self.packer = struct.Struct("<" + layout)
         self.size = self.packer.size
@@ -79,39 +84,40 @@ class Scalar(Type):
 class Bytes(Type):
     """A string; on this wire it may contain any bytes."""
 
-    literal = b"\x80\x0c"
+    def __init__(self) -> None:
+        super().__init__(_STRING_LITERAL)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         write_length(out, len(value), width)
         out += value
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
-        length, at = read_length(data, at, width)
-        end = at + length
-        if end > len(data):
-            raise Malformed("the message ends inside a string")
-        return bytes(data[at:end]), end
+        return _read_string(data, at, width)
 
 
-class Text(Bytes):
+class Text(Type):
     """A text field. Bytes that are not valid UTF-8 survive the round trip, and every encoder accepts the result."""
+
+    def __init__(self) -> None:
+        super().__init__(_STRING_LITERAL)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         try:
             raw = encode_text(value)
         except UnicodeEncodeError as error:
             raise NotEncodable(f"{value!r} is no text: {error.reason}") from None
-        super().write(out, raw, width)
+        write_length(out, len(raw), width)
+        out += raw
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
-        raw, at = super().read(data, at, width)
+        raw, at = _read_string(data, at, width)
         return decode_text(raw), at
 
 
 class Vector(Type):
     def __init__(self, element: Type) -> None:
         self.element = element
-        self.literal = b"\x84" + element.literal
+        super().__init__(b"\x84" + element.literal)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         write_length(out, len(value), width)
@@ -133,7 +139,7 @@ class Map(Type):
     def __init__(self, key: Type, value: Type) -> None:
         self.key = key
         self.value = value
-        self.literal = b"\x82" + key.literal + value.literal
+        super().__init__(b"\x82" + key.literal + value.literal)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         write_length(out, len(value), width)
@@ -153,7 +159,7 @@ class Map(Type):
 class Optional(Type):
     def __init__(self, inner: Type) -> None:
         self.inner = inner
-        self.literal = b"\x85" + inner.literal
+        super().__init__(b"\x85" + inner.literal)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if value is None:
@@ -173,7 +179,7 @@ class Variant(Type):
     def __init__(self, *alternatives: Record) -> None:
         self.alternatives = alternatives
         self.index_of = {alternative.cls: index for index, alternative in enumerate(alternatives)}
-        self.literal = b"\x86" + b"".join(each.literal for each in alternatives) + b"\xff"
+        super().__init__(b"\x86" + b"".join(each.literal for each in alternatives) + b"\xff")
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         index = self.index_of.get(type(value))
@@ -195,7 +201,7 @@ class Expected(Type):
     def __init__(self, inner: Type, error: Scalar) -> None:
         self.inner = inner
         self.error = error
-        self.literal = b"\x87" + inner.literal + error.literal
+        super().__init__(b"\x87" + inner.literal + error.literal)
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if isinstance(value, Failed):
@@ -214,7 +220,8 @@ class Expected(Type):
 
 
 class Void(Type):
-    literal = b"\xfa"
+    def __init__(self) -> None:
+        super().__init__(b"\xfa")
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         pass
@@ -229,7 +236,7 @@ class Opaque(Type):
     def __init__(self, *members: Scalar, alignment: int) -> None:
         self.size = sum(member.size for member in members)
         size_tag = size_literal(alignment)
-        self.literal = b"\xfd" + b"".join(member.literal for member in members) + size_tag + size_tag + b"\xff"
+        super().__init__(b"\xfd" + b"".join(member.literal for member in members) + size_tag + size_tag + b"\xff")
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if len(value) != self.size:
@@ -243,23 +250,12 @@ class Opaque(Type):
         return bytes(data[at:end]), end
 
 
-class Members(Type):
-    """Base of struct and tuple: consecutive members without padding."""
+class Tuple(Type):
+    """Members without names: the arguments of a call."""
 
     def __init__(self, members: Sequence[Type]) -> None:
+        super().__init__(_struct_literal(members))
         self.members = tuple(members)
-        self.literal = b"\xfd" + b"".join(member.literal for member in members) + b"\xff"
-
-    def read_members(self, data: Buffer, at: int, width: int) -> tuple[list[Any], int]:
-        values = []
-        for member in self.members:
-            value, at = member.read(data, at, width)
-            values.append(value)
-        return values, at
-
-
-class Tuple(Members):
-    """Members without names: the arguments of a call."""
 
     def write(self, out: bytearray, value: Any, width: int) -> None:
         if len(value) != len(self.members):
@@ -268,15 +264,16 @@ class Tuple(Members):
             member.write(out, item, width)
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
-        values, at = self.read_members(data, at, width)
+        values, at = _read_members(self.members, data, at, width)
         return tuple(values), at
 
 
-class Record(Members):
+class Record(Type):
     """A struct with its own Python class; `fields` are in wire order."""
 
     def __init__(self, cls: type[Any], **fields: Type) -> None:
-        super().__init__(tuple(fields.values()))
+        self.members = tuple(fields.values())
+        super().__init__(_struct_literal(self.members))
         self.cls = cls
         self.fields = fields
 
@@ -287,8 +284,29 @@ class Record(Members):
             member.write(out, getattr(value, name), width)
 
     def read(self, data: Buffer, at: int, width: int) -> tuple[Any, int]:
-        values, at = self.read_members(data, at, width)
+        values, at = _read_members(self.members, data, at, width)
         return self.cls(**dict(zip(self.fields, values, strict=True))), at
+
+
+def _struct_literal(members: Sequence[Type]) -> bytes:
+    """The type of a struct or tuple: consecutive members without padding."""
+    return b"\xfd" + b"".join(member.literal for member in members) + b"\xff"
+
+
+def _read_members(members: Sequence[Type], data: Buffer, at: int, width: int) -> tuple[list[Any], int]:
+    values = []
+    for member in members:
+        value, at = member.read(data, at, width)
+        values.append(value)
+    return values, at
+
+
+def _read_string(data: Buffer, at: int, width: int) -> tuple[bytes, int]:
+    length, at = read_length(data, at, width)
+    end = at + length
+    if end > len(data):
+        raise Malformed("the message ends inside a string")
+    return bytes(data[at:end]), end
 
 
 def write_length(out: bytearray, length: int, width: int) -> None:

@@ -24,7 +24,7 @@ from leasehold.wire.answers import AlwaysServes, ServePermit, Waiting
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.handoff import Share
-from leasehold.wire.sending import LEASE_EXPIRED, SendingHalf
+from leasehold.wire.sending import LEASE_EXPIRED, Sender
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import RELEASES, Release, releases_of
 
@@ -52,7 +52,12 @@ class Listener:
     """A listening socket, its handlers, and counts of refused requests."""
 
     def __init__(
-        self, server: Server, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None
+        self,
+        server: Server,
+        sock: socket.socket,
+        handlers: Mapping[int, Handler],
+        release: Release | None,
+        share: Share | None,
     ) -> None:
         self.server = server
         self.sock = sock
@@ -60,13 +65,17 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
-        self.share: Share | None = None  # shares accepted connections with another process
+        self.share = share  # shares accepted connections with another process
         self.acceptor = Acceptor(sock, self._accepted)
 
     @property
     def address(self) -> tuple[str, int]:
         host, port = self.sock.getsockname()[:2]
         return str(host), int(port)
+
+    def set_handlers(self, handlers: Mapping[int, Handler]) -> None:
+        """Serve connections accepted from now on with these."""
+        self.handlers = handlers
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
@@ -131,14 +140,21 @@ class Server:
         self._on_broken = on_broken
         self._lines = 0  # logged about connections since the last sweep
         self._not_logged = 0
-        self._late: list[SendingHalf] = []
+        self._late: list[Sender] = []
         self._releasing = False  # answers are being released, and are written when all are
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
-    def serve(self, sock: socket.socket, handlers: Mapping[int, Handler], release: Release | None = None) -> Listener:
+    def serve(
+        self,
+        sock: socket.socket,
+        handlers: Mapping[int, Handler],
+        release: Release | None = None,
+        *,
+        share: Share | None = None,
+    ) -> Listener:
         """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be logged."""
         sock.setblocking(False)
-        listener = Listener(self, sock, handlers, release)
+        listener = Listener(self, sock, handlers, release, share)
         self.listeners.append(listener)
         self.resume(listener)
         return listener
@@ -162,6 +178,14 @@ class Server:
         self._not_logged = 0
         if dropped:
             self.log.info("all connections dropped", count=len(dropped), reason=reason)
+
+    def keep_bytes(self, count: int) -> None:
+        """A connection keeps `count` more bytes for its peer."""
+        self.buffered_bytes += count
+
+    def free_bytes(self, count: int) -> None:
+        """A connection keeps `count` bytes fewer."""
+        self.buffered_bytes -= count
 
     def make_room(self) -> None:
         """The buffers are full: drop the connection that fills them most, not the last one to arrive."""
@@ -210,10 +234,10 @@ class Server:
         """Whether answers may be sent at this moment."""
         return self.permit.may_serve(self.now_ms())
 
-    def send_at_end_of_turn(self, connection: SendingHalf) -> None:
+    def send_at_end_of_turn(self, sender: Sender) -> None:
         if not self._late and not self._releasing:
             self.loop.call_soon(self._flush)
-        self._late.append(connection)
+        self._late.append(sender)
 
     def release(self, answers: Iterable[Waiting]) -> None:
         """Send answers that the outbox has released: one write for each connection, in this turn of the loop."""
@@ -237,17 +261,17 @@ class Server:
             return
         late, self._late = self._late, []
         if not self.permit.may_serve(self.now_ms()):
-            for connection in late:
-                connection.abort(LEASE_EXPIRED)
+            for sender in late:
+                sender.connection.abort(LEASE_EXPIRED)
             return
-        for connection in late:
-            if not connection.closed:
-                connection.flush_late()
+        for sender in late:
+            if not sender.closed:
+                sender.flush_late()
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: SendingHalf, call: str, error: Exception) -> None:
+    def failed(self, connection: Connection, call: str, error: Exception) -> None:
         """A handler raised an unexpected error: log it in full, and continue to serve the others."""
         connection.listener.count_refused("bug")
         if self._may_log():

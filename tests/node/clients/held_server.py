@@ -39,8 +39,8 @@ def at_length(_: Connection, __: int, ___: bytes) -> Answer:
 async def main() -> None:
     listening, checkpoints, channel, slots = map(int, sys.argv[1:])
     server = Server()
-    listener = server.serve(socket.socket(fileno=listening), {1: immediately, 2: later, 3: at_length})
-    listener.share = partial(ConnectionSharing(HandoffBoot(checkpoints, channel, slots)).hold, 0)
+    share = partial(ConnectionSharing(HandoffBoot(checkpoints, channel, slots)).hold, 0)
+    server.serve(socket.socket(fileno=listening), {1: immediately, 2: later, 3: at_length}, share=share)
     print("ready", flush=True)
     await asyncio.Event().wait()
 

@@ -20,7 +20,6 @@ from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, WINDOW
 from leasehold.http2.frame_reader import FrameReader
 from leasehold.http2.frames import (
     ACK,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -36,6 +35,7 @@ from leasehold.http2.frames import (
     WINDOW_UPDATE,
     check,
     frame,
+    header_frames,
     unpadded,
 )
 from leasehold.http2.header_codec import ProtocolBroken
@@ -71,7 +71,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._out = SendQueue(self.loop, self._stuck)
         self._leaving = False  # no new calls; closes after the last one
         self._first_bytes = b""  # from the server: they identify another protocol
-        self._life = Liveness(self.loop, self._under_way, self._ping, self.abort)
+        self._life = Liveness(self.loop, lambda: bool(self.calls), self._ping, self.abort)
 
     # --- the transport ---
 
@@ -165,9 +165,6 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         if self._leaving and not self.calls:
             self._out.close()
 
-    def _under_way(self) -> bool:
-        return bool(self.calls)
-
     def _ping(self) -> None:
         self.send(frame(PING, 0, 0, bytes(8)))
 
@@ -191,16 +188,11 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
                 request += _HEAD.pack(size << 8 | DATA, END_STREAM if call.ends else 0, stream) + body
             self.send(request)
         else:
-            self._send_head(stream, block)
+            for part in header_frames(stream, block, self._frame_bytes_max):
+                self.send(part)
             self.write(call, body)
         if self._next_stream > WINDOW_BYTES_MAX:
             self.leave()  # no stream numbers are left
-
-    def _send_head(self, stream: int, block: bytes) -> None:
-        parts = [block[place : place + self._frame_bytes_max] for place in range(0, len(block), self._frame_bytes_max)]
-        for number, part in enumerate(parts):
-            flags = END_HEADERS if number == len(parts) - 1 else 0
-            self.send(frame(HEADERS if number == 0 else CONTINUATION, flags, stream, part))
 
     def write(self, call: Call, data: bytes) -> None:
         """Send more of a request's body. The part that does not fit into the windows is held."""

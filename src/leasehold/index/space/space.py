@@ -159,7 +159,8 @@ class Space:
         for replica in replicas:
             segment = replica.segment
             self.used_bytes -= segment.allocator.release(replica.offset)
-            segment.evicted = True
+            if not segment.evicted:
+                segment.set_evicted()
 
     def pass_on(self, replica: Replica, owner: Object) -> None:
         """A finished copy belongs to its object from now on."""
@@ -240,21 +241,21 @@ class Space:
     def add_segment(self, spec: SegmentSpec, client: bytes, incarnation: int) -> Segment:
         """Add an empty segment."""
         segment = Segment(spec, client, incarnation, Allocator(spec.size))
-        self.segments.add(segment)
-        self.total_bytes += segment.allocator.size
+        self._add(segment)
         return segment
 
     def load_segment(self, spec: SegmentSpec, client: bytes, incarnation: int, drain_end: int, evicted: bool) -> None:
         """Add a segment of a snapshot."""
-        segment = self.add_segment(spec, client, incarnation)
-        segment.drain_end = drain_end
-        segment.evicted = evicted
+        self._add(Segment(spec, client, incarnation, Allocator(spec.size), drain_end, evicted))
+
+    def _add(self, segment: Segment) -> None:
+        self.segments.add(segment)
+        self.total_bytes += segment.allocator.size
 
     def end_segment(self, segment: Segment, n: int, now: int, cause: Cause, written: list[Object | CopyJob]) -> None:
         """Record `n` unmounts a segment. `written`: the puts and copies that are under way on it."""
         self.segments.discard(segment.incarnation)
-        segment.unmounted = True
-        segment.ended_n = n
+        segment.unmount(n)
         self.total_bytes -= segment.allocator.size
         self.used_bytes -= segment.allocator.used_bytes
         self._retire(segment, now, cause, written)
@@ -281,18 +282,19 @@ class Space:
 
     def drain(self, segment: Segment, drain_end: int) -> None:
         """No new objects on this segment; it is to be unmounted at `drain_end`."""
-        segment.drain_end = drain_end
+        segment.drain(drain_end)
         self.segments.refresh_placeable()
 
     def move_drain_ends(self, by_ms: int) -> None:
         """The internal axis of this node starts later (see `LeaderClock.begin_after_death`)."""
         for segment in self.segments.values():
-            segment.drain_end += by_ms if segment.drain_end else 0
+            if segment.drain_end:
+                segment.drain(segment.drain_end + by_ms)
 
     def set_proven(self, segments: Iterable[Segment], proven: bool) -> None:
         """Whether the owners of these segments have pinged since the last complete restart (H9)."""
         for segment in segments:
-            segment.proven = proven
+            segment.set_proven(proven)
         self.segments.refresh_placeable()
 
     def lift(self, n: int, now: int, grace_ms: int) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,19 +54,6 @@ class Ending(Enum):
 
 
 @dataclass(slots=True)
-class ForwarderCounts:
-    """Counters for tests and the log."""
-
-    held: int = 0
-    inherited: int = 0  # of those, taken over from the worker
-    forwarded: int = 0
-    held_again: int = 0
-    reset_full: int = 0
-    reset_timeout: int = 0
-    gone: int = 0
-
-
-@dataclass(slots=True)
 class ConnectionForwarder:
     """Accepts on `listeners` (socket and wire release) while open. `point` sets the primary's forward port."""
 
@@ -73,7 +61,7 @@ class ConnectionForwarder:
     held_max: int
     hold_timeout_ms: int
     idle_ms: int  # time without a request after which a connection is closed
-    counts: ForwarderCounts = field(default_factory=ForwarderCounts)
+    counts: Counter[str] = field(default_factory=Counter)  # of connections, by event, for tests
     _target: str = ""
     _open: bool = False
     _acceptors: list[Acceptor] = field(default_factory=list)
@@ -105,7 +93,7 @@ class ConnectionForwarder:
 
         `port` is the index in `listeners` of the port that it was accepted on.
         """
-        self.counts.inherited += 1
+        self.counts["inherited"] += 1
         self._accepted(self.listeners[port][1], sock, None)
 
     async def close(self) -> None:
@@ -121,15 +109,15 @@ class ConnectionForwarder:
 
     def _is_full(self) -> bool:
         full = self.waiting >= self.held_max or len(self._tasks) > self.held_max * FORWARDED_PER_HELD
-        self.counts.reset_full += full
+        self.counts["reset_full"] += full
         return full
 
     async def _serve(self, client: socket.socket, table: str) -> None:
         """Hold and forward a connection, and repeat for each new primary as long as no request is open."""
-        self.counts.held += 1
+        self.counts["held"] += 1
         try:
             while (upstream := await self._find_primary(client, table)) is not None:
-                self.counts.forwarded += 1
+                self.counts["forwarded"] += 1
                 try:
                     ending = await forward(client, upstream, self._moved)
                 finally:
@@ -138,7 +126,7 @@ class ConnectionForwarder:
                     if ending is Ending.CLOSE:
                         client.close()  # not a reset, which could discard the last answers
                     return
-                self.counts.held_again += 1
+                self.counts["held_again"] += 1
         finally:
             reset(client)
 
@@ -160,7 +148,7 @@ class ConnectionForwarder:
         give_up_ms = self._clock.now_ms() + self.hold_timeout_ms
         while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
             if peer_has_closed(client):
-                self.counts.gone += 1
+                self.counts["gone"] += 1
                 return None
             upstream = await self._dial_unless_moved(table, min(left_ms, 1000) / 1000)
             if upstream is None:
@@ -168,7 +156,7 @@ class ConnectionForwarder:
             if not peer_has_closed(client):
                 return upstream
             reset(upstream)
-        self.counts.reset_timeout += 1
+        self.counts["reset_timeout"] += 1
         return None
 
     async def _dial_unless_moved(self, table: str, timeout_s: float) -> socket.socket | None:

@@ -88,5 +88,5 @@ class DescriptorWriter:
         for member, text in zip(self._strings, (segment.spec.protocol, segment.spec.endpoint), strict=True):
             member.write(out, text, width)
         self._status.write(out, status, width)
-        segment.memo[self._memo_names[status, width]] = bytes(out)
+        segment.remember(self._memo_names[status, width], bytes(out))
         return bytes(out)

@@ -28,6 +28,9 @@ class Checkpoints:
         self._map = mmap.mmap(fd, slots * _NUMBER_BYTES)
         self.numbers = memoryview(self._map).cast("Q")
 
+    def write(self, slot: int, number: int) -> None:
+        self.numbers[slot] = number
+
     @staticmethod
     def create(slots: int) -> int:
         fd = os.memfd_create("leasehold-checkpoints", 0)
@@ -76,11 +79,11 @@ class ConnectionSharing:
         if not self._free:
             return None
         slot = self._free.pop()
-        self._checkpoints.numbers[slot] = passed_bytes
+        self._checkpoints.write(slot, passed_bytes)
         try:
             socket.send_fds(self._channel, [MESSAGE.pack(slot, port)], [sock.fileno()])
         except OSError:  # the guardian is slow or frozen, or the kernel lacks resources
-            self._checkpoints.numbers[slot] = NEVER
+            self._checkpoints.write(slot, NEVER)
             self._free.append(slot)
             return None
         return _SharedConnection(self._checkpoints.numbers, slot, self._free, self._channel)

@@ -49,10 +49,9 @@ class Listeners:
         sharing = ConnectionSharing(boot.handoff) if boot.handoff is not None else None
         for port, inherited in enumerate(boot.rpc):
             release = find_release(inherited.table) if inherited.table else NEWEST
-            listener = self.server.serve(_socket(inherited), {}, release)
+            share = partial(sharing.hold, port) if sharing is not None else None
+            listener = self.server.serve(_socket(inherited), {}, release, share=share)
             self.server.pause(listener)
-            if sharing is not None:
-                listener.share = partial(sharing.hold, port)
             warm(release)
             self._by_table[inherited.table] = listener
         self._forward = _socket(boot.forward)
@@ -66,7 +65,7 @@ class Listeners:
         """Create the handlers, unless they exist."""
         for listener in self._by_table.values():
             assert listener.release is not None
-            listener.handlers = self._make_handlers(listener.release)
+            listener.set_handlers(self._make_handlers(listener.release))
 
     def open(self) -> None:
         """Accept clients."""

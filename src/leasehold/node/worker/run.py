@@ -59,8 +59,8 @@ class RunningNode:
         self._stopping = False
         self._prepared: dict[str, Mapping[int, Handler]] = {}  # by release
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
-        self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index)
-        self.machine.ctx.step = lifeline.beat  # a large snapshot loads for longer than a beat may be late
+        # A large snapshot loads for longer than a beat may be late.
+        self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index, step=lifeline.beat)
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,

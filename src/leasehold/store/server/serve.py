@@ -101,7 +101,7 @@ class StoreServer:
                 async with asyncio.timeout(grace_s):
                     await self._quiet()
             for connection in list(self._connections):
-                connection.abandon()
+                connection.close()
             self._server = None
         await self._client.close()
 

@@ -123,11 +123,8 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
                 self._take_preface(data)
         except ProtocolBroken as error:
             self._go_away(error.code)
-            self._close()
+            self.close()
             self._loop.call_later(LINGER_S, self._abort)  # it may never read the last frames
-
-    def eof_received(self) -> bool:
-        return False
 
     def send(self, data: bytes) -> None:
         """Write at the end of this turn, combined with other data, or earlier if there is much."""
@@ -153,7 +150,8 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         if self._reader.held:
             self._loop.call_soon(self._take_rest)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Write what is due, and close."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -169,10 +167,6 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
 
     def _go_away(self, code: int) -> None:
         self.send(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
-
-    def abandon(self) -> None:
-        """Close immediately."""
-        self._close()
 
     # --- frames ---
 
