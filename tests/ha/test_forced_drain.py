@@ -37,11 +37,11 @@ def test_14_a_forced_promotion_deletes_nothing_if_its_state_is_no_prefix_of_the_
     )
     promotion._lease_ended(0)
     promotion.drained(0, (_batch(2, (7, 1), Remove(1, b"t", b"k", 0)),))
-    *_, write = ctx.desk.take()
+    *_, write = ctx.effects.take()
     assert isinstance(write, StoreRequest)
     ctx.state.applied = moved_to  # meanwhile
-    steps = ctx.desk.answered(1, StoreAnswered(write.request, TxnResult(Header(5), True)))
+    steps = ctx.effects.answered(1, StoreAnswered(write.request, TxnResult(Header(5), True)))
     assert steps is not None
     run_to_end(steps)
-    assert not [effect for effect in ctx.desk.take() if isinstance(effect, StoreRequest)]
+    assert not [effect for effect in ctx.effects.take() if isinstance(effect, StoreRequest)]
     assert failures == [f"The journal does not continue from this state ({outcome})."]

@@ -237,7 +237,7 @@ class Promotion(Activity):
             self._cannot_apply(self._ctx.effects.now_ms)
             return
         if outcome in (BatchOutcome.GAP, BatchOutcome.FORK):  # this state has changed since `_attach`
-            self._does_not_continue(self._ctx.desk.now_ms, outcome.value)
+            self._does_not_continue(self._ctx.effects.now_ms, outcome.value)
             return
         # Applied now, or old: this node's watch delivered it first.
         self._ctx.state.journal_length.add(batch.first_n, len(raw))
