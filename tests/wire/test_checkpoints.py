@@ -83,7 +83,7 @@ class Scene:
 
     async def read(self, count: int) -> None:
         """Until the server has read `count` bytes and handled them."""
-        await until(lambda: self.connection._passed_bytes >= count, "it is read")
+        await until(lambda: self.connection.sender._passed_bytes >= count, "it is read")
 
 
 def _immediately(_: Connection, seq: int, __: bytes) -> Answer:
@@ -137,13 +137,13 @@ class Watched(socket.socket):
 async def test_an_answer_that_leaves_in_parts_is_open_until_its_last_byte_has_left(scene: Scene) -> None:
     """And not a moment longer: in 1 kill of 5,000 such a connection was reset for nothing (judgement, seed 1276)."""
     connection = scene.connection
-    sock = connection._sock
-    connection._sock = watched = Watched(fileno=os.dup(sock.fileno()))
+    sock = connection.sender._sock
+    connection.sender._sock = watched = Watched(fileno=os.dup(sock.fileno()))
     seen: list[Fate] = []
     watched.killed_now = lambda: seen.append(scene.holder.fate())
     await scene.send(request(1, LARGE, b"?"))
     await scene.answered(body_bytes=LARGE_BYTES)
-    connection._sock = sock
+    connection.sender._sock = sock
     watched.close()
     *earlier, last = seen
     assert set(earlier) == {Fate.RESET}
@@ -167,8 +167,8 @@ async def test_an_answer_that_is_let_go_but_not_written_is_open(scene: Scene) ->
     await scene.send(request(1, LATER, b"?"))
     await until(lambda: bool(scene.waiting), "it waits")
     # After this nothing is in flight, and the answer is written at the end of the turn.
-    scene.connection.release(scene.waiting.pop())
-    scene.connection.send(Released(response(9, b"ok")))
+    scene.connection.sender.release(scene.waiting.pop())
+    scene.connection.sender.send(Released(response(9, b"ok")))
     assert scene.holder.fate() is Fate.RESET
     await scene.answered(2)
     assert scene.holder.fate() is Fate.FORWARD

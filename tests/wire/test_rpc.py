@@ -68,7 +68,7 @@ async def slow(_: Connection, ask: Ask) -> Echoed:
 
 
 def fail(connection: Connection, ask: Ask) -> Ask:
-    connection.send_later(Released(response(NEWS, ask.text.encode(), kind=PUSH)))
+    connection.sender.send_later(Released(response(NEWS, ask.text.encode(), kind=PUSH)))
     raise InvalidArgument("never")
 
 

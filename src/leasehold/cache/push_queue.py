@@ -65,13 +65,13 @@ class PushQueue:
 
     def push(self) -> None:
         if (self._messages or self._refills) and not self._connection.closed:
-            self._connection.send(Released(pushed(self.taken())))
+            self._connection.sender.send(Released(pushed(self.taken())))
 
     def push_callbacks(self) -> None:
         """Send the callbacks of a round. They go first, because a writer waits for them."""
         drops, self._drops = self._drops, []
         if not self._connection.closed:
-            self._connection.send(Released(pushed([Drop(tuple(drops)), *self.taken()])))
+            self._connection.sender.send(Released(pushed([Drop(tuple(drops)), *self.taken()])))
 
 
 def coalesced(messages: list[FromAuthority]) -> list[FromAuthority]:

@@ -95,25 +95,25 @@ def implement(
         return Released(response(seq, function.pack_answer(result)))
 
     def finished(connection: Connection, seq: int, task: asyncio.Future[A | Reply[A]]) -> None:
-        connection.leave_flight()
+        connection.sender.leave_flight()
         if task.cancelled():  # the connection is closed
             return
         error = task.exception()
         if error is None:
             try:
-                connection.send_later(finish(seq, task.result()))
+                connection.sender.send_later(finish(seq, task.result()))
             except Exception as unsendable:  # a value that its type cannot carry
                 fail(connection, seq, unsendable)
         elif isinstance(error, InvariantBroken):
             connection.server.on_broken(error)
         elif isinstance(error, LeaseholdError):
-            connection.send_later(_refused(seq, error))
+            connection.sender.send_later(_refused(seq, error))
         elif isinstance(error, Exception):
             fail(connection, seq, error)
 
     def fail(connection: Connection, seq: int, error: Exception) -> None:
         connection.server.failed(connection, function.name, error)
-        connection.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
+        connection.sender.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
 
     def handle(connection: Connection, seq: int, body: bytes) -> Answer:
         try:
@@ -124,7 +124,7 @@ def implement(
             return _refused(seq, error)
         if inspect.isawaitable(result):
             task = asyncio.ensure_future(result)
-            connection.enter_flight(task)
+            connection.sender.enter_flight(task)
             task.add_done_callback(partial(finished, connection, seq))
             return None
         return finish(seq, result)

@@ -24,7 +24,7 @@ from leasehold.wire.answers import AlwaysServes, ServePermit, Waiting
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.handoff import Share
-from leasehold.wire.sending import LEASE_EXPIRED, SendingHalf
+from leasehold.wire.sending import LEASE_EXPIRED, Sender
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import RELEASES, Release, releases_of
 
@@ -140,7 +140,7 @@ class Server:
         self._on_broken = on_broken
         self._lines = 0  # logged about connections since the last sweep
         self._not_logged = 0
-        self._late: list[SendingHalf] = []
+        self._late: list[Sender] = []
         self._releasing = False  # answers are being released, and are written when all are
         self._sweeper = self.loop.call_later(_SWEEP_MS / 1000, self._sweep)
 
@@ -178,6 +178,14 @@ class Server:
         self._not_logged = 0
         if dropped:
             self.log.info("all connections dropped", count=len(dropped), reason=reason)
+
+    def keep_bytes(self, count: int) -> None:
+        """A connection keeps `count` more bytes for its peer."""
+        self.buffered_bytes += count
+
+    def free_bytes(self, count: int) -> None:
+        """A connection keeps `count` bytes fewer."""
+        self.buffered_bytes -= count
 
     def make_room(self) -> None:
         """The buffers are full: drop the connection that fills them most, not the last one to arrive."""
@@ -226,10 +234,10 @@ class Server:
         """Whether answers may be sent at this moment."""
         return self.permit.may_serve(self.now_ms())
 
-    def send_at_end_of_turn(self, connection: SendingHalf) -> None:
+    def send_at_end_of_turn(self, sender: Sender) -> None:
         if not self._late and not self._releasing:
             self.loop.call_soon(self._flush)
-        self._late.append(connection)
+        self._late.append(sender)
 
     def release(self, answers: Iterable[Waiting]) -> None:
         """Send answers that the outbox has released: one write for each connection, in this turn of the loop."""
@@ -253,17 +261,17 @@ class Server:
             return
         late, self._late = self._late, []
         if not self.permit.may_serve(self.now_ms()):
-            for connection in late:
-                connection.abort(LEASE_EXPIRED)
+            for sender in late:
+                sender.connection.abort(LEASE_EXPIRED)
             return
-        for connection in late:
-            if not connection.closed:
-                connection.flush_late()
+        for sender in late:
+            if not sender.closed:
+                sender.flush_late()
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: SendingHalf, call: str, error: Exception) -> None:
+    def failed(self, connection: Connection, call: str, error: Exception) -> None:
         """A handler raised an unexpected error: log it in full, and continue to serve the others."""
         connection.listener.count_refused("bug")
         if self._may_log():
