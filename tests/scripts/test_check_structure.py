@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from scripts import structure
@@ -79,6 +77,11 @@ def by_alias(space: Space | None) -> None:
 
 def deletes(space: Space) -> None:
     del space.table[1]
+
+def counts_on(space: Space) -> int:
+    used = space.used
+    used += 1
+    return used
 """,
     "testing.py": """
 from sample.index.parts import Space
@@ -117,6 +120,7 @@ def test_one_level_of_inheritance_is_allowed(project: structure.Project) -> None
 
 def test_only_the_declaring_class_writes(project: structure.Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "ROWS", {})
+    monkeypatch.setattr(structure, "HOT", {})
     found = {each.subject for each in structure.foreign_writes(project)}
     assert found == {
         "index.model.Row.size by index.index.Index",
@@ -149,15 +153,12 @@ def test_the_docs_list_the_public_methods_of_parts(project: structure.Project, m
     assert structure.with_tables(written, project) == written
 
 
-def test_the_list_of_known_violations_only_shrinks(tmp_path: Path) -> None:
-    known = tmp_path / "known.txt"
-    structure.write_known(known, {"depth a.A", "depth b.B"})
-    assert structure.read_known(known) == ["depth a.A", "depth b.B"]
-    found = [structure.Violation("depth", "a.A"), structure.Violation("depth", "c.C", "2 levels")]
-    assert structure.problems(found, structure.read_known(known)) == [
-        "depth c.C: 2 levels",
-        '"depth b.B" is fixed: run scripts/check-structure --prune',
-    ]
-    structure.write_known(known, {"depth c.C"})
-    with pytest.raises(SystemExit, match="depth: 1 before, 2 now"):
-        structure.write_known(known, {"depth c.C", "depth d.D"})
+def test_a_hot_write_is_listed_with_its_measurement(
+    project: structure.Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hot = "index.parts.Space.used by index.index.Index"
+    monkeypatch.setattr(structure, "ROWS", {})
+    monkeypatch.setattr(structure, "HOT", {hot: "10 ns instead of 20", "index.parts.Space.gone by index.index": ""})
+    found = [each.entry for each in structure.foreign_writes(project)]
+    assert f"write {hot}" not in found
+    assert found[-1] == "hot index.parts.Space.gone by index.index", "an entry that is not needed is a violation"

@@ -53,6 +53,10 @@ class Entry:
     def unused_with_this(self) -> int:
         return 0 if self.hits else self.unused + 1
 
+    def count_hit(self) -> None:
+        """Count a hit that does not move the entry, or moves it always."""
+        self.hits += 1
+
     def use(self, now_ns: int, touch_every_ns: int) -> bool:
         """Count a hit; returns whether the entry must move to the end of the order of use."""
         self.hits += 1

@@ -27,7 +27,7 @@ class SyncClient(Closing):
         entries = self._client.machine.entries
         entry = entries.find(key)
         if entry is not None and _clock_ns(_BOOTTIME) < entry.deadline_ns:
-            entry.hits += 1
+            entry.count_hit()
             with suppress(KeyError):  # the loop's thread dropped it meanwhile; it was valid when we read it
                 entries.touch(key)
             return entry.value

@@ -1,7 +1,7 @@
 """The rows of the index: plain data in the tables of its parts.
 
 There may be millions of `Object`s: they are structs outside of the garbage collector's sight, without cycles. A row is
-written only by the part that owns its table (`ROW_WRITERS`).
+written only by the part that owns its table (`ROWS` in scripts/structure.py). A `Segment` has methods for its changes.
 """
 
 from __future__ import annotations
