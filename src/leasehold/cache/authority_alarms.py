@@ -28,6 +28,7 @@ class Alarms:
             heappush(self._heap, (at_ms, state.key))
 
     def next_ms(self) -> int:
+        """When the next alarm may ring."""
         return self._heap[0][0] if self._heap else FOREVER_MS
 
     def pop_due(self, now_ms: int) -> tuple[int, bytes] | None:
@@ -35,6 +36,7 @@ class Alarms:
         return heappop(self._heap) if self._heap and self._heap[0][0] <= now_ms else None
 
     def check(self, now_ms: int, states: Iterable[KeyState]) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         heap = set(self._heap)
         for state in states:
             due_ms = state.due_ms()

@@ -26,18 +26,23 @@ class Effects:
         self._effects: list[Effect] = []
 
     def add(self, effect: Effect) -> None:
+        """Add an effect."""
         self._effects.append(effect)
 
     def send(self, client: str, message: FromAuthority) -> None:
+        """Send a message to a client."""
         self._effects.append(Send(client, message))
 
     def refuse(self, request: WriteRequest, refusal: Refusal) -> None:
+        """Send the outcome of a rejected write."""
         outcome = Outcome(request.write.seq, refusal.code, refusal.version, refusal.message)
         self._effects.append(Send(request.client, outcome))
 
     def take(self) -> list[Effect]:
+        """The effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         ensure(not self._effects, "an effect was left behind by the event before", self._effects)

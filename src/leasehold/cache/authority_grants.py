@@ -75,6 +75,7 @@ class Grants:
         self.table.release_requested_before(key, request.client, request.write.seq)
 
     def check(self, pending: Iterable[KeyState]) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         self.table.check()
         for state in pending:
             write = state.pending

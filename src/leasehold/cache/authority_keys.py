@@ -36,12 +36,15 @@ class Keys:
         return len(self._states)
 
     def get(self, key: bytes) -> KeyState | None:
+        """The state of a key if it is in memory."""
         return self._states.get(key)
 
     def all(self) -> Iterable[KeyState]:
+        """Every key in memory."""
         return self._states.values()
 
     def forget(self, key: bytes) -> None:
+        """Drop a key from memory."""
         del self._states[key]
 
     def load(self, state: KeyState) -> None:
@@ -73,6 +76,7 @@ class Keys:
         return state.idle() and (state.value is None or not self._keeps_all)
 
     def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         for key, state in self._states.items():
             ensure(state.key == key, "a key has the state of another", key, state.key)
             state.check()

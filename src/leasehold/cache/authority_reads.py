@@ -23,6 +23,7 @@ class Reads:
         self._effects = effects
 
     def ask(self, now_ms: int, client: str, ask: Ask) -> None:
+        """Answer a request now, or once its missing keys are loaded."""
         refusal = Code.NOT_SERVING if not self._term.may_serve(now_ms) else objection_to_ask(ask)
         if refusal is not None:
             items = tuple(Item(key, None, ABSENT, 0, refusal) for key in ask.keys)
@@ -51,6 +52,7 @@ class Reads:
             self._answer_if_complete(read)
 
     def fail_load(self, state: KeyState) -> None:
+        """The store could not be read: answer `UNAVAILABLE` for this key."""
         for read, index in state.take_readers():
             read.put(index, Item(state.key, None, ABSENT, 0, Code.UNAVAILABLE))
             self._answer_if_complete(read)
@@ -60,6 +62,7 @@ class Reads:
             self._effects.send(read.client, Answer(read.seq, read.items()))
 
     def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         for state in self._keys.all():
             for read, _ in state.readers:
                 ensure(read.missing > 0, "a complete answer was not sent", state.key, read.client)

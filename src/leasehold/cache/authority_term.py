@@ -34,9 +34,11 @@ class AuthorityTerm:
         return not self.closed and now_ms < self._serve_until_ms
 
     def extend(self, until_ms: int) -> None:
+        """Serve until this time."""
         self._serve_until_ms = until_ms
 
     def next_version(self) -> Version:
+        """A new version, larger than all before."""
         self._n += 1
         return Version(self.epoch, self._n)
 
@@ -53,5 +55,6 @@ class AuthorityTerm:
         self.closed = True
 
     def check(self, now_ms: int) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         ensure(self._n >= 0, "version numbers only grow", self._n)
         ensure(not self.lease_bound_settled or now_ms >= self.writes_from_ms, "the lease bound was settled too early")

@@ -48,11 +48,13 @@ class Writes:
         self.acks_ignored = 0
 
     def pending(self) -> Collection[KeyState]:
+        """The keys with a pending write."""
         return self._pending.values()
 
     # --- beginning ---
 
     def submit(self, now_ms: int, client: str, write: Write) -> None:
+        """Take a client's write: reject it, queue it, or begin it."""
         request = WriteRequest(client, write, now_ms + write.timeout_ms)
         objection = objection_to_write(write)
         if objection is not None:
@@ -165,6 +167,7 @@ class Writes:
             self._proceed(now_ms, state)
 
     def stored(self, now_ms: int, event: Stored) -> None:
+        """The store has answered a write."""
         key, token = event.key, event.token
         found = self._storing(key, token)
         if found is None:
@@ -286,5 +289,6 @@ class Writes:
                 self._proceed(now_ms, state)
 
     def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         pending = {state.key for state in self._keys.all() if state.pending is not None}
         ensure(pending == set(self._pending), "the list of pending writes is wrong", pending, list(self._pending))

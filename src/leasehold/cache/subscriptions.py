@@ -28,6 +28,7 @@ class Subscriptions:
         return None
 
     def remove(self, client: str, prefix: bytes) -> None:
+        """End one subscription, if it exists."""
         clients = self._clients.get(prefix, set())
         self._count -= client in clients
         clients.discard(client)
@@ -35,6 +36,7 @@ class Subscriptions:
             self._clients.pop(prefix, None)
 
     def forget(self, client: str) -> None:
+        """Remove all subscriptions of a client."""
         for prefix in list(self._clients):
             self.remove(client, prefix)
 
@@ -47,6 +49,7 @@ class Subscriptions:
         )
 
     def check(self) -> None:
+        """Raise `InvariantBroken` unless the invariants hold."""
         ensure(self._count == sum(map(len, self._clients.values())), "subscriptions are miscounted", self._count)
         ensure(all(self._clients.values()), "a prefix without subscribers is kept")
         ensure(self._count <= limits.cache_subscriptions_max, "too many subscriptions", self._count)

@@ -39,6 +39,7 @@ class TaskTable:
         self.open: dict[bytes, dict[bytes, Task]] = {}
 
     def handlers(self) -> Handlers:
+        """The function that applies each kind of record."""
         return {TaskCreate: self._create, TaskDone: self._done}
 
     def _create(self, n: int, record: TaskCreate) -> None:

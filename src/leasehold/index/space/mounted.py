@@ -47,6 +47,7 @@ class Mounted(dict[int, Segment]):
         self.placeable: dict[bool, list[Segment]] = {True: [], False: []}
 
     def add(self, segment: Segment) -> None:
+        """Add a segment to every table."""
         spec = segment.spec
         self[segment.incarnation] = self.by_id[spec.id] = segment
         self.by_client.add(segment.client, segment)
