@@ -291,7 +291,9 @@ async def test_connections_that_idle_make_room_when_it_is_crowded(monkeypatch: p
     monkeypatch.setattr("leasehold.wire.server.wire_crowded_idle_ms", 600)
     async with serving(quick(connections_max=10)) as (server, channel):
         idle = [await dial(server) for _ in range(7)]
-        await asyncio.sleep(1.5)
+        for _ in range(15):  # the channel must not be idle itself when it gets crowded
+            await channel.call(ECHO, Ask(""), timeout_ms=HANG_MS)
+            await asyncio.sleep(0.1)
         assert len(server.connections) == 8  # not crowded yet
         idle.append(await dial(server))
         for _ in range(200):
