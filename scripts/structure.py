@@ -52,6 +52,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "index.model.Quarantined": ("index.space.quarantine",),
     "index.model.RetiredSegment": ("index.space.retired",),
     "index.model.RetiredExtent": ("index.space.retired",),
+    # Reads and Renewals write `lease_end` and `dirty` in their loops: a call for each hit costs 50 ns of a read's 300.
     "index.model.Object": ("index.catalog", "index.leases", "index.reads", "index.renewals"),
     "index.model.Replica": ("index.catalog",),
     "index.model.CopyJob": ("index.catalog",),

@@ -6,7 +6,7 @@ written only by the part that owns its table (`ROWS` in scripts/structure.py). A
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -234,18 +234,3 @@ class RetiredExtent(Struct, gc=False, eq=False):
 
 
 Owner = Object | Quarantined | CopyJob
-
-# The parts that may write the fields of a row. `Reads` and `Renewals` write `Object.lease_end` and `Object.dirty` in
-# their loops: a call for each hit would cost 50 ns of a read's 300.
-ROW_WRITERS: Final[dict[str, tuple[str, ...]]] = {
-    "Segment": ("Space",),
-    "Quarantined": ("Quarantine",),
-    "RetiredSegment": ("RetiredSegments",),
-    "RetiredExtent": ("RetiredSegments",),
-    "Object": ("Catalog", "Leases", "Reads", "Renewals"),
-    "Replica": ("Catalog",),
-    "CopyJob": ("Catalog",),
-    "Group": ("Leases",),
-    "Client": ("Owners",),
-    "Task": ("TaskTable",),
-}
