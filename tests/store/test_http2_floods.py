@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -16,8 +17,19 @@ from tests.store.raw_http2 import Raw, asking, opening
 
 import leasehold
 from leasehold.etcd.pb import rpc_pb2
-from leasehold.http2.frames import DATA, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from leasehold.http2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    HEADERS,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+)
 from leasehold.store.server.http2 import connection as http2
+from leasehold.store.server.http2 import intake
 from leasehold.store.server.serve import StoreServer
 from leasehold.testing.store import StoreProcess
 from leasehold.testing.waiting import until
@@ -131,6 +143,54 @@ async def test_many_watches_that_are_behind_and_not_read_cost_little() -> None:
                         created += answer.created
                         events += len(answer.events)
             assert peak_bytes(store.pid) - before < 110 * MIB
+
+
+@pytest.mark.parametrize(
+    "block", [b"\x82" * 60_000, b"\x82" * 8_000, b"\x00\x01x\x7f" + b"x" * 9_000], ids=["60 KB", "8 KB", "one field"]
+)
+async def test_a_header_block_beyond_its_limits_ends_the_connection(server: StoreServer, block: bytes) -> None:
+    """60 blocks of 60 KB, whose fields are one byte each, silenced the store for three seconds."""
+    raw = await Raw.connect(server)
+    await raw.until(SETTINGS)
+    raw.writer.write(frame(HEADERS, END_HEADERS | END_STREAM, 1, block))
+    _, _, why = await raw.until(GOAWAY)
+    assert struct.unpack(">I", why[4:8]) == (ENHANCE_YOUR_CALM,)
+    assert await raw.closed()
+    raw.writer.close()
+
+
+async def test_headers_are_decoded_only_as_fast_as_their_connection_pays(server: StoreServer) -> None:
+    """Blocks within the limits, without end: 40,000 of 90 fields are two seconds of work at full speed."""
+    raw = await Raw.connect(server)
+    raw.writer.write(asking(GET, 1, rpc_pb2.RangeRequest(key=b"a")))
+    flood = asyncio.ensure_future(_flood(raw, frame(HEADERS, END_HEADERS, 1, b"\x82" * 90), 40_000))
+    (connection,) = server._connections
+    async with await leasehold.connect(server.url) as client:
+        begun_s, cpu_s = time.perf_counter(), time.process_time()
+        decoded = 0
+        count = connection._blocks.take
+
+        def counting(*block: Any) -> Any:
+            nonlocal decoded
+            decoded += 90
+            return count(*block)
+
+        connection._blocks = SimpleNamespace(take=counting, work=91, under_way=False)  # type: ignore[assignment]
+        for _ in range(100):
+            await client.get(b"a")
+        await until(lambda: decoded > 2 * intake.WORK_MAX)
+        passed_s = time.perf_counter() - begun_s
+        assert decoded <= intake.WORK_MAX + passed_s * intake.WORK_PER_S + 1_000
+        assert time.process_time() - cpu_s < passed_s / 2 + 0.5
+    flood.cancel()
+    raw.writer.transport.abort()
+
+
+async def _flood(raw: Raw, data: bytes, times: int) -> None:
+    with suppress(ConnectionError):
+        for _ in range(times):
+            raw.writer.write(data)
+            await raw.writer.drain()
 
 
 def peak_bytes(pid: int) -> int:

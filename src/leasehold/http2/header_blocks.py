@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from leasehold.http2.frames import END_HEADERS, HEADERS, PRIORITY, check, unpadded
-from leasehold.http2.header_codec import BLOCK_BYTES_MAX, HeaderReader, ProtocolBroken
+from leasehold.http2.header_codec import BLOCK_BYTES_MAX, TOO_MUCH, HeaderReader, ProtocolBroken
 
 # The limit of frames per block: a peer could send empty ones without end.
-BLOCK_FRAMES_MAX = 1_000
+BLOCK_FRAMES_MAX = 100
 
 
 class BlockReader:
@@ -24,6 +24,11 @@ class BlockReader:
         """Whether the next frame must be a CONTINUATION."""
         return self._begun is not None
 
+    @property
+    def work(self) -> int:
+        """The decoding work of the last block, about one per field."""
+        return self._reader.work
+
     def take(self, kind: int, flags: int, stream: int, payload: bytes) -> tuple[int, dict[bytes, bytes]] | None:
         """Process a HEADERS or CONTINUATION frame. Returns (flags of the first frame, headers) after the last one."""
         if kind == HEADERS:
@@ -37,7 +42,9 @@ class BlockReader:
                 raise ProtocolBroken("a continuation of nothing")
             flags, payload = self._begun[1] | flags & END_HEADERS, self._begun[2] + payload
             self._frames += 1
-        check(len(payload) <= BLOCK_BYTES_MAX and self._frames <= BLOCK_FRAMES_MAX, "a header block is too long")
+        if len(payload) > BLOCK_BYTES_MAX or self._frames > BLOCK_FRAMES_MAX:
+            limits = f"more than {BLOCK_BYTES_MAX} bytes or {BLOCK_FRAMES_MAX} frames"
+            raise ProtocolBroken(f"a header block is too long: {limits}", TOO_MUCH)
         if not flags & END_HEADERS:
             self._begun = (stream, flags, payload)
             return None

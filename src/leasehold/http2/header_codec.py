@@ -11,7 +11,11 @@ from hpack.table import HeaderTable
 from leasehold.base.errors import PeerError
 
 TABLE_BYTES_MAX = 4096
-BLOCK_BYTES_MAX = 64 * 1024
+# Limits of one header block. A one-byte field may stand for a long header, so the number of fields is limited too.
+BLOCK_BYTES_MAX = 8 * 1024
+BLOCK_FIELDS_MAX = 100
+# Decoding work is counted in fields. This many bytes of Huffman code take about as long as one field.
+_HUFFMAN_BYTES_PER_WORK = 4
 # Decoded strings that are cached, and the longest one: they repeat with every call.
 TEXTS_MAX, TEXT_BYTES_MAX = 1_000, 128
 # Whole blocks that are cached: most calls of a connection have the same headers.
@@ -20,6 +24,9 @@ _ENTRY_OVERHEAD_BYTES = 32
 _STATIC: tuple[tuple[bytes, bytes], ...] = tuple(HeaderTable.STATIC_TABLE)
 
 Header = tuple[bytes, bytes]
+
+
+TOO_MUCH = 11  # the error code ENHANCE_YOUR_CALM
 
 
 class ProtocolBroken(PeerError):
@@ -39,10 +46,12 @@ class HeaderReader:
         self._size_max = TABLE_BYTES_MAX
         self._texts: dict[bytes, bytes] = {}  # Huffman code -> text
         self._known: dict[bytes, list[Header]] = {}  # block -> headers, valid until the table changes
+        self.work = 0  # decoding work of the last block, about one per field
 
     def read(self, block: bytes) -> list[Header]:
         """The headers of one block. The caller must not change the list: an equal block gets the same one."""
         known = self._known.get(block)
+        self.work = 1
         if known is not None:
             return known
         found, lasting = self._read(block)
@@ -58,6 +67,8 @@ class HeaderReader:
         place, lasting = 0, True
         try:
             while place < len(block):
+                if len(found) == BLOCK_FIELDS_MAX:
+                    raise ProtocolBroken(f"a header block has more than {BLOCK_FIELDS_MAX} fields", TOO_MUCH)
                 first = block[place]
                 if first & 0x80:
                     index, place = _integer(block, place, 7)
@@ -82,6 +93,7 @@ class HeaderReader:
                         self._add(name, value)
         except IndexError:
             raise ProtocolBroken("a header block ends in the middle") from None
+        self.work += len(found)
         return found, lasting
 
     def _entry(self, index: int) -> Header:
@@ -104,6 +116,7 @@ class HeaderReader:
             return raw, end
         known = self._texts.get(raw)
         if known is None:
+            self.work += length // _HUFFMAN_BYTES_PER_WORK
             try:
                 known = bytes(decode_huffman(raw))
             except HPACKDecodingError as error:

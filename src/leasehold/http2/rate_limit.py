@@ -18,3 +18,20 @@ class Allowance:
         self._left = min(self._max, self._left + (now_s - self._taken_s) * self._per_s) - 1
         self._taken_s = now_s
         return self._left >= 0
+
+
+class WorkBudget:
+    """A token bucket for work of different sizes. A peer without tokens waits; it may be in debt by one item."""
+
+    __slots__ = ("_left", "_max", "_paid_s", "_per_s")
+
+    def __init__(self, burst: int, per_s: int) -> None:
+        self._max = self._left = float(burst)
+        self._per_s = per_s
+        self._paid_s = 0.0
+
+    def pay(self, now_s: float, work: int) -> float:
+        """Pay for `work` that was done. Returns the seconds until more may be done; 0 if there are tokens left."""
+        self._left = min(self._max, self._left + (now_s - self._paid_s) * self._per_s) - work
+        self._paid_s = now_s
+        return max(0.0, -self._left / self._per_s)

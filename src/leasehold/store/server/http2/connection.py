@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, ConnectionEnd
-from leasehold.http2.frame_reader import FrameReader
 from leasehold.http2.frames import (
     ACK,
+    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -29,6 +29,7 @@ from leasehold.http2.frames import (
     unpadded,
 )
 from leasehold.http2.header_codec import (
+    BLOCK_BYTES_MAX,
     OK_TRAILERS,
     RESPONSE,
     ProtocolBroken,
@@ -36,6 +37,7 @@ from leasehold.http2.header_codec import (
 )
 from leasehold.http2.rate_limit import Allowance
 from leasehold.mvcc.errors import Code
+from leasehold.store.server.http2.intake import Intake
 from leasehold.store.server.http2.streams import WINDOW_BYTES, Call, Handler
 
 STREAMS_MAX = 10_000  # concurrent calls of one connection
@@ -50,10 +52,12 @@ OUT_BYTES_MAX = 256 << 10  # written in one turn, before checking whether the cl
 RESETS_MAX, RESETS_PER_S = 10_000, 500
 # SETTINGS frames, likewise. A client normally sends one.
 SETTINGS_MAX, SETTINGS_PER_S = 100, 10
+# Work of headers that comes with every call.
+CALL_WORK = 64
 # A peer that has not sent the HTTP/2 preface by then is not a client.
 PREFACE_S = 20.0
 
-_SETTINGS = struct.pack(">HIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX)
+_SETTINGS = struct.pack(">HIHIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX, 6, BLOCK_BYTES_MAX)
 _HTTP1_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This port speaks gRPC, as an etcd server does.\n"
@@ -70,7 +74,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._preface = b""  # its bytes so far
-        self._reader = FrameReader(self.take)
+        self._intake = Intake(self._take_frame, lambda: self.data_received(b""))
         self._begun = False
         self._last_stream = 0
         self._deferred: dict[Call, None] = {}  # calls that wait until answers were sent
@@ -81,13 +85,13 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._flushing = False
-        self.paused = False
         self._leaving = False
 
     # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
+        self._intake.made(self._transport)
         self._connections.add(self)
         self._hello = self._loop.call_later(PREFACE_S, self._abort)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
@@ -96,29 +100,29 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         self._transport = None
+        self._intake.lost()
         self._hello.cancel()
         for call in list(self.calls.values()):
             call.cancel()
         self.calls.clear()
 
+    @property
+    def paused(self) -> bool:
+        """Whether the client does not read."""
+        return self._intake.paused
+
     def pause_writing(self) -> None:
-        """Stop reading from a client that does not read: otherwise its answers would grow without limit."""
-        self.paused = self._reader.held = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._intake.pause()
 
     def resume_writing(self) -> None:
-        self.paused = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
         for call in self.calls.values():
             call.has_room()
-        self._take_rest()
+        self._intake.resume()
 
     def data_received(self, data: bytes) -> None:
         try:
             if self._begun:
-                self._reader.feed(data)
+                self._intake.feed(data)
             else:
                 self._take_preface(data)
         except ProtocolBroken as error:
@@ -131,7 +135,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > OUT_BYTES_MAX:
-            self._reader.held = True
+            self._intake.hold()
         if len(self._out) >= SENT_TOGETHER_MAX:
             self._flush_now()
         elif not self._flushing:
@@ -147,8 +151,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._out_bytes = 0
         if self._transport is not None and out:
             self._transport.write(b"".join(out))
-        if self._reader.held:
-            self._loop.call_soon(self._take_rest)
+        self._intake.release_soon()
 
     def close(self) -> None:
         """Write what is due, and close."""
@@ -180,13 +183,17 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         if len(begin) >= len(PREFACE):
             self._begun, self._preface = True, b""
             self._hello.cancel()
-            self._reader.feed(begin[len(PREFACE) :])
+            self._intake.feed(begin[len(PREFACE) :])
 
-    def _take_rest(self) -> None:
-        """Read frames that were held, because too much had to be written or the client did not read."""
-        if not self.paused and self._transport is not None and not self._transport.is_closing():
-            self._reader.held = False
-            self.data_received(b"")
+    def _take_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        """Process one frame, and count what it costs beyond an ordinary call."""
+        before = self._last_stream
+        self.take(kind, flags, stream, payload)
+        if kind in (HEADERS, CONTINUATION) and not self._blocks.under_way:
+            work = self._blocks.work - (CALL_WORK if self._last_stream > before else 0)
+        else:
+            work = 0 if kind == DATA and payload else 1
+        self._intake.taken(work)
 
     def _take_ping(self, payload: bytes) -> None:
         self.send(frame(PING, ACK, 0, payload))
