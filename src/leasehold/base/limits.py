@@ -74,3 +74,10 @@ cache_subscriptions_max: Final = 10_000
 
 # --- the pool ---
 pool_transfer_bytes_max: Final = 1 * GIB  # one object, in one transfer
+
+# --- the HTTP metadata server ---
+metadata_key_bytes_max: Final = 4 * KIB
+metadata_value_bytes_max: Final = 4 * MIB
+metadata_values_bytes_max: Final = 256 * MIB  # of all values, as stored: etcd has 2 GiB for everything by default
+metadata_keys_max: Final = 100_000
+metadata_connections_max: Final = 1_024

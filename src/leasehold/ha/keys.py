@@ -27,6 +27,7 @@ class Keys:
         "history",
         "journal",
         "leader",
+        "metadata",
         "nodes",
         "pause",
         "root",
@@ -48,6 +49,9 @@ class Keys:
         self.nodes = self.root + b"nodes/"
         self.history = self.root + b"history/"
         self.pause = self.root + b"pause"
+        self.metadata = (
+            self.root + b"metadata/"
+        )  # the table of Mooncake's transfer engines, not of this cluster's nodes
 
     def end_marker(self, epoch: int) -> bytes:
         """The key of the marker that `epoch` ended, written in the transaction that deletes its leader key."""

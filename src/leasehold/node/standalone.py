@@ -18,12 +18,15 @@ from collections.abc import Sequence
 import uvloop
 
 from leasehold.base.units import parse_duration_ms
+from leasehold.coord.connect import connect
 from leasehold.ha.outbox import Outbox
 from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service.functions import MasterService
+from leasehold.node.service.metadata_owners import OwnerCheck, Pings
 from leasehold.node.service.metadata_server import MetadataServer
+from leasehold.node.service.metadata_table import MetadataTable
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.finder import Address, parse_address
 from leasehold.wire.server import Server, listen
@@ -85,7 +88,7 @@ async def serve(options: argparse.Namespace) -> None:
         ports.append((find_release(name), parse_address(address)))
     lease_ttl_ms, client_ttl_ms = parse_duration_ms(options.lease_ttl), parse_duration_ms(options.client_ttl)
     node = Standalone(ports, IndexSettings(lease_ttl_ms=lease_ttl_ms, client_ttl_ms=client_ttl_ms))
-    metadata = MetadataServer()
+    metadata = MetadataServer(MetadataTable(await connect("memory://"), b"metadata/"), OwnerCheck(_no_pings))
     if options.metadata:
         await metadata.start(listen(*parse_address(options.metadata)))
     stopped = asyncio.Event()
@@ -95,6 +98,11 @@ async def serve(options: argparse.Namespace) -> None:
     await stopped.wait()
     node.close()
     await metadata.close()
+
+
+async def _no_pings(_: str) -> Pings:
+    """Only a node knows who pings; here the registered address decides."""
+    return Pings.NO_CLIENT
 
 
 def main() -> None:

@@ -41,13 +41,17 @@ class NodeProcess(ServerProcess):
         data_dir: Path | None = None,
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        metadata: bool = False,
     ) -> None:
+        """With `metadata` it also serves the HTTP metadata server, on `metadata_port`."""
         owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
         self.data_dir = data_dir or Path(owned.name if owned else "")
         self.node_name = name
-        self.rpc_port, self.admin_port = free_ports(2)
+        self.rpc_port, self.admin_port, self.metadata_port = free_ports(3)
         command = [sys.executable, "-m", "leasehold", "node", "--name", name, "--cluster", cluster, "--coord", coord]
         command += ["--rpc", self.rpc, "--admin", self.admin, "--data-dir", str(self.data_dir / "data")]
+        if metadata:
+            command += ["--metadata-server", f"127.0.0.1:{self.metadata_port}"]
         log_path = self.data_dir / f"{name}.log"
         super().__init__(
             f"node {name}", [*command, *arguments], log_path=log_path, probe=self.answers, env=env, owned=owned
@@ -174,10 +178,13 @@ class NodeGroup:
         folder: Path,
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        metadata: bool = False,
     ) -> None:
         self.cluster = cluster
         self.nodes = [
-            NodeProcess(coord, name, cluster=cluster, data_dir=folder / name, arguments=arguments, env=env)
+            NodeProcess(
+                coord, name, cluster=cluster, data_dir=folder / name, arguments=arguments, env=env, metadata=metadata
+            )
             for name in (f"n{number}" for number in range(1, count + 1))
         ]
 

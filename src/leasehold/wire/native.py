@@ -12,7 +12,10 @@ from msgspec import Struct
 from leasehold.wire.messages import BufferDescriptor, ReplicaDescriptor, ReplicateConfig
 from leasehold.wire.rpc import method
 
-__all__ = ["GET", "PUT_START", "UPSERT_START", "BufferDescriptor", "Found", "Get", "Located", "Start", "Started"]
+__all__ = [
+    "GET", "OWNER_PINGS", "PUT_START", "UPSERT_START",
+    "AskOwner", "BufferDescriptor", "Found", "Get", "Located", "OwnerAnswer", "Start", "Started",
+]  # fmt: skip
 
 
 class Start(Struct, frozen=True):
@@ -52,6 +55,17 @@ class Found(Struct, frozen=True):
     lease_ttl_ms: int
 
 
+class AskOwner(Struct, frozen=True):
+    """From one node to the primary: does the client that lends segments of this name ping?"""
+
+    name: str
+
+
+class OwnerAnswer(Struct, frozen=True):
+    pings: int  # a `Pings` of node/service/metadata_owners.py
+
+
 PUT_START = method("leasehold::master::PutStart", Start, Started)
 UPSERT_START = method("leasehold::master::UpsertStart", Start, Started)
 GET = method("leasehold::master::Get", Get, Found)
+OWNER_PINGS = method("leasehold::master::OwnerPings", AskOwner, OwnerAnswer)

@@ -26,6 +26,7 @@ from leasehold.node.service.descriptors import message_of
 from leasehold.node.service.frames import DONE, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_puts import HotPuts
 from leasehold.node.service.hot_reads import HotReads
+from leasehold.node.service.metadata_owners import OwnerPings
 from leasehold.node.service.native_calls import NativeCalls
 from leasehold.node.service.range_removes import RangeRemoves
 from leasehold.node.service.regex_listing import RegexListing
@@ -90,8 +91,16 @@ def _nowhere(segment: m.Segment) -> bool:
 class MasterService:
     """Handlers for one release. `view_version` names the epoch."""
 
-    def __init__(self, serving: Serving, release: Release, *, view_version: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        release: Release,
+        *,
+        view_version: Callable[[], int] = lambda: 0,
+        owner_pings: OwnerPings | None = None,
+    ) -> None:
         self._serving = serving
+        self._owner_pings = owner_pings or OwnerPings()
         self._execute = serving.execute
         self._release = release
         self._view_version = view_version
@@ -107,6 +116,7 @@ class MasterService:
                 made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
         ranges, listing = RangeRemoves(serving), RegexListing(serving, self._release)
         for name, make in (
+            ("Ping", self._pinging),
             ("Remove", self._removing),
             ("BatchRemove", self._removing),
             ("RemoveAll", ranges.all),
@@ -117,6 +127,7 @@ class MasterService:
         made.update(HotReads(serving, self._release).handlers())
         made.update(HotPuts(serving, self._release).handlers())
         made.update(NativeCalls(serving).handlers())
+        made.update(self._owner_pings.handlers(lambda: serving.index))
         return made
 
     def _handler(self, function: Function, method: Callable[..., Result]) -> Handler:
@@ -140,9 +151,24 @@ class MasterService:
     def get_fsdir(self) -> Result:
         return "", NOTHING_SHOWN
 
-    def ping(self, client: bytes) -> Result:
-        reply = self._execute(commands.ping, client)
-        return m.PingResponse(self._view_version(), reply.value), reply
+    def _pinging(self, function: Function) -> Handler:
+        """`Ping`, which also remembers the connection that it came on."""
+        assert function.request is not None
+        read, execute, answer, pings = (
+            argument_reader(function.request),
+            self._execute,
+            self._serving.answer,
+            self._owner_pings,
+        )
+
+        def handle(connection: Connection, seq: int, body: bytes) -> Answer:
+            (client,) = read(body)
+            pings.pinged(client, connection)
+            reply = execute(commands.ping, client)
+            value = m.PingResponse(self._view_version(), reply.value)
+            return answer(reply, response(seq, pack(function.returns, value, literal=False)))
+
+        return handle
 
     # --- objects ---
 

@@ -19,11 +19,11 @@ from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys
 from leasehold.node.boot import Boot, read_boot
 from leasehold.node.guardian.leader_key import release
-from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.node.settings import NodeConfig
 from leasehold.node.worker.admin_view import AdminView
 from leasehold.node.worker.compaction import keep_compacting
 from leasehold.node.worker.guardian_link import GuardianLink, die_with_guardian
+from leasehold.node.worker.metadata import NodeMetadata
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime import log as logs
 
@@ -41,7 +41,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     node = RunningNode(boot, config, coord, guardian)
     admin = AdminServer(AdminView(node), socket.socket(fileno=boot.admin.fd))
     await admin.start()
-    metadata = MetadataServer()
+    metadata = NodeMetadata(node)
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
     await _release_leader_key(config, coord, boot.reaped, "reaped by the guardian")

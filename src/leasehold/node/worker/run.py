@@ -18,6 +18,7 @@ from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.node.boot import Boot
 from leasehold.node.service.functions import MasterService
+from leasehold.node.service.metadata_owners import OwnerPings
 from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
 from leasehold.node.worker.guardian_link import GuardianLink
@@ -59,6 +60,7 @@ class RunningNode:
         self._stopping = False
         self._prepared: dict[str, Mapping[int, Handler]] = {}  # by release
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
+        self.owner_pings = OwnerPings()
         # A large snapshot loads for longer than a beat may be late.
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index, step=lifeline.beat)
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
@@ -111,7 +113,9 @@ class RunningNode:
         """The handlers of a port. They refer to no index: `serving` has the present one."""
         made = self._prepared.get(release.name)
         if made is None:
-            service = MasterService(self.machine.serving, release, view_version=lambda: self.machine.epoch)
+            service = MasterService(
+                self.machine.serving, release, view_version=lambda: self.machine.epoch, owner_pings=self.owner_pings
+            )
             made = self._prepared[release.name] = service.handlers()
         return made
 
@@ -136,6 +140,7 @@ class RunningNode:
             self._timers["work"] = self._loop.call_soon(self._work)
             return
         self.entrance.shut(change.sentence, leave=True)
+        self.owner_pings.forget_all()
         self.lifeline.say_serving(False)
         if change.role is Role.STANDBY:
             self._timers["prepare"] = self._loop.call_soon(self._prepare)
@@ -170,6 +175,7 @@ class RunningNode:
 
     def _every_second(self) -> None:
         self.entrance.server.give_up(self.machine.outbox.overdue(self.clock.now_ms()))
+        self.owner_pings.forget_others(self.machine.index)
         if self.machine.ready:
             self.keeping.settle(self.machine.epoch, leads=self.machine.role is Role.PRIMARY)
         self._timers["second"] = self._loop.call_later(OVERDUE_CHECK_S, self._every_second)
