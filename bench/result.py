@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from bench.rows import Row
+from leasehold.testing.etcd import etcd_binary
+from leasehold.testing.mooncake import NEWEST, why_missing
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +34,7 @@ class Result(Struct, frozen=True):
     cpu: str
     cores: int
     versions: dict[str, str]
+    peers: dict[str, str]  # of servers and clients that are compared with ours
     rows: list[Row]
 
 
@@ -39,7 +43,17 @@ def describe(rows: list[Row], started: datetime) -> Result:
     versions = {name: importlib.metadata.version(name) for name in needed}
     cores = os.cpu_count() or 0
     started_at = started.isoformat(timespec="seconds")
-    return Result(started_at, _commit(), platform.python_version(), _cpu(), cores, versions, rows)
+    return Result(started_at, _commit(), platform.python_version(), _cpu(), cores, versions, _peers(), rows)
+
+
+def _peers() -> dict[str, str]:
+    found = {"etcd": str(etcd_binary()).removeprefix("etcd-")}
+    if why_missing() is None:
+        found["Mooncake"] = NEWEST
+    if (redis := shutil.which("redis-server")) is not None:
+        text = subprocess.run([redis, "--version"], capture_output=True, text=True, check=False).stdout
+        found["Redis"] = text.partition("v=")[2].partition(" ")[0]
+    return found
 
 
 def _requirements() -> list[str]:
