@@ -16,6 +16,7 @@ from leasehold.admin import bounds
 from leasehold.admin.server import BODY_BYTES_MAX, LARGE_ANSWERS_MAX, AdminServer
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus, Operated
 from leasehold.base.errors import Unavailable
+from leasehold.base.measures import Measure
 from leasehold.testing.waiting import until
 
 STATUS = NodeStatus(name="a", run="r", cluster="c", version="1", role="standby", reason="", may_serve=False, ready=True)
@@ -30,6 +31,9 @@ class StubNode:
 
     def status(self) -> NodeStatus:
         return self.now
+
+    def measures(self) -> list[Measure]:
+        return [Measure.counter("leasehold_worker_restarts", "restarts", 2)]
 
     async def cluster(self) -> ClusterStatus:
         raise Unavailable("the store does not answer")

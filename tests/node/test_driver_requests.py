@@ -9,6 +9,7 @@ from typing import Any, cast
 import leasehold
 from leasehold.ha.effects import NodeEffect, StoreRequest
 from leasehold.ha.events import NodeEvent, StoreAnswered, Ticked
+from leasehold.ha.keys import Keys
 from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.model import Op, Put
 from leasehold.node.worker.driver import Driver
@@ -24,6 +25,7 @@ class OneRequest:
 
     def __init__(self, op: Op) -> None:
         self.serving = SimpleNamespace(report_to=lambda on_decided: None)
+        self.ctx = SimpleNamespace(keys=Keys("c"))
         self.answer: asyncio.Future[StoreAnswered] = asyncio.get_running_loop().create_future()
         self._op = op
 

@@ -1,4 +1,4 @@
-"""A node's status in Prometheus format. Built from `NodeStatus` at each scrape, so the hot path updates no metrics.
+"""A node's status and measures in Prometheus format, built at each scrape: requests only count in plain numbers.
 
 Renamed metrics are exported under both names for one release (`base/renamed.py`).
 """
@@ -6,15 +6,15 @@ Renamed metrics are exported under both names for one release (`base/renamed.py`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from leasehold.admin import exposition
 from leasehold.admin.status import NodeStatus
 from leasehold.base import renamed
+from leasehold.base.measures import Measure
 
 ROLES = ("follower", "catching up", "standby", "promoting", "primary", "stepping down")
 
@@ -133,8 +133,6 @@ def _known(value: int) -> float:
     return math.nan if value < 0 else float(value)
 
 
-def render(status: NodeStatus) -> tuple[bytes, str]:
+def render(status: NodeStatus, measures: Iterable[Measure] = ()) -> tuple[bytes, str]:
     """The response to a scrape: body and content type."""
-    registry = CollectorRegistry()
-    registry.register(_StatusCollector(status))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return exposition.render(_StatusCollector(status), exposition.Measured(lambda: measures))

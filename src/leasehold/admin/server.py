@@ -40,7 +40,8 @@ def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> web.RouteDef:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body, content_type = render(request.app[FACE].status())
+    face = request.app[FACE]
+    body, content_type = render(face.status(), face.measures())
     return web.Response(body=body, headers={"Content-Type": content_type})
 
 

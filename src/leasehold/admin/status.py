@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from leasehold.base.measures import Measure
 from leasehold.base.renamed import JSON_NAMES
 
 
@@ -121,6 +122,10 @@ class NodeFace(Protocol):
     """The interface of a running node for the admin port."""
 
     def status(self) -> NodeStatus: ...
+
+    def measures(self) -> list[Measure]:
+        """Counters and histograms beyond the status, for a scrape."""
+        ...
 
     async def cluster(self) -> ClusterStatus: ...
 

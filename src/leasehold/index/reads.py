@@ -26,7 +26,19 @@ class Reads:
     `_tables` and `_ending` are the catalog's.
     """
 
-    __slots__ = ("_catalog", "_clock", "_ending", "_exist_leases", "_expiry", "_leases", "_log", "_tables", "_ttl_ms")
+    __slots__ = (
+        "_catalog",
+        "_clock",
+        "_ending",
+        "_exist_leases",
+        "_expiry",
+        "_leases",
+        "_log",
+        "_tables",
+        "_ttl_ms",
+        "hits",
+        "misses",
+    )
 
     def __init__(self, settings: IndexSettings, clock: LeaderClock, log: Log, leases: Leases, catalog: Catalog) -> None:
         self._clock = clock
@@ -38,18 +50,26 @@ class Reads:
         self._expiry = leases.expiry
         self._exist_leases = settings.exist_leases
         self._ttl_ms = settings.lease_ttl_ms
+        self.hits = 0  # keys that `get` or `exist` found, since this index was made
+        self.misses = 0
 
     def get(self, now_ms: int, tenant: bytes, key: bytes) -> Object | None:
         """The readable object, with its lease extended. None: see `miss` for the code and the record to wait for."""
         tables = self._tables.get(tenant)
         if tables is None:
+            self.misses += 1
             return None
         entry = tables[crc32(key) & 16383].get(key)
-        if entry is None or not entry.visible or (self._ending and not self._catalog.settle(entry)):
-            return None
         now = now_ms + self._clock.offset
-        if self._expiry and self._leases.has_expired(entry, now):
+        if (
+            entry is None
+            or not entry.visible
+            or (self._ending and not self._catalog.settle(entry))
+            or (self._expiry and self._leases.has_expired(entry, now))
+        ):
+            self.misses += 1
             return None
+        self.hits += 1
         end = now + self._ttl_ms
         if end > entry.lease_end:
             if entry.dirty:
@@ -63,15 +83,21 @@ class Reads:
         if self._exist_leases:
             return self.get(now_ms, tenant, key)
         entry = self._catalog.lookup(tenant, key)
-        if entry is None or not entry.visible:
+        if (
+            entry is None
+            or not entry.visible
+            or (self._expiry and self._leases.has_expired(entry, now_ms + self._clock.offset))
+        ):
+            self.misses += 1
             return None
-        over = self._expiry and self._leases.has_expired(entry, now_ms + self._clock.offset)
-        return None if over else entry
+        self.hits += 1
+        return entry
 
     def get_many(self, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> View[list[Object | None]]:
         """`get` for each key."""
         tables = self._tables.get(tenant)
         if tables is None:
+            self.misses += len(keys)
             return View([None] * len(keys), self._after_misses(tenant, keys))
         found: list[Object | None] = []
         append = found.append
@@ -79,7 +105,7 @@ class Reads:
         end = now + self._ttl_ms
         expiry, ending = self._expiry, bool(self._ending)
         after = self._log.durable_n
-        missed = False
+        missed = 0
         for key in keys:
             entry = tables[crc32(key) & 16383].get(key)
             if (
@@ -88,7 +114,7 @@ class Reads:
                 or (ending and not self._catalog.settle(entry))
                 or (expiry and self._leases.has_expired(entry, now))
             ):
-                missed = True
+                missed += 1
                 append(None)
                 continue
             if end > entry.lease_end:
@@ -99,6 +125,8 @@ class Reads:
             if entry.changed_n > after:
                 after = entry.changed_n
             append(entry)
+        self.hits += len(keys) - missed
+        self.misses += missed
         if missed:
             after = max(after, self._after_misses(tenant, keys))
         return View(found, after)
@@ -110,6 +138,7 @@ class Reads:
         """
         tables = self._tables.get(tenant)
         if tables is None:
+            self.misses += len(keys)
             return View([miss] * len(keys), self._after_misses(tenant, keys))
         found: list[T] = []
         append = found.append
@@ -118,7 +147,7 @@ class Reads:
         end = now + self._ttl_ms if self._exist_leases else _NEVER
         expiry, ending = self._expiry, bool(self._ending)
         after = self._log.durable_n
-        missed = False
+        missed = 0
         for key in keys:
             entry = tables[crc32(key) & 16383].get(key)
             if (
@@ -127,7 +156,7 @@ class Reads:
                 or (ending and not self._catalog.settle(entry))
                 or (expiry and self._leases.has_expired(entry, now))
             ):
-                missed = True
+                missed += 1
                 append(miss)
                 continue
             if end > entry.lease_end:
@@ -138,6 +167,8 @@ class Reads:
             if entry.changed_n > after:
                 after = entry.changed_n
             append(hit)
+        self.hits += len(keys) - missed
+        self.misses += missed
         if missed:
             after = max(after, self._after_misses(tenant, keys))
         return View(found, after)

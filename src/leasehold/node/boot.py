@@ -8,9 +8,12 @@ import struct
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 BEAT_PAGE_BYTES = mmap.PAGESIZE
-_PAGE = struct.Struct("<QQ")  # heartbeats; 1 while long work may be in progress
+_PAGE = struct.Struct("<QQ")  # written by the worker: heartbeats; 1 while long work may be in progress
+_COUNTS = struct.Struct("<QQQQQ")  # written by the guardian: `GuardianCounts`
+_COUNTS_AT = 1024
 
 
 class Listener(Struct, frozen=True):
@@ -68,6 +71,16 @@ def read_boot(fd: int) -> Boot:
         return msgspec.json.decode(file.read(), type=Boot)
 
 
+class GuardianCounts(Struct, frozen=True):
+    """The counters of a guardian, for the metrics of its worker. Totals since the guardian started."""
+
+    worker_restarts: int = 0
+    held: int = 0  # client connections that waited for a primary
+    forwarded: int = 0  # client connections forwarded to a primary
+    refused: int = 0  # reset: too many were held, or no primary was found in time
+    waiting: int = 0  # at this moment: connections with a request that wait for a primary
+
+
 class HeartbeatPage:
     """A counter in shared memory: a heartbeat costs the worker one memory write, and no system call."""
 
@@ -92,6 +105,13 @@ class HeartbeatPage:
 
     def _write(self) -> None:
         _PAGE.pack_into(self._page, 0, self._count, self._patient)
+
+    def publish(self, counts: GuardianCounts) -> None:
+        """Called by the guardian, about ten times a second."""
+        _COUNTS.pack_into(self._page, _COUNTS_AT, *astuple(counts))
+
+    def guardian_counts(self) -> GuardianCounts:
+        return GuardianCounts(*_COUNTS.unpack_from(self._page, _COUNTS_AT))
 
     def read(self) -> tuple[int, bool]:
         """The number of heartbeats, and whether the guardian should wait longer."""

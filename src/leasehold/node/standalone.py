@@ -46,7 +46,7 @@ class Standalone:
         self._flush()
         serving = Serving(self.index, Outbox.always_open())
         serving.report_to(self._decided)
-        self.server = Server(serving.outbox, clock=self._clock)
+        self.server = Server(serving.outbox)
         self._loop = asyncio.get_running_loop()
         for release, (host, port) in ports:
             self.server.serve(listen(host, port), MasterService(serving, release).handlers(), release)

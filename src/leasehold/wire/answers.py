@@ -15,6 +15,10 @@ Released = NewType("Released", bytes)
 """A frame that may be sent now."""
 
 
+Call: TypeAlias = tuple[int, int]
+"""A request that is answered later, as it is measured: its function, and when it arrived (`Server.now_ns`)."""
+
+
 class Waiting(Struct, order=True):
     """An answer that waits for record `after`. The outbox keeps it, in the order of `after` and then of arrival.
 
@@ -29,10 +33,11 @@ class Waiting(Struct, order=True):
     kept_bytes: int
     owner: Any = None
     seq: int = 0
+    call: Call = (0, 0)
 
-    def attach(self, owner: Any, seq: int) -> None:
+    def attach(self, owner: Any, seq: int, call: Call) -> None:
         """`owner` will send the answer, to its request `seq`."""
-        self.owner, self.seq = owner, seq
+        self.owner, self.seq, self.call = owner, seq, call
 
     def forget(self) -> None:
         """The connection is closed: keep no bytes for it."""

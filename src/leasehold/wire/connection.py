@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Handler = Callable[["Connection", int, bytes], Answer]
 """`handler(connection, seq, body)`: the response frame if it may be sent now, or what it waits for."""
 
+NS_PER_MS: Final = 1_000_000
 _HEAD: Final = struct.Struct("<IIIII")  # the first four bytes as one number: they are nearly always the same
 _HEAD_BYTES: Final = _HEAD.size
 _WITHOUT_KIND: Final = 0x00FFFFFF  # the message type is ignored, as in the C++ server
@@ -128,11 +129,13 @@ class Connection:
             data = whole
             size = len(data)
         server = self.server
-        if not server.permit.may_serve(server.now_ms()):
+        arrived_ns = server.now_ns()
+        if not server.permit.may_serve(arrived_ns // NS_PER_MS):
             self.abort("this node may not serve now")
             return
         answers: list[Released] = []
-        rest = self._dispatch(data, answers)
+        called: list[int] = []
+        rest = self._dispatch(data, answers, called, arrived_ns)
         if rest:
             self.half_ms = 0  # a request is complete: a stream that is never between two requests is not half open
         if rest < size:  # before the answers are sent: a request stays open
@@ -141,8 +144,10 @@ class Connection:
             elif not self.closed:
                 self._keep(data, rest)
         if answers:
-            if server.permit.may_serve(server.now_ms()):  # the lease may have expired during the work
+            done_ns = server.now_ns()
+            if server.permit.may_serve(done_ns // NS_PER_MS):  # the lease may have expired during the work
                 self.sender.write(answers[0] if len(answers) == 1 else b"".join(answers))
+                server.calls.answered(called, done_ns - arrived_ns, self.peer)
             else:
                 self.abort(LEASE_EXPIRED)
         if rest < 0:
@@ -168,8 +173,11 @@ class Connection:
         self.partial.clear()
         return whole
 
-    def _dispatch(self, data: bytes, answers: list[Released]) -> int:
-        """Handle every complete request in `data`; return where the rest begins, or -1 if the stream is broken."""
+    def _dispatch(self, data: bytes, answers: list[Released], called: list[int], arrived_ns: int) -> int:
+        """Handle every complete request in `data`; return where the rest begins, or -1 if the stream is broken.
+
+        `called` receives the functions of the `answers`.
+        """
         at, end, size, handlers = 0, 0, len(data), self._handlers
         frame_bytes_max = self.server.settings.frame_bytes
         while size - at >= _HEAD_BYTES:
@@ -199,19 +207,22 @@ class Connection:
                     answer = handler(self, seq, data[body_at:end_of_body])
             except Malformed:
                 self.listener.refused(self, function, data[body_at:end_of_body])
+                self.server.calls.failed(function, "invalid argument")
                 answer = Released(response(seq, _INVALID, err=Err.INVALID_ARGUMENT))
             except InvariantBroken as error:
                 self.server.on_broken(error)
                 return -1
             except Exception as error:
-                self.server.failed(self, hex(function), error)
+                self.server.failed(self, function, error)
                 answer = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
             if attachment_bytes:
                 self.attachment = b""
             if isinstance(answer, bytes):
                 answers.append(answer)
+                if handler is not None:
+                    called.append(function)
             elif answer is not None:
-                self.sender.defer(seq, answer)
+                self.sender.defer(seq, answer, (function, arrived_ns))
             at = end
         return at
 

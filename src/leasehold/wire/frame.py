@@ -48,7 +48,17 @@ class Err(IntEnum):
 
 def function_id(name: str) -> int:
     """The id of a function: of its fully qualified C++ name, or of a name of ours such as `leasehold::host::Read`."""
-    return int.from_bytes(hashlib.md5(name.encode(), usedforsecurity=False).digest()[:4], "big")
+    made = int.from_bytes(hashlib.md5(name.encode(), usedforsecurity=False).digest()[:4], "big")
+    _NAMES[made] = name.rpartition("::")[2]
+    return made
+
+
+_NAMES: dict[int, str] = {}  # of every function that has a table or a declaration here
+
+
+def function_name(function: int) -> str:
+    """The name behind an id, without its namespace; the id itself if no function of this name was declared."""
+    return _NAMES.get(function, hex(function))
 
 
 class Response(Struct, frozen=True):

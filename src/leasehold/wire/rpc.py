@@ -107,13 +107,18 @@ def implement(
         elif isinstance(error, InvariantBroken):
             connection.server.on_broken(error)
         elif isinstance(error, LeaseholdError):
-            connection.sender.send_later(_refused(seq, error))
+            connection.sender.send_later(refused(connection, seq, error))
         elif isinstance(error, Exception):
             fail(connection, seq, error)
 
     def fail(connection: Connection, seq: int, error: Exception) -> None:
-        connection.server.failed(connection, function.name, error)
+        connection.server.failed(connection, function.id, error)
         connection.sender.send_later(refusal(seq, Err.INTERRUPTED, "the call failed inside the server"))
+
+    def refused(connection: Connection, seq: int, error: LeaseholdError) -> Released:
+        kind = type(error).__name__
+        connection.server.calls.failed(function.id, kind)
+        return refusal(seq, Err.INTERRUPTED, f"{kind}: {error}")
 
     def handle(connection: Connection, seq: int, body: bytes) -> Answer:
         try:
@@ -121,16 +126,12 @@ def implement(
         except InvariantBroken:
             raise
         except LeaseholdError as error:
-            return _refused(seq, error)
+            return refused(connection, seq, error)
         if inspect.isawaitable(result):
             task = asyncio.ensure_future(result)
-            connection.sender.enter_flight(task)
+            connection.sender.enter_flight(task, function.id)
             task.add_done_callback(partial(finished, connection, seq))
             return None
         return finish(seq, result)
 
     return {function.id: handle}
-
-
-def _refused(seq: int, error: LeaseholdError) -> Released:
-    return refusal(seq, Err.INTERRUPTED, f"{type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leasehold.base.errors import InvariantBroken
-from leasehold.wire.answers import Answer, Later, Released, Waiting
+from leasehold.wire.answers import Answer, Call, Later, Released, Waiting
 from leasehold.wire.body import pack
 from leasehold.wire.frame import Err, response
 from leasehold.wire.handoff import NEVER, UNSHARED, SharedConnection
@@ -127,11 +127,11 @@ class Sender:
             self._server.send_at_end_of_turn(self)
         self._late.append(data)
 
-    def defer(self, seq: int, answer: Waiting | Later) -> None:
+    def defer(self, seq: int, answer: Waiting | Later, call: Call) -> None:
         """Count a request whose answer comes later. A `Later` is scheduled; a `Waiting` is the outbox's to release."""
         kept_bytes, server = answer.kept_bytes, self._server
         if isinstance(answer, Waiting):
-            answer.attach(self, seq)
+            answer.attach(self, seq, call)
             if self.closed:
                 answer.forget()
                 return
@@ -143,7 +143,7 @@ class Sender:
         self.in_flight += 1
         self.connection.throttle()
         if isinstance(answer, Later):
-            server.loop.call_later(answer.pause_s, self._continue_later, seq, answer)
+            server.loop.call_later(answer.pause_s, self._continue_later, seq, answer, call)
         elif type(answer.payload) is bytes:
             return
         if kept_bytes and server.buffered_bytes > server.settings.buffered_bytes:
@@ -158,8 +158,9 @@ class Sender:
         payload = waiting.payload
         if type(payload) is bytes:
             self.send_later(Released(payload))
+            self._measure(waiting.call)
         else:
-            self._continue(waiting.seq, payload)
+            self._continue(waiting.seq, payload, waiting.call)
 
     def give_up(self, waiting: Waiting) -> None:
         """The record of `waiting` is not known to be durable in time."""
@@ -167,8 +168,15 @@ class Sender:
             del self._waiting[id(waiting)]
             self._stop_waiting(waiting.kept_bytes)
             self.send_later(refusal(waiting.seq, Err.TIMED_OUT, _UNKNOWN_OUTCOME))
+            self._measure(waiting.call)
+            self._server.calls.failed(waiting.call[0], "outcome unknown")
 
-    def _continue_later(self, seq: int, later: Later) -> None:
+    def _measure(self, call: Call) -> None:
+        """A request that was answered later is answered now."""
+        function, arrived_ns = call
+        self._server.calls.answered((function,), self._server.now_ns() - arrived_ns, self.connection.peer)
+
+    def _continue_later(self, seq: int, later: Later, call: Call) -> None:
         """The pause has passed. Without the leader lease nothing goes on."""
         if self.closed:
             return
@@ -176,9 +184,9 @@ class Sender:
             self.connection.abort(LEASE_EXPIRED)
             return
         self._stop_waiting(later.kept_bytes)
-        self._continue(seq, later.proceed)
+        self._continue(seq, later.proceed, call)
 
-    def _continue(self, seq: int, proceed: Callable[[], Answer]) -> None:
+    def _continue(self, seq: int, proceed: Callable[[], Answer], call: Call) -> None:
         """Go on with a request; an error in it is reported to its caller, not to the code that released it."""
         try:
             answer = proceed()
@@ -186,22 +194,25 @@ class Sender:
             self._server.on_broken(error)
             return
         except Exception as error:
-            self._server.failed(self.connection, "going on after a wait", error)
+            self._server.failed(self.connection, call[0], error)
             answer = refusal(seq, Err.INTERRUPTED, "the call failed inside the server")
         if isinstance(answer, bytes):
             self.send_later(answer)
+            self._measure(call)
         elif answer is not None:
-            self.defer(seq, answer)
+            self.defer(seq, answer, call)
 
     def _stop_waiting(self, kept_bytes: int) -> None:
         self.waiting_bytes -= kept_bytes
         self._server.free_bytes(kept_bytes)
         self.leave_flight()
 
-    def enter_flight(self, task: asyncio.Future[Any]) -> None:
+    def enter_flight(self, task: asyncio.Future[Any], function: int) -> None:
         """A task answers later; if the connection closes first, the task is cancelled."""
+        call = (function, self._server.now_ns())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._measure(call))
         self.in_flight += 1
         self.connection.throttle()
 

@@ -17,12 +17,14 @@ import structlog
 from leasehold.base.clock import Clock
 from leasehold.base.errors import InvariantBroken, ResourceUnavailable
 from leasehold.base.limits import wire_crowded_idle_ms
+from leasehold.base.measures import Calls
 from leasehold.runtime.accepting import Acceptor
-from leasehold.runtime.clock import BootClock
+from leasehold.runtime.clock import boot_ns, wall_us
 from leasehold.runtime.tcp import keep_alive
 from leasehold.wire.answers import AlwaysServes, ServePermit, Waiting
 from leasehold.wire.body import hash_in
-from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.connection import NS_PER_MS, Connection, Handler
+from leasehold.wire.frame import function_name
 from leasehold.wire.handoff import Share
 from leasehold.wire.sending import LEASE_EXPIRED, Sender
 from leasehold.wire.settings import WireSettings
@@ -34,7 +36,12 @@ _MISMATCHES_MAX = 1_000
 _UNKNOWN_RELEASE = "a release without a table here"
 _CROWDED = 0.9  # of the maximum of connections: above it idle ones are closed earlier
 
-__all__ = ["Connection", "Handler", "Listener", "Server", "listen"]
+__all__ = ["Connection", "Handler", "Listener", "Server", "listen", "measured_calls"]
+
+
+def measured_calls() -> Calls:
+    """Counters of calls, named by the functions of the wire."""
+    return Calls(function_name, wall_us)
 
 
 def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
@@ -125,11 +132,14 @@ class Server:
         settings: WireSettings | None = None,
         *,
         clock: Clock | None = None,
+        calls: Calls | None = None,
         on_broken: Callable[[InvariantBroken], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.permit: ServePermit = permit if permit is not None else AlwaysServes()
-        self.now_ms = (BootClock() if clock is None else clock).now_ms
+        # Read once before a burst of requests and once after it: for the lease, and to measure the calls.
+        self.now_ns: Callable[[], int] = boot_ns if clock is None else lambda: clock.now_ms() * NS_PER_MS
+        self.calls = measured_calls() if calls is None else calls
         self.settings = WireSettings() if settings is None else settings
         self.log = structlog.get_logger("leasehold.wire")
         self.connections: set[Connection] = set()
@@ -232,7 +242,7 @@ class Server:
 
     def may_serve(self) -> bool:
         """Whether answers may be sent at this moment."""
-        return self.permit.may_serve(self.now_ms())
+        return self.permit.may_serve(self.now_ns() // NS_PER_MS)
 
     def send_at_end_of_turn(self, sender: Sender) -> None:
         if not self._late and not self._releasing:
@@ -260,7 +270,7 @@ class Server:
         if not self._late:
             return
         late, self._late = self._late, []
-        if not self.permit.may_serve(self.now_ms()):
+        if not self.permit.may_serve(self.now_ns() // NS_PER_MS):
             for sender in late:
                 sender.connection.abort(LEASE_EXPIRED)
             return
@@ -271,10 +281,12 @@ class Server:
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def failed(self, connection: Connection, call: str, error: Exception) -> None:
+    def failed(self, connection: Connection, function: int, error: Exception) -> None:
         """A handler raised an unexpected error: log it in full, and continue to serve the others."""
         connection.listener.count_refused("bug")
+        self.calls.failed(function, "bug")
         if self._may_log():
+            call = function_name(function)
             self.log.error("a call failed: this is a bug", peer=connection.peer, call=call, exc_info=error)
 
     def on_broken(self, error: InvariantBroken) -> None:

@@ -61,7 +61,7 @@ class ConnectionForwarder:
     held_max: int
     hold_timeout_ms: int
     idle_ms: int  # time without a request after which a connection is closed
-    counts: Counter[str] = field(default_factory=Counter)  # of connections, by event, for tests
+    counts: Counter[str] = field(default_factory=Counter)  # of connections, by event, for metrics
     _target: str = ""
     _open: bool = False
     _acceptors: list[Acceptor] = field(default_factory=list)

@@ -41,7 +41,7 @@ from leasehold.ha.guardian import (
 )
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node import preflight, timing_rules
-from leasehold.node.boot import Boot, HandoffBoot, Listener
+from leasehold.node.boot import Boot, GuardianCounts, HandoffBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import forwarder
 from leasehold.node.guardian.handoff import HeldConnections, slots_for
@@ -95,6 +95,7 @@ class Guardian:
                 why="the limit of open files is too low, or the kernel does not count bytes per connection",
             )
         self._worker: WorkerProcess | None = None
+        self._spawned = 0  # workers started
         self._tasks = TaskSet()
         self._ended = asyncio.Event()
         self._duplicate = ""  # address of another live node of this name: this one stops
@@ -144,7 +145,10 @@ class Guardian:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):  # not wait_for, which can lose a cancellation (Python 3.11)
                         await self._ended.wait()
-                beats, patient = self._worker.heartbeats.read() if self._worker is not None else (0, False)
+                beats, patient = 0, False
+                if self._worker is not None:
+                    beats, patient = self._worker.heartbeats.read()
+                    self._worker.heartbeats.publish(self._counts())
                 self._tell(Tick(beats, patient))
         finally:
             await self._close()
@@ -222,6 +226,7 @@ class Guardian:
             self._tell(SpawnFailed(str(error)))
             return
         self._worker = worker
+        self._spawned += 1
         worker.watch(
             lambda how: self._on_reaped(run, how),
             lambda line: self._on_line(run, line),
@@ -229,6 +234,16 @@ class Guardian:
         )
         log.info("started a worker", pid=worker.pid, run=run)
         self._tell(Spawned(run))
+
+    def _counts(self) -> GuardianCounts:
+        counts = self._forwarder.counts
+        return GuardianCounts(
+            worker_restarts=max(0, self._spawned - 1),
+            held=counts["held"],
+            forwarded=counts["forwarded"],
+            refused=counts["reset_full"] + counts["reset_timeout"],
+            waiting=self._forwarder.waiting,
+        )
 
     def _refuse_forwarded(self, refuse: bool) -> None:
         """Close connections from other guardians while no worker accepts them: else they would wait in the queue."""

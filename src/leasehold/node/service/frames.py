@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
+from leasehold.base.codes import Code
+from leasehold.base.measures import Calls
 from leasehold.wire.body import head
 from leasehold.wire.frame import MAGIC, RESPONSE_HEAD
 from leasehold.wire.schema import I32, Type, counted
 
+T = TypeVar("T")
 DONE: Final = b"\x01"
 _WIDTHS: Final = (1, 2, 4, 8)
 
@@ -19,6 +22,27 @@ def failure(code: int) -> bytes:
     out = bytearray(b"\x00")
     I32.write(out, int(code), 1)
     return bytes(out)
+
+
+class Refusals(dict[int, T]):
+    """Prepared results of one function by their code. Taking one that is an error counts it."""
+
+    def __init__(self, made: Mapping[int, T], calls: Calls, function: int) -> None:
+        super().__init__(made)
+        self._calls, self._function = calls, function
+
+    def __getitem__(self, code: int) -> T:
+        if code:
+            self._calls.failed(self._function, code_name(code))
+        return super().__getitem__(code)
+
+
+def code_name(code: int) -> str:
+    """The name of an error for metrics; the number for one that has no name here."""
+    return Code(code).name if code in _CODES else str(int(code))
+
+
+_CODES: Final = frozenset(int(code) for code in Code)
 
 
 def framed(seq: int, body: bytes) -> bytes:

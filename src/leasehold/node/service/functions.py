@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from leasehold.base.codes import Code
+from leasehold.base.measures import Calls
 from leasehold.ha.outbox import Outbox
 from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
@@ -23,7 +24,7 @@ from leasehold.index.replies import NOTHING_SHOWN, Answered, Reply, View
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import message_of
-from leasehold.node.service.frames import DONE, failure, fixed, framed, heads, width_for
+from leasehold.node.service.frames import DONE, Refusals, code_name, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_puts import HotPuts
 from leasehold.node.service.hot_reads import HotReads
 from leasehold.node.service.metadata_owners import OwnerPings
@@ -98,9 +99,11 @@ class MasterService:
         *,
         view_version: Callable[[], int] = lambda: 0,
         owner_pings: OwnerPings | None = None,
+        calls: Calls | None = None,
     ) -> None:
         self._serving = serving
         self._owner_pings = owner_pings or OwnerPings()
+        self._calls = Calls() if calls is None else calls  # counts the results that are errors
         self._execute = serving.execute
         self._release = release
         self._view_version = view_version
@@ -114,7 +117,8 @@ class MasterService:
                 made[function.id] = self._handler(function, lambda *_, value=_OFF[name]: (value, NOTHING_SHOWN))
             else:
                 made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
-        ranges, listing = RangeRemoves(serving), RegexListing(serving, self._release)
+        calls = self._calls
+        ranges, listing = RangeRemoves(serving, calls), RegexListing(serving, self._release, calls)
         for name, make in (
             ("Ping", self._pinging),
             ("Remove", self._removing),
@@ -124,9 +128,9 @@ class MasterService:
             ("GetReplicaListByRegex", listing.by_regex),
         ):
             made[functions[name].id] = make(functions[name])
-        made.update(HotReads(serving, self._release).handlers())
-        made.update(HotPuts(serving, self._release).handlers())
-        made.update(NativeCalls(serving).handlers())
+        made.update(HotReads(serving, self._release, calls).handlers())
+        made.update(HotPuts(serving, self._release, calls).handlers())
+        made.update(NativeCalls(serving, calls).handlers())
         made.update(self._owner_pings.handlers(lambda: serving.index))
         return made
 
@@ -136,9 +140,15 @@ class MasterService:
 
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
             value, reply = method(*read(body)) if read is not None else method()
+            self._count_failures(function, value)
             return answer(reply, response(seq, pack(function.returns, value, literal=False)))
 
         return handle
+
+    def _count_failures(self, function: Function, value: Any) -> None:
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Failed):
+                self._calls.failed(function.id, code_name(each.code))
 
     # --- about the master ---
 
@@ -207,8 +217,9 @@ class MasterService:
         """`Remove` and `BatchRemove`."""
         assert function.request is not None
         read, serving = argument_reader(function.request), self._serving
-        front, results = heads(function.returns), {int(code): failure(code) if code else DONE for code in Code}
-        answers = {code: fixed(front[1] + result) for code, result in results.items()}
+        front, made = heads(function.returns), {int(code): failure(code) if code else DONE for code in Code}
+        results = Refusals(made, self._calls, function.id)
+        answers = Refusals({code: fixed(front[1] + result) for code, result in made.items()}, self._calls, function.id)
 
         def write_one(seq: int, codes: list[Code]) -> bytes:
             return answers[codes[0]](seq)

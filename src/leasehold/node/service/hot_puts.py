@@ -7,13 +7,14 @@ from functools import partial
 from typing import Final
 
 from leasehold.base.codes import Code
+from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.model import PutConfig
 from leasehold.index.puts import Started
 from leasehold.index.replies import NOTHING_SHOWN, Acknowledged
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import PROCESSING, DescriptorWriter
-from leasehold.node.service.frames import DONE, failure, fixed, framed, heads, width_for
+from leasehold.node.service.frames import DONE, Refusals, code_name, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_reads import replica_type
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.node.service.put_config import BatchConfig, config_of
@@ -33,12 +34,12 @@ _ALL_KINDS: Final = 4  # of replicas, where the request does not name one
 class HotPuts:
     """Handlers for one release."""
 
-    def __init__(self, serving: Serving, release: Release) -> None:
+    def __init__(self, serving: Serving, release: Release, calls: Calls) -> None:
         self._serving = serving
         self._functions = release.functions
         self._writer = DescriptorWriter(release.name, replica_type(release))
         self._object_meta = release.object_meta
-        self._failures = {int(code): failure(code) for code in Code}
+        self._calls = calls
 
     def handlers(self) -> dict[int, Handler]:
         """By function id."""
@@ -61,6 +62,9 @@ class HotPuts:
         request = self._functions[name].request
         assert request is not None  # for the type checker: all of these have arguments
         return request
+
+    def _failures(self, name: str) -> Refusals[bytes]:
+        return Refusals({int(code): failure(code) for code in Code}, self._calls, self._functions[name].id)
 
     def _configs(self, name: str) -> Callable[[bytes, int, int], tuple[BatchConfig, bytes]]:
         """Reads config and tenant. They repeat from call to call: each distinct pair is decoded once."""
@@ -87,7 +91,7 @@ class HotPuts:
     def _start(self, name: str, start_one: StartOne) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        serving, failures = self._serving, self._failures
+        serving, failures, function, calls = self._serving, self._failures(name), self._functions[name].id, self._calls
         answer = serving.answer
         vector, good = self._writer.vector, front[1] + b"\x01"
 
@@ -99,6 +103,7 @@ class HotPuts:
             config, tenant = configs(body, at, width)
             chosen = config.for_one
             if not isinstance(chosen, PutConfig):
+                calls.failed(function, code_name(chosen))
                 return answer(NOTHING_SHOWN, framed(seq, front[1] + failure(chosen)))
             reply = start_one(client, tenant, key, size, chosen)
             made = reply.value
@@ -116,7 +121,7 @@ class HotPuts:
     def _batch_start(self, name: str, start_many: commands.StartMany) -> Handler:
         read, configs = body_reader(self._request(name), _FIRST_MEMBERS), self._configs(name)
         front = heads(self._functions[name].returns)
-        serving = self._serving
+        serving, failures, function, calls = self._serving, self._failures(name), self._functions[name].id, self._calls
         execute, answer = serving.execute, serving.answer
 
         def batch_start(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
@@ -127,6 +132,7 @@ class HotPuts:
             config, tenant = configs(body, at, width)
             chosen = config.for_many(len(keys)) if len(keys) == len(sizes) else Code.BAD_PARAMS
             if isinstance(chosen, int):
+                calls.failed(function, code_name(chosen), len(keys))
                 width = width_for(len(keys))
                 payload = failure(chosen) * len(keys)
                 return answer(NOTHING_SHOWN, framed(seq, front[width] + counted(len(keys), width) + payload))
@@ -134,15 +140,15 @@ class HotPuts:
             reply = execute(start_many, client, tenant, items, 0)
             results, width = reply.value or [], width_for(len(keys))
             try:
-                payload = self._started_many(results, width)
+                payload = self._started_many(results, width, failures)
             except LengthOverflow:
                 width = 4
-                payload = self._started_many(results, width)
+                payload = self._started_many(results, width, failures)
             return answer(reply, framed(seq, front[width] + counted(len(keys), width) + payload))
 
         return batch_start
 
-    def _started_many(self, results: Sequence[Started], width: int) -> bytes:
+    def _started_many(self, results: Sequence[Started], width: int, failures: Refusals[bytes]) -> bytes:
         """The results of starts, in order. The usual object has one replica: that one is written in line."""
         vector, pack_numbers, place = self._writer.vector, self._writer.numbers, self._writer.alternative
         tail_name, one = self._writer.tail_name(PROCESSING, width), b"\x01" + counted(1, width)
@@ -151,7 +157,7 @@ class HotPuts:
         for result in results:
             made = result.value
             if made is None:
-                append(self._failures[result.code])
+                append(failures[result.code])
                 continue
             replicas = made.replicas
             replica = replicas[0]
@@ -168,7 +174,10 @@ class HotPuts:
     def _end(self, name: str) -> Handler:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)[1]
-        done, refused = fixed(front + DONE), {code: fixed(front + body) for code, body in self._failures.items()}
+        done = fixed(front + DONE)
+        refused = Refusals(
+            {int(code): fixed(front + failure(code)) for code in Code}, self._calls, self._functions[name].id
+        )
         end_put, answer = self._serving.end, self._serving.answer
         object_meta = self._object_meta
 
@@ -184,7 +193,7 @@ class HotPuts:
         read = argument_reader(self._request(name))
         front = heads(self._functions[name].returns)
         execute, answer = self._serving.execute, self._serving.answer
-        object_meta, failures = self._object_meta, self._failures
+        object_meta, failures = self._object_meta, self._failures(name)
         with_kind = "type" in self._functions[name].arguments
 
         def batch_end(_: Connection, seq: int, body: bytes) -> Answer:

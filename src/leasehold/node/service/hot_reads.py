@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final
 
 from leasehold.base.codes import Code
+from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.model import Object
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import COMPLETE, DescriptorWriter, readable
-from leasehold.node.service.frames import CountedFronts, failure, fixed, framed, heads, width_for
+from leasehold.node.service.frames import CountedFronts, Refusals, failure, fixed, framed, heads, width_for
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.wire.answers import Answer
 from leasehold.wire.compiler import argument_reader
@@ -32,12 +33,12 @@ _NUMBERED: Final = struct.Struct("<II")  # the start of a good answer: its first
 class HotReads:
     """Handlers for one release."""
 
-    def __init__(self, serving: Serving, release: Release) -> None:
+    def __init__(self, serving: Serving, release: Release, calls: Calls) -> None:
         self._serving = serving
         self._functions = release.functions
         self._writer = DescriptorWriter(release.name, replica_type(release))
         self._checksums = "checksum" in _read_answer(release).fields
-        self._failures = {int(code): failure(code) for code in Code}
+        self._calls = calls
 
     def handlers(self) -> dict[int, Handler]:
         """By function id."""
@@ -53,6 +54,9 @@ class HotReads:
         request = self._functions[name].request
         assert request is not None  # for the type checker: all of these have arguments
         return request
+
+    def _failures(self, name: str) -> Refusals[bytes]:
+        return Refusals({int(code): failure(code) for code in Code}, self._calls, self._functions[name].id)
 
     def _exist(self) -> Handler:
         read = argument_reader(self._request("ExistKey"))
@@ -82,7 +86,7 @@ class HotReads:
     def _get(self) -> Handler:
         read = argument_reader(self._request("GetReplicaList"))
         front = heads(self._functions["GetReplicaList"].returns)
-        serving, write = self._serving, self._found
+        serving, write, failures = self._serving, self._found, self._failures("GetReplicaList")
         find, answer = serving.get, serving.answer
 
         def get(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
@@ -90,13 +94,13 @@ class HotReads:
             reply = find(tenant, key)
             found, index = reply.value, serving.index
             if found is None:
-                return answer(reply, framed(seq, front[1] + self._failures[index.reads.miss(tenant, key).value]))
+                return answer(reply, framed(seq, front[1] + failures[index.reads.miss(tenant, key).value]))
             if index.owners.unproven and index.owners.must_wait(found):
                 return wait_for_owner(serving, seq, partial(get, connection, seq, body), until_ms, len(body))
             try:
-                frame = framed(seq, front[1] + write(found, 1))
+                frame = framed(seq, front[1] + write(found, 1, failures))
             except LengthOverflow:
-                frame = framed(seq, front[2] + write(found, 2))
+                frame = framed(seq, front[2] + write(found, 2, failures))
             return answer(reply, frame)
 
         return get
@@ -104,7 +108,7 @@ class HotReads:
     def _batch_get(self) -> Handler:
         read = argument_reader(self._request("BatchGetReplicaList"))
         front = heads(self._functions["BatchGetReplicaList"].returns)
-        serving = self._serving
+        serving, failures = self._serving, self._failures("BatchGetReplicaList")
         execute, answer = serving.execute, serving.answer
 
         def batch_get(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
@@ -115,15 +119,17 @@ class HotReads:
                 return wait_for_owner(serving, seq, partial(batch_get, connection, seq, body), until_ms, len(body))
             width = width_for(len(keys))
             try:
-                payload = self._found_many(tenant, keys, found, width)
+                payload = self._found_many(tenant, keys, found, width, failures)
             except LengthOverflow:
                 width = 4
-                payload = self._found_many(tenant, keys, found, width)
+                payload = self._found_many(tenant, keys, found, width, failures)
             return answer(reply, framed(seq, front[width] + counted(len(keys), width) + payload))
 
         return batch_get
 
-    def _found_many(self, tenant: bytes, keys: Sequence[bytes], found: list[Object | None], width: int) -> bytes:
+    def _found_many(
+        self, tenant: bytes, keys: Sequence[bytes], found: list[Object | None], width: int, failures: Refusals[bytes]
+    ) -> bytes:
         """The results of reads, in order. The usual object has one complete replica: that one is written in line."""
         tail_name, pack_numbers, place = (
             self._writer.tail_name(COMPLETE, width),
@@ -138,7 +144,7 @@ class HotReads:
         append = parts.append
         for number, each in enumerate(found):
             if each is None:
-                append(self._failures[index.reads.miss(tenant, keys[number]).value])
+                append(failures[index.reads.miss(tenant, keys[number]).value])
                 continue
             replicas = each.replicas
             if len(replicas) == 1 and each.checksum is None:
@@ -151,10 +157,10 @@ class HotReads:
                     append(tail)
                     append(end)
                     continue
-            append(self._found(each, width))
+            append(self._found(each, width, failures))
         return b"".join(parts)
 
-    def _found(self, found: Object, width: int) -> bytes:
+    def _found(self, found: Object, width: int, failures: Refusals[bytes]) -> bytes:
         """A good result of a read: replicas, the length of their lease, checksum."""
         replicas = found.replicas
         first = replicas[0]
@@ -163,7 +169,7 @@ class HotReads:
         else:
             usable = readable(found)
             if not usable:  # only in hosts with Leasehold's own protocol, which this caller cannot read
-                return self._failures[Code.NOT_FOUND]
+                return failures[Code.NOT_FOUND]
             written = b"\x01" + self._writer.vector(usable, found.size, width)
         lease = self._serving.index.settings.lease_ttl_ms.to_bytes(8, "little")
         if not self._checksums:

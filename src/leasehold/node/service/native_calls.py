@@ -6,12 +6,14 @@ from functools import partial
 
 from leasehold.base.codes import Code, ReplicaStatus
 from leasehold.base.limits import wire_batch_items_max
+from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.replies import SpaceHandedOut
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import message_of
+from leasehold.node.service.frames import code_name
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.node.service.put_config import config_of
 from leasehold.wire.answers import Answer
@@ -25,8 +27,9 @@ from leasehold.wire.rpc import Method
 class NativeCalls:
     """Starts that may be repeated, and reads that return all replicas."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, calls: Calls) -> None:
         self._serving = serving
+        self._calls = calls
 
     def handlers(self) -> dict[int, Handler]:
         """By function id."""
@@ -45,6 +48,7 @@ class NativeCalls:
             if index.owners.unproven and index.owners.space_must_wait(request.native):
                 return wait_for_owner(serving, seq, partial(handle, connection, seq, body), until_ms, len(body))
             reply = serving.execute(_start, request, start_many)
+            self._count_failures(method.id, reply.value or [])
             return serving.answer(reply, response(seq, method.pack_answer(Started(reply.value or []))))
 
         return handle
@@ -59,7 +63,13 @@ class NativeCalls:
             _located(Code.OK if each is not None else index.reads.miss(get.tenant, key).value, each)
             for key, each in zip(get.keys, reply.value, strict=True)
         ]
+        self._count_failures(GET.id, objects)
         return serving.answer(reply, response(seq, GET.pack_answer(Found(objects, index.settings.lease_ttl_ms))))
+
+    def _count_failures(self, function: int, results: list[Located]) -> None:
+        for each in results:
+            if each.code:
+                self._calls.failed(function, code_name(each.code))
 
 
 def _start(index: Index, now_ms: int, start: Start, start_many: commands.StartMany) -> SpaceHandedOut[list[Located]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leasehold.base.codes import Code
+from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.patterns import BadPattern
 from leasehold.index.removes import RangeRemoval
@@ -25,8 +26,9 @@ _AHEAD_RECORDS: Final = 256  # a removal may be this far ahead of the store: a m
 class RangeRemoves:
     """The handlers of both functions."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, calls: Calls) -> None:
         self._serving = serving
+        self._calls = calls
 
     def by_regex(self, function: Function) -> Handler:
         """Arguments: pattern, force, tenant. An empty pattern matches everything."""
@@ -34,6 +36,7 @@ class RangeRemoves:
         read, serving = argument_reader(function.request), self._serving
 
         def refuse(seq: int, code: Code) -> Answer:
+            self._calls.failed(function.id, code.name)
             return serving.answer(NOTHING_SHOWN, response(seq, pack(function.returns, Failed(code), literal=False)))
 
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
@@ -57,6 +60,7 @@ class RangeRemoves:
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
             force, tenant = read(body)
             if serving.index.log.refuses_records():  # the answer is a number and cannot express an error
+                self._calls.failed(function.id, Code.NO_SPACE.name)
                 return refusal(seq, Err.IO, "the journal is full: nothing can be written")
             return self._step(seq, serving.index.removes.start_range(tenant, b"", force), function)
 

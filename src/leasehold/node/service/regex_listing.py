@@ -12,6 +12,7 @@ from typing import Final
 
 from leasehold.base.codes import Code
 from leasehold.base.limits import range_step_hits, range_step_objects, regex_answer_bytes_max, regex_results_max
+from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.index import Index
 from leasehold.index.model import Object
@@ -36,8 +37,9 @@ _SHORT: Final = 200  # up to this many results are packed together, with the nar
 class RegexListing:
     """The handler."""
 
-    def __init__(self, serving: Serving, release: Release) -> None:
+    def __init__(self, serving: Serving, release: Release, calls: Calls) -> None:
         self._serving = serving
+        self._calls = calls
         self._release = release
 
     def by_regex(self, function: Function) -> Handler:
@@ -70,6 +72,7 @@ class RegexListing:
 
     def _refused(self, seq: int, function: Function, reason: str) -> Answer:
         self._serving.index.log.refuse(reason)
+        self._calls.failed(function.id, Code.BAD_PARAMS.name)
         frame = response(seq, pack(function.returns, Failed(Code.BAD_PARAMS), literal=False))
         return self._serving.answer(NOTHING_SHOWN, frame)
 

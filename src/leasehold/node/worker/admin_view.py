@@ -13,11 +13,13 @@ from typing import Final
 import leasehold
 from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
 from leasehold.base.errors import LeaseholdError, Unavailable
+from leasehold.base.measures import Measure
 from leasehold.ha.effects import Role
 from leasehold.ha.events import ForceRequested, SwitchoverRequested
 from leasehold.ha.keys import Keys
 from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
+from leasehold.node.worker.measuring import node_measures
 from leasehold.node.worker.run import RunningNode
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
@@ -107,6 +109,9 @@ class AdminView:
     def _counters(self) -> Counters:
         server = self._node.entrance.server
         return Counters(server.accepted, server.turned_away, self._node.machine.outbox.unknown_count)
+
+    def measures(self) -> list[Measure]:
+        return node_measures(self._node)
 
     async def cluster(self) -> ClusterStatus:
         async with _store_timeout():

@@ -46,7 +46,8 @@ from leasehold.ha.events import (
 )
 from leasehold.ha.machine import NodeMachine
 from leasehold.mvcc.errors import StoreError
-from leasehold.runtime.clock import wall_us
+from leasehold.node.worker.store_meter import StoreMeter
+from leasehold.runtime.clock import boot_ns, wall_us
 from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.answers import Waiting
 
@@ -88,6 +89,7 @@ class Driver:
         self._coord = coord
         self._clock = clock
         self._keeper = keeper
+        self.meter = StoreMeter(machine.ctx.keys)
         self._on_role = on_role
         self._on_answers = on_answers
         self._on_fatal = on_fatal
@@ -211,6 +213,7 @@ class Driver:
 
     def _request(self, effect: StoreRequest) -> None:
         """Send a request to the store. A store in memory answers immediately: a task would cost more than the call."""
+        self.meter.begin(effect, boot_ns())
         answer = None
         if self._immediately is not None:
             try:
@@ -221,11 +224,14 @@ class Driver:
         if answer is None:
             self._tasks.start(self._ask(effect))
         else:
+            self.meter.end(answer, boot_ns())
             self._answers.append(answer)
 
     async def _ask(self, effect: StoreRequest) -> None:
         call = self._coord.do(effect.op, effect.timeout_ms / 1000)
-        self.tell(await _answer(effect.request, call, effect.timeout_ms))
+        answer = await _answer(effect.request, call, effect.timeout_ms)
+        self.meter.end(answer, boot_ns())
+        self.tell(answer)
 
     async def _grant(self, effect: GrantLease) -> None:
         call = self._coord.lease_grant(effect.ttl_s, timeout_s=effect.timeout_ms / 1000)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from leasehold.node.boot import Boot, HeartbeatPage
+from leasehold.node.boot import Boot, GuardianCounts, HeartbeatPage
 
 HEARTBEAT_S: Final = 0.1
 ORPHANED: Final = 75  # exit status: the guardian is dead, so no client could connect
@@ -61,6 +61,10 @@ class GuardianLink:
     def beat(self) -> None:
         """Send one heartbeat; also called between the steps of long work, which is slow but not stuck."""
         self._page.beat()
+
+    def guardian_counts(self) -> GuardianCounts:
+        """The counters of the guardian: restarts of workers, connections held and forwarded."""
+        return self._page.guardian_counts()
 
     def close(self) -> None:
         self._timer.cancel()

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from leasehold.base.errors import InvariantBroken
+from leasehold.base.measures import Calls
 from leasehold.node.boot import Boot
 from leasehold.node.boot import Listener as Inherited
 from leasehold.node.guardian.forwarder import HELLO
@@ -42,9 +43,10 @@ class Listeners:
         make_handlers: MakeHandlers,
         settings: WireSettings,
         on_broken: Callable[[InvariantBroken], None],
+        calls: Calls,
     ) -> None:
         self._make_handlers = make_handlers
-        self.server = Server(permit, settings, on_broken=on_broken)
+        self.server = Server(permit, settings, calls=calls, on_broken=on_broken)
         self._by_table: dict[str, Listener] = {}
         sharing = ConnectionSharing(boot.handoff) if boot.handoff is not None else None
         for port, inherited in enumerate(boot.rpc):

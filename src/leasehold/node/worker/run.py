@@ -26,7 +26,7 @@ from leasehold.node.worker.listeners import Listeners
 from leasehold.node.worker.persistence import Persistence
 from leasehold.runtime.clock import BootClock
 from leasehold.wire.answers import Waiting
-from leasehold.wire.server import Handler
+from leasehold.wire.server import Handler, measured_calls
 from leasehold.wire.tables import Release
 
 log = structlog.get_logger("leasehold.node")
@@ -73,7 +73,10 @@ class RunningNode:
             on_answers=self._on_answers,
             on_fatal=self._on_fatal,
         )
-        self.entrance = Listeners(boot, self.machine.outbox, self._make_handlers, config.wire, self._on_fatal)
+        self.calls = measured_calls()
+        self.entrance = Listeners(
+            boot, self.machine.outbox, self._make_handlers, config.wire, self._on_fatal, self.calls
+        )
 
     def start(self) -> None:
         """Begin: the machine decides from now on."""
@@ -114,7 +117,11 @@ class RunningNode:
         made = self._prepared.get(release.name)
         if made is None:
             service = MasterService(
-                self.machine.serving, release, view_version=lambda: self.machine.epoch, owner_pings=self.owner_pings
+                self.machine.serving,
+                release,
+                view_version=lambda: self.machine.epoch,
+                owner_pings=self.owner_pings,
+                calls=self.calls,
             )
             made = self._prepared[release.name] = service.handlers()
         return made

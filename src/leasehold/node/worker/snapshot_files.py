@@ -22,6 +22,7 @@ import structlog
 from leasehold.base.limits import GIB
 from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotRead, SnapshotStored
+from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
 
 log = structlog.get_logger("leasehold.snapshots")
@@ -68,7 +69,12 @@ class SnapshotFiles:
         self._digest = hashlib.blake2b(digest_size=16)
         self._length = 0
         self._failed = -1  # the last snapshot that could not be written completely
+        self.failures = 0  # snapshots that could not be written
+        self.written_wall_us = 0  # when the newest complete snapshot was written; 0: there is none
         folder.mkdir(parents=True, exist_ok=True)
+        if names := self._names():
+            with contextlib.suppress(OSError):
+                self.written_wall_us = names[-1].stat().st_mtime_ns // 1_000
         for left in folder.glob("*.part"):  # incomplete, left behind by a crash
             left.unlink()
 
@@ -123,11 +129,13 @@ class SnapshotFiles:
         except Exception as error:  # any error: the machine waits for the result before it takes another snapshot
             if effect.snapshot != self._failed:  # once per snapshot, not for every part
                 self._failed = effect.snapshot
+                self.failures += 1
                 log.error("could not write a snapshot: the journal grows until one is written", error=str(error))
             if effect.last:
                 self._tell(SnapshotFailed(effect.snapshot))
             return
         if effect.last:
+            self.written_wall_us = wall_us()
             self._tell(SnapshotStored(effect.snapshot))
 
     # --- in the thread ---
