@@ -233,3 +233,11 @@ def test_live_processes_are_probed_less_and_less_often() -> None:
             assert not rules.probed(now_ms, HERE, Probe.ACCEPTED)
         now_ms += 1_000
     assert probes <= 12
+
+
+async def test_a_rebound_name_reads_and_writes_nothing(url: str) -> None:
+    """A page whose host name resolves to this address could redirect transfers to other memory."""
+    async with aiohttp.ClientSession() as session:
+        for send in (session.get, session.put, session.delete):
+            async with send(url, params={"key": "k"}, data=b"v", headers={"Host": "evil.example"}) as answer:
+                assert (answer.status, "allowed_hosts" in await answer.text()) == (421, True)

@@ -12,6 +12,8 @@ from aiohttp import web
 
 from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotRead, SnapshotStored
+from leasehold.node.access import PeerAccess
+from leasehold.node.settings import NodeConfig
 from leasehold.node.worker import snapshot_files
 from leasehold.node.worker.snapshot_files import SnapshotFiles, unseal
 from leasehold.testing.waiting import until
@@ -22,7 +24,7 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         self.events: list[NodeEvent] = []
-        self.files = SnapshotFiles(folder, self.events.append, lambda name: "")
+        self.files = SnapshotFiles(folder, self.events.append, lambda name: "", PeerAccess(NodeConfig()))
 
     async def write(self, number: int, *parts: bytes) -> None:
         for at, part in enumerate(parts):
@@ -135,7 +137,7 @@ async def test_an_endless_snapshot_of_a_peer_is_rejected(tmp_path: Path, monkeyp
 
     async with a_peer(garbage) as admin:
         recorder = Recorder(tmp_path)
-        recorder.files = SnapshotFiles(tmp_path, recorder.events.append, lambda name: admin)
+        recorder.files = SnapshotFiles(tmp_path, recorder.events.append, lambda name: admin, PeerAccess(NodeConfig()))
         recorder.files.read(ReadSnapshot("peer"))
         await until(lambda: bool(recorder.events), "the result is reported")
         await recorder.files.close()

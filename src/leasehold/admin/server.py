@@ -9,26 +9,28 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from leasehold.admin.bounds import BoundedListener
+from leasehold.admin.access import Access, AccessDenied, AccessPolicy, HostPolicy
+from leasehold.admin.bounds import BoundedListener, Handler
+from leasehold.admin.guard import Guard, Route, body_of
 from leasehold.admin.metrics import render
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
+from leasehold.base.text import printable
 
 HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
-BODY_TIMEOUT_S = 10.0
 SHUTDOWN_S = 1.0  # a worker that stops waits this long for responses in progress
 LARGE_ANSWERS_MAX = 4  # snapshots and exports in progress: each is in memory until the client has read all of it
 FACE: web.AppKey[NodeFace] = web.AppKey("face")
+GUARD: web.AppKey[Guard] = web.AppKey("guard")
 LARGE: web.AppKey[asyncio.Semaphore] = web.AppKey("large")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _json(value: object, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
-def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> web.RouteDef:
+def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> Route:
     """200 if `judge` returns true, else 503; the body contains the reason."""
 
     async def handler(request: web.Request) -> web.Response:
@@ -36,7 +38,7 @@ def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> web.RouteDef:
         body = {"name": status.name, "role": status.role, "reason": status.reason, "epoch": status.epoch}
         return _json(body, 200 if judge(status) else 503)
 
-    return web.get(name, handler)
+    return Route("GET", name, Access.OPEN, handler)
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -59,6 +61,12 @@ async def _history(request: web.Request) -> web.Response:
     except ValueError:
         return _json({"error": f"limit = {request.query['limit']!r} is not a number"}, 400)
     return _json(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
+
+
+async def _whoami(request: web.Request) -> web.Response:
+    """Name, address and role of the caller: for people who set up tokens, and for pages."""
+    identity = await request.app[GUARD].identity(request)
+    return _json({"name": identity.name, "address": identity.address, "role": identity.access.name.lower()})
 
 
 async def _switchover(request: web.Request) -> web.Response:
@@ -110,36 +118,25 @@ async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None
 
 async def _field(request: web.Request, name: str) -> str:
     """One text field of a small JSON body, or ""."""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            raw = await request.read()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(text=f"the request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+    raw = await body_of(request)
     if not raw:
         return ""
     try:
         value = msgspec.json.decode(raw, type=dict[str, str]).get(name, "")
     except msgspec.MsgspecError as error:
         raise web.HTTPBadRequest(text=f"the body must be a JSON object of strings: {error}") from None
-    return value[:1000]
-
-
-@web.middleware
-async def _reject_web_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reject a command with an `Origin` header, which every browser sends: this port serves no web pages.
-
-    So a foreign page in an operator's browser cannot pause the cluster or move its leadership (cross-site request
-    forgery), not even if its own host name resolves to this address (DNS rebinding).
-    """
-    if request.method not in ("GET", "HEAD") and "Origin" in request.headers:
-        raise web.HTTPForbidden(text="commands from web pages are rejected: use `leasehold` or curl")
-    return await handler(request)
+    return printable(value)
 
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
+    except AccessDenied as error:
+        answer = _json({"error": str(error)}, 403 if error.known else 401)
+        if not error.known:
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
     except LeaseholdError as error:
         return _json({"error": str(error)}, 503)
     except web.HTTPMethodNotAllowed as error:
@@ -157,16 +154,17 @@ ROUTES = (
     _probe("/ready", lambda status: status.ready),
     _probe("/primary", lambda status: status.may_serve),
     _probe("/standby", lambda status: status.ready and not status.may_serve),
-    web.get("/metrics", _metrics),
-    web.get("/api/status", _status),
-    web.get("/api/cluster", _cluster),
-    web.get("/api/history", _history),
-    web.get("/api/snapshot", _snapshot),
-    web.get("/api/export", _export),
-    web.post("/api/switchover", _switchover),
-    web.post("/api/force", _force),
-    web.post("/api/pause", _pause),
-    web.post("/api/resume", _resume),
+    Route("GET", "/metrics", Access.READ, _metrics),
+    Route("GET", "/api/status", Access.READ, _status),
+    Route("GET", "/api/cluster", Access.READ, _cluster),
+    Route("GET", "/api/history", Access.READ, _history),
+    Route("GET", "/api/snapshot", Access.READ, _snapshot),
+    Route("GET", "/api/export", Access.READ, _export),
+    Route("GET", "/api/whoami", Access.OPEN, _whoami),
+    Route("POST", "/api/switchover", Access.OPERATE, _switchover),
+    Route("POST", "/api/force", Access.OPERATE, _force),
+    Route("POST", "/api/pause", Access.OPERATE, _pause),
+    Route("POST", "/api/resume", Access.OPERATE, _resume),
 )
 PATHS = tuple(route.path for route in ROUTES)
 
@@ -174,15 +172,19 @@ PATHS = tuple(route.path for route in ROUTES)
 class AdminServer:
     """The admin application of one node, on a socket that already listens."""
 
-    def __init__(self, face: NodeFace, sock: socket.socket) -> None:
+    def __init__(
+        self,
+        face: NodeFace,
+        sock: socket.socket,
+        policy: Callable[[], AccessPolicy] = AccessPolicy,
+        hosts: HostPolicy | None = None,
+    ) -> None:
         self._listener = BoundedListener(sock)
-        app = web.Application(
-            middlewares=[self._listener.middleware, _errors_as_json, _reject_web_pages],
-            client_max_size=BODY_BYTES_MAX,
-        )
+        app = web.Application(middlewares=[self._listener.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX)
         app[FACE] = face
         app[LARGE] = asyncio.Semaphore(LARGE_ANSWERS_MAX)
-        app.add_routes(ROUTES)
+        app[GUARD] = guard = Guard(policy, hosts or HostPolicy(), face)
+        app.add_routes(guard.routes(ROUTES))
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
 
     async def start(self) -> None:

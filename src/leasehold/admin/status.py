@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from leasehold.admin.access import Order
 from leasehold.base.measures import Measure
 from leasehold.base.renamed import JSON_NAMES
 
@@ -101,7 +102,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
 
 
 class HistoryLine(Struct, frozen=True):
-    """One change of role."""
+    """One change of role, or one order of an operator (`role` is "order")."""
 
     wall_us: int
     node: str
@@ -130,6 +131,10 @@ class NodeFace(Protocol):
     async def cluster(self) -> ClusterStatus: ...
 
     async def history(self, limit: int) -> list[HistoryLine]: ...
+
+    async def record_order(self, order: Order) -> None:
+        """Write an order into the log and the history, before it is carried out. Raises if that is impossible."""
+        ...
 
     async def switchover(self, target: str) -> Operated: ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from leasehold.cli.operate import (
     error_text,
     first_answering,
     json_option,
+    opened,
     print_json,
 )
 from leasehold.cli.store_flags import shared, store_away
@@ -81,7 +81,7 @@ def _whole_index(cluster: ClusterStatus) -> tuple[Peer, bytes]:
     problem: PeerError = Unavailable("no node is ready, so there is no index to export; see `leasehold status`")
     for chosen in ready:
         try:
-            with urllib.request.urlopen(f"http://{chosen.admin}/api/export", timeout=EXPORT_TIMEOUT_S) as answer:
+            with opened(chosen.admin, "/api/export", timeout_s=EXPORT_TIMEOUT_S) as answer:
                 data = answer.read()
         except urllib.error.HTTPError as error:
             problem = Refused(f"node {chosen.name}: {error_text(error)}")

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from leasehold.admin.status import HistoryLine
+from leasehold.base.text import printable
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import admin_option, first_answering, json_option, print_json
 
@@ -27,7 +28,7 @@ from leasehold.cli.operate import admin_option, first_answering, json_option, pr
     "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="number of changes, newest last"
 )
 def history(admin: str, as_json: bool, limit: int) -> None:
-    """Print the changes of leadership: when, which node, and why."""
+    """Print the changes of leadership and the orders of operators: when, which node, and why."""
     _, lines = first_answering(admin, f"/api/history?limit={limit}", list[HistoryLine])
     if as_json:
         print_json(lines)
@@ -37,5 +38,6 @@ def history(admin: str, as_json: bool, limit: int) -> None:
         table.add_column(column, overflow="fold")
     for line in lines:
         when = datetime.fromtimestamp(line.wall_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        table.add_row(when, escape(line.node), str(line.epoch), line.role, escape(line.sentence))
+        texts = (escape(printable(text)) for text in (line.node, str(line.epoch), line.role, line.sentence))
+        table.add_row(when, *texts)
     Console(highlight=False).print(table)

@@ -45,7 +45,7 @@ CHAPTERS = {
     },
     "Inspect and operate": {
         "status": "Show the leader, the state of every node, and problems that need attention.",
-        "history": "Print the changes of leadership: when, which node, and why.",
+        "history": "Print the changes of leadership and the orders of operators: when, which node, and why.",
         "switchover": "Move the leadership to a standby.",
         "pause": "Pause automatic failover until `resume`.",
         "resume": "Resume automatic failover after `pause`.",

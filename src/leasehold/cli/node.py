@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from leasehold.base.security import SecuritySettings
 from leasehold.cli.entry import exit_on_signals
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, sections_options
@@ -21,6 +22,7 @@ SECTIONS: dict[str, type[Any]] = {
     "ha": HaSettings,
     "guardian": GuardianSettings,
     "wire": WireSettings,
+    "security": SecuritySettings,
 }
 
 
@@ -57,5 +59,6 @@ def node(**options: Any) -> None:
             ha=resolve_options(HaSettings, "ha", options).values,
             guardian=resolve_options(GuardianSettings, "guardian", options).values,
             wire=resolve_options(WireSettings, "wire", options).values,
+            security=resolve_options(SecuritySettings, "security", options).values,
         )
     )

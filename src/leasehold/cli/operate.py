@@ -6,12 +6,17 @@ import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
 
+from leasehold.admin.access import COMMAND_HEADER, first_token
 from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable
+from leasehold.base.text import printable
+from leasehold.runtime.reloaded import read_small
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,7 +24,38 @@ ADMIN_DEFAULT = "127.0.0.1:8700,127.0.0.1:8701"
 TIMEOUT_S = 3.0
 OPERATE_TIMEOUT_S = 40.0
 
-admin_option = click.option(
+_CREDENTIALS = f"{__name__}.credentials"  # in the click context, so that every call of a command finds them
+
+
+@dataclass
+class Credentials:
+    """How a command identifies itself to the nodes."""
+
+    token: str = ""
+
+    def opener(self) -> urllib.request.OpenerDirector:
+        """For requests to nodes: never through a proxy that the environment names for web pages."""
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+def credentials() -> Credentials:
+    """Those of the running command, or none."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return Credentials()
+    found: Credentials = context.meta.setdefault(_CREDENTIALS, Credentials())
+    return found
+
+
+def _take_token(context: click.Context, _: click.Parameter, file: Path | None) -> None:
+    if file is not None:
+        credentials().token = first_token(read_small(file, "--token-file"))
+
+
+_admin_address_option = click.option(
     "--admin",
     default=ADMIN_DEFAULT,
     show_default=True,
@@ -27,6 +63,21 @@ admin_option = click.option(
     metavar="HOST:PORT,...",
     help="admin addresses of the nodes; the first one that answers is used (LEASEHOLD_ADMIN)",
 )
+_token_option = click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="LEASEHOLD_TOKEN_FILE",
+    expose_value=False,
+    callback=_take_token,
+    help="file with the token to send to the nodes, if they require one (LEASEHOLD_TOKEN_FILE)",
+)
+
+
+def admin_option(command: F) -> F:
+    """Add `--admin` and the options for the caller's identity, which `call` uses."""
+    return _admin_address_option(_token_option(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON, for programs")
 
 
@@ -37,14 +88,23 @@ class Problem(msgspec.Struct):
     sentence: str = ""
 
 
+def opened(address: str, path: str, *, data: bytes | None = None, timeout_s: float) -> http.client.HTTPResponse:
+    """Send a request with the command's credentials; raises the errors of urllib."""
+    known = credentials()
+    request = urllib.request.Request(f"http://{address}{path}", data=data, headers=known.headers())
+    if data is not None:
+        request.add_header(COMMAND_HEADER, "1")
+    answer: http.client.HTTPResponse = known.opener().open(request, timeout=timeout_s)
+    return answer
+
+
 def call(
     address: str, path: str, kind: type[T], *, body: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
 ) -> T:
     """GET, or POST if there is a `body`. Raises `Unavailable` without an answer, `Refused` with the server's reason."""
     data = None if body is None else msgspec.json.encode(body)
-    request = urllib.request.Request(f"http://{address}{path}", data=data)
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        with opened(address, path, data=data, timeout_s=timeout_s) as answer:
             return _decoded(answer.read(), kind, address)
     except urllib.error.HTTPError as error:
         raise Refused(f"{address}: {error_text(error)}") from None
@@ -78,13 +138,8 @@ def error_text(error: urllib.error.HTTPError) -> str:
     try:
         problem = msgspec.json.decode(raw, type=Problem)
     except msgspec.MsgspecError:
-        return f"this server is not a node: it answers {error.code} {_printable(raw)}"
-    return problem.sentence or problem.error or str(error.code)
-
-
-def _printable(raw: bytes) -> str:
-    """The beginning of an unknown server's response, in one line."""
-    return "".join(c if c.isprintable() else " " for c in raw[:200].decode(errors="replace")).strip()
+        return f"this server is not a node: it answers {error.code} {printable(raw.decode(errors='replace'), 200)}"
+    return printable(problem.sentence or problem.error) or str(error.code)
 
 
 def addresses(admin: str) -> list[str]:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
 from leasehold.base.errors import PeerError
+from leasehold.base.text import printable
 from leasehold.base.units import format_bytes
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import addresses, admin_option, call, first_answering, json_option, print_json
@@ -82,17 +83,23 @@ def _beside(peer: Peer) -> str:
 def show(everything: Everything, console: Console) -> None:
     """Print the table, and below it one line per problem."""
     cluster = everything.cluster
-    leader = f"{cluster.leader} leads, epoch {cluster.epoch}" if cluster.leader else "[bold red]no leader[/]"
+    leader = (
+        f"{escape(printable(cluster.leader))} leads, epoch {cluster.epoch}"
+        if cluster.leader
+        else "[bold red]no leader[/]"
+    )
     journal = f"; journal: {cluster.journal_batches} batches after record {cluster.truncated_n}"
-    console.print(f"[bold]{escape(cluster.cluster)}[/]: {leader}{'' if everything.store_problem else journal}")
+    console.print(
+        f"[bold]{escape(printable(cluster.cluster))}[/]: {leader}{'' if everything.store_problem else journal}"
+    )
     table = Table(box=None, pad_edge=False)
     for column in ("node", "role", "ready", "lag", "objects", "pool", "clients at", "admin"):
         table.add_column(column, overflow="fold", no_wrap=column == "clients at")  # easy to copy
     for peer in cluster.nodes:
-        table.add_row(*_row(peer, everything.nodes.get(peer.name)))
+        table.add_row(*map(printable, _row(peer, everything.nodes.get(peer.name))))
     console.print(table)
     for line in problems(everything):
-        console.print(f"[bold red]![/] {escape(line)}")
+        console.print(f"[bold red]![/] {escape(printable(line))}")
 
 
 def _stands_by(peer: Peer, status: NodeStatus | None) -> bool:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from leasehold.admin.status import NodeStatus
 from leasehold.base.errors import LeaseholdError, PeerError
 from leasehold.base.units import parse_bytes
 from leasehold.cli.help import Explained
-from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call
+from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call, opened
 from leasehold.cli.previous_up import Pids, remove_state, wait_for_previous, write_pids
 
 START_TIMEOUT_S = 60.0
@@ -115,9 +114,9 @@ def _listens(address: str) -> bool:
     return True
 
 
-def _answers_200(url: str) -> bool:
+def _answers_200(address: str, path: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with opened(address, path, timeout_s=1) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError, http.client.HTTPException):
         return False
@@ -161,7 +160,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], waiter: Signa
         parts.append(Part(f"node {name}", arguments, data / f"node-{name}.log"))
         _save_pids(data, parts)
         # one after the other, so that node a leads, as the docs show it
-        parts[-1].wait(waiter, lambda url=f"http://{admin}/{path}": _answers_200(url))  # type: ignore[misc]  # early binding
+        parts[-1].wait(waiter, lambda at=admin, path=f"/{path}": _answers_200(at, path))  # type: ignore[misc]  # early binding
         click.echo(f"{parts[-1].name}   clients at {rpc}, admin at http://{admin}/api/status")
     for number in (1, 2):
         arguments = ["host", "--segment", segment, "--coord", where.coord, "--cluster", where.cluster]

@@ -105,6 +105,9 @@ class Roles:
 
     def _decide_following(self, now_ms: int) -> None:
         state = self._ctx.state
+        leader = self._ctx.view.leader
+        if self.forced and leader is not None and leader.value.run != self._ctx.identity.run:
+            self.forced = False  # another node leads: the order has lost its reason
         if state.diverged:
             self.restore.prefer_leader()
             self._rebuild(now_ms, state.diverged)
@@ -130,8 +133,11 @@ class Roles:
             self.campaign.start(now_ms)
 
     def force(self) -> None:
-        """An operator allows this node to lead despite quarantined records or an unreachable buffer."""
-        self.forced = True
+        """An operator allows this node to lead despite quarantined records or an unreachable buffer.
+
+        Only now: an order to a node that leads must not take effect in a later promotion.
+        """
+        self.forced = self.leading is None
 
     def _may_campaign(self, now_ms: int) -> bool:
         """Only a node with the durable tail campaigns, or one that an operator forced."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from leasehold.admin.access import Order
 from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
+from leasehold.base.text import printable
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import Keys, LeaderValue, pack, unpack
 from leasehold.ha.node_values import HistoryEntry, NodeValue, PauseValue, TruncationPoint
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
 from leasehold.runtime.clock import wall_us
+
+ORDER_ROLE = "order"  # in the history, where a change of role has the role
 
 
 async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
@@ -51,10 +55,26 @@ def _paused(kv: KeyValue | None) -> str:
 
 
 async def read_history(coord: Coord, keys: Keys, limit: int) -> list[HistoryLine]:
-    """The newest `limit` changes of role, oldest first."""
+    """The newest `limit` changes of role and orders, oldest first."""
     found = await coord.get(keys.history, prefix_end(keys.history), sort_order=SortOrder.DESCEND, limit=limit)
-    entries = [unpack(HistoryEntry, kv.value, kv.key) for kv in reversed(found.kvs)]
+    entries = [unpack(HistoryEntry, kv.value, kv.key) for kv in found.kvs]
+    entries.sort(key=lambda one: (one.epoch, one.wall_us))  # keys of orders sort after the other keys of an epoch
     return [HistoryLine(one.wall_us, one.node, one.epoch, one.role, one.sentence, one.counts) for one in entries]
+
+
+async def record_order(coord: Coord, keys: Keys, node: str, order: Order, entries_max: int) -> None:
+    """Add an order to the history, and delete the oldest entries beyond `entries_max`."""
+    leader = await coord.get_one(keys.leader)
+    last = await coord.get(keys.history, prefix_end(keys.history), sort_order=SortOrder.DESCEND, limit=1)
+    epoch = unpack(HistoryEntry, last.kvs[0].value, last.kvs[0].key).epoch if last.kvs else 0
+    epoch = max(epoch, leader.create_revision if leader else 0)
+    now_us = wall_us()
+    entry = HistoryEntry(node, epoch, ORDER_ROLE, printable(str(order)), now_us)
+    await coord.put(keys.history + b"%020d-order-%020d-%s" % (epoch, now_us, node.encode()), pack(entry))
+    end = prefix_end(keys.history)
+    kept = await coord.get(keys.history, end, sort_order=SortOrder.DESCEND, limit=entries_max + 1, keys_only=True)
+    if len(kept.kvs) > entries_max:
+        await coord.delete(keys.history, kept.kvs[-1].key + b"\0")
 
 
 async def pause(coord: Coord, keys: Keys, by: str, reason: str) -> Operated:

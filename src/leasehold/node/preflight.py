@@ -10,6 +10,7 @@ from typing import BinaryIO
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable, SettingError
 from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
+from leasehold.node.access import access_policy
 from leasehold.node.settings import NodeConfig, parse_compat
 from leasehold.wire.tables import find_release
 
@@ -32,6 +33,7 @@ def check(config: NodeConfig) -> BinaryIO:
         except InvalidArgument as error:
             raise SettingError(f"rpc_compat: {error}") from None
     check_buffer(node.buffer)
+    access_policy(config)  # raises if the token file is unreadable or malformed
     return lock_directory(Path(node.data_dir))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leasehold.base.errors import SettingError
+from leasehold.base.security import SecuritySettings
 from leasehold.base.settings import choice, duration, flag, text, texts
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
@@ -55,6 +56,7 @@ class NodeConfig:
     ha: HaSettings = field(default_factory=HaSettings)
     guardian: GuardianSettings = field(default_factory=GuardianSettings)
     wire: WireSettings = field(default_factory=WireSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
 
 def split_address(address: str, setting: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from typing import Self
 
 import msgspec
 
+from leasehold.admin.access import COMMAND_HEADER
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import START_TIMEOUT_S, ServerFailed, ServerProcess, wait_until
@@ -70,6 +71,8 @@ class NodeProcess(ServerProcess):
     def http(self, path: str, *, body: bytes | None = None, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
         """HTTP status and body from the admin port; status 0 if there is no answer."""
         request = urllib.request.Request(f"http://{self.admin}{path}", data=body)
+        if body is not None:
+            request.add_header(COMMAND_HEADER, "1")
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:
                 return answer.status, answer.read()

@@ -41,6 +41,7 @@ from leasehold.ha.guardian import (
 )
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node import preflight, timing_rules
+from leasehold.node.access import PeerAccess
 from leasehold.node.boot import Boot, GuardianCounts, HandoffBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import forwarder
@@ -161,7 +162,8 @@ class Guardian:
     async def _check_name(self, coord: Coord) -> None:
         node = self._config.node
         admin = published_address(self._admin.address, node.advertise)
-        if where := await find_duplicate(coord, self._keys, node.name, node.cluster, admin):
+        peers = PeerAccess(self._config)
+        if where := await find_duplicate(coord, self._keys, node.name, node.cluster, admin, peers):
             self._duplicate = where
             self._tell(StopRequested())
 

@@ -18,7 +18,9 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from leasehold.admin.access import HostPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
+from leasehold.admin.guard import wrong_host
 from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.base.limits import metadata_connections_max, metadata_value_bytes_max
 from leasehold.node.service.metadata_owners import OwnerCheck, registration_of
@@ -38,13 +40,16 @@ _REGISTER_ATTEMPTS: Final = 3  # each fails only if another process registers th
 class MetadataServer:
     """`start` on a listening socket, `close` at the end."""
 
-    def __init__(self, table: MetadataTable, owners: OwnerCheck) -> None:
+    def __init__(self, table: MetadataTable, owners: OwnerCheck, hosts: HostPolicy | None = None) -> None:
+        self._hosts = hosts or HostPolicy()
         self._table = table
         self._owners = owners
         self._clock = BootClock()
         self._refused_ms: dict[tuple[str, str], int] = {}  # by host and name, the oldest first
         self._doorkeeper: BoundedListener | None = None
-        self._app = web.Application(client_max_size=metadata_value_bytes_max, middlewares=[_errors_as_text])
+        self._app = web.Application(
+            client_max_size=metadata_value_bytes_max, middlewares=[_errors_as_text, self._check_host]
+        )
         self._app.add_routes(
             [
                 web.get("/metadata", self._get),
@@ -67,6 +72,14 @@ class MetadataServer:
         if self._doorkeeper is not None:
             await self._doorkeeper.close()
         await self._runner.cleanup()
+
+    @web.middleware
+    async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a browser that a foreign page has sent here under its own name (DNS rebinding)."""
+        host = request.headers.get("Host")
+        if not self._hosts.allows(host):
+            raise web.HTTPMisdirectedRequest(text=wrong_host(host or ""))
+        return await handler(request)
 
     async def _get(self, request: web.Request) -> web.Response:
         found = await self._table.find(_key(request))

@@ -17,6 +17,7 @@ from leasehold.admin.server import AdminServer
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.keys import Keys
+from leasehold.node.access import access_policy, host_policy
 from leasehold.node.boot import Boot, read_boot
 from leasehold.node.guardian.leader_key import release
 from leasehold.node.settings import NodeConfig
@@ -39,9 +40,10 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     guardian = GuardianLink(boot, stop.set)
     coord = await connect(config.node.coord)
     node = RunningNode(boot, config, coord, guardian)
-    admin = AdminServer(AdminView(node), socket.socket(fileno=boot.admin.fd))
+    hosts = host_policy(config)
+    admin = AdminServer(AdminView(node), socket.socket(fileno=boot.admin.fd), access_policy(config), hosts)
     await admin.start()
-    metadata = NodeMetadata(node)
+    metadata = NodeMetadata(node, hosts)
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
     await _release_leader_key(config, coord, boot.reaped, "reaped by the guardian")

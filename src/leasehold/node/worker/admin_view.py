@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+import structlog
+
 import leasehold
+from leasehold.admin.access import Order
 from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.measures import Measure
@@ -21,6 +24,8 @@ from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
 from leasehold.node.worker.measuring import node_measures
 from leasehold.node.worker.run import RunningNode
+
+log = structlog.get_logger("leasehold.admin")
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
@@ -121,6 +126,13 @@ class AdminView:
         async with _store_timeout():
             return await cluster.read_history(self._node.coord, self._keys, limit)
 
+    async def record_order(self, order: Order) -> None:
+        log.warning("order", order=order.name, detail=order.detail, by=order.by, address=order.address)
+        node = self._node
+        name, entries_max = node.machine.identity.name, node.config.ha.history_max
+        async with _store_timeout():
+            await cluster.record_order(node.coord, self._keys, name, order, entries_max)
+
     async def switchover(self, target: str) -> Operated:
         """Hand the leadership over, and wait until another node leads."""
         node = self._node
@@ -152,6 +164,14 @@ class AdminView:
             await asyncio.sleep(POLL_S)
 
     async def force(self) -> Operated:
+        machine = self._node.machine
+        if machine.role is Role.PRIMARY:
+            return Operated(False, "this node leads already: there is nothing to force")
+        leader = machine.ctx.view.leader
+        if leader is not None and leader.value.run != machine.identity.run:
+            return Operated(
+                False, f"'{leader.value.name}' leads: a node can be forced to lead only when no other node does"
+            )
         self._node.driver.tell(ForceRequested())
         return Operated(True, "this node will lead despite missing records, once it wins an election")
 

@@ -6,6 +6,7 @@ import contextlib
 import socket
 from typing import Final
 
+from leasehold.admin.access import HostPolicy
 from leasehold.base.errors import LeaseholdError
 from leasehold.ha.keys import Keys
 from leasehold.node.service.metadata_cleanup import MetadataCleanup
@@ -24,11 +25,11 @@ ASK_TIMEOUT_MS: Final = 500
 class NodeMetadata:
     """`start` on a listening socket, `close` at the end."""
 
-    def __init__(self, node: RunningNode) -> None:
+    def __init__(self, node: RunningNode, hosts: HostPolicy) -> None:
         self._node = node
         settings = node.config.node
         self._table = MetadataTable(node.coord, Keys(settings.cluster, settings.prefix).metadata)
-        self._server = MetadataServer(self._table, OwnerCheck(self._pings))
+        self._server = MetadataServer(self._table, OwnerCheck(self._pings), hosts)
         self._cleanup = MetadataCleanup(self._table, lambda: node.machine.index, self._leads, node.clock.now_ms)
         self._tasks = TaskSet()
 

@@ -13,6 +13,7 @@ from leasehold.coord.api import Coord
 from leasehold.ha.effects import DrainBuffer, ForgetBuffer, PushBuffer, ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import BufferDrained, BufferFailed, BufferPushed, NodeEvent
 from leasehold.ha.keys import Keys
+from leasehold.node.access import PeerAccess
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.buffer.leftovers import BufferCleanup
 from leasehold.node.settings import NodeConfig
@@ -35,7 +36,7 @@ class Persistence:
         self._tasks = TaskSet()
         self._steps: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._busy = False
-        self.snapshots = SnapshotFiles(folder / "snapshots", tell, admin_of)
+        self.snapshots = SnapshotFiles(folder / "snapshots", tell, admin_of, PeerAccess(config))
         self._disk: DiskBuffer | None = None
         self._redis: RedisBuffer | None = None
         where = config.node.buffer

@@ -22,6 +22,7 @@ import structlog
 from leasehold.base.limits import GIB
 from leasehold.ha.effects import ReadSnapshot, WriteSnapshot
 from leasehold.ha.events import NodeEvent, SnapshotFailed, SnapshotRead, SnapshotStored
+from leasehold.node.access import PeerAccess
 from leasehold.runtime.clock import wall_us
 from leasehold.runtime.tasks import TaskSet
 
@@ -57,9 +58,12 @@ def sealed_length(data: bytes) -> int | None:
 class SnapshotFiles:
     """Carries out the snapshot effects of one node. One thread does all file work, in order."""
 
-    def __init__(self, folder: Path, tell: Callable[[NodeEvent], None], admin_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, folder: Path, tell: Callable[[NodeEvent], None], admin_of: Callable[[str], str], peers: PeerAccess
+    ) -> None:
         """`tell` receives the result of each effect; `admin_of` returns the admin address of a node by name."""
         self._folder = folder
+        self._peers = peers
         self._tell = tell
         self._admin_of = admin_of
         self._loop = asyncio.get_running_loop()
@@ -104,8 +108,10 @@ class SnapshotFiles:
         try:
             timeout = aiohttp.ClientTimeout(total=STREAM_TIMEOUT_S, connect=2.0, sock_read=10.0)
             async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(f"http://{admin}/api/snapshot") as answer,
+                aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
+                session.get(
+                    self._peers.url(admin, "/api/snapshot"), headers=self._peers.headers(), allow_redirects=False
+                ) as answer,
             ):
                 if answer.status != 200 or (answer.content_length or 0) > SNAPSHOT_BYTES_MAX:
                     log.warning(
