@@ -81,7 +81,7 @@ def test_a_revision_is_never_split() -> None:
     store.put(Put(b"a"))
     first = store.pull(watcher, events_max=1)
     assert first is not None
-    assert (len(first.events), first.header.revision) == (3, 2)
+    assert (len(first.events), first.header.revision) == (3, 3)
     assert not watcher.idle
 
 

@@ -46,11 +46,16 @@ def check_put(op: Put) -> None:
         raise _not_bytes(op)
     if not op.key:
         raise EmptyKey
+    _check_kept(op)
+    _check_size(len(op.key) + len(op.value) + _PART_BYTES)
+
+
+def _check_kept(op: Put) -> None:
+    """Reject a put that gives what it also wants to keep."""
     if op.ignore_value and op.value:
         raise ValueProvided
     if op.ignore_lease and op.lease:
         raise LeaseProvided
-    _check_size(len(op.key) + len(op.value) + _PART_BYTES)
 
 
 def check_delete(op: DeleteRange) -> None:
@@ -107,7 +112,7 @@ def _check_parts(op: Txn, ops_max: int) -> tuple[int, int, bool]:
                 if type(part.value) is not bytes or type(part.lease) is not int:
                     raise _not_bytes(part)
                 if part.ignore_value or part.ignore_lease:
-                    check_put(part)
+                    _check_kept(part)  # without its size: that is checked last, for the whole transaction
                 size_bytes += len(part.value)
                 writes += 1
             elif type(part) is DeleteRange:
@@ -164,6 +169,11 @@ def taken(op: Txn, path: Iterator[bool]) -> list[Op]:
         else:
             parts.append(part)
     return parts
+
+
+def writes(op: Txn) -> bool:
+    """Whether any branch puts or deletes."""
+    return any(writes(part) if type(part) is Txn else type(part) is not Range for part in (*op.success, *op.failure))
 
 
 def cost_bytes(op: Txn) -> int:

@@ -119,6 +119,13 @@ class KeyNotFound(StoreError, CallerError):
     message = "etcdserver: key not found"
 
 
+class CorruptCluster(StoreError, PeerError):
+    """The alarm CORRUPT is active: a client has activated it."""
+
+    code = Code.DATA_LOSS
+    message = "etcdserver: corrupt cluster"
+
+
 class NoSpace(StoreError, PeerError):
     code = Code.RESOURCE_EXHAUSTED
     message = "etcdserver: mvcc: database space exceeded"

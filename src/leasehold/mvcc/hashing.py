@@ -14,7 +14,7 @@ Placed = tuple[int, int, KeyValue]
 
 def hashed_versions(keys: KeySpace, revision: int) -> list[Placed]:
     """The versions that count towards the hash at `revision` (0: now)."""
-    if 0 < revision <= keys.compact_revision:
+    if 0 < revision < keys.compact_revision:
         raise Compacted(keys.compact_revision)
     if revision > keys.revision:
         raise FutureRevision
@@ -24,7 +24,7 @@ def hashed_versions(keys: KeySpace, revision: int) -> list[Placed]:
         if past > upto:
             break
         for place, kv in enumerate(places):
-            # A version below the compacted revision counts only while it is the current one.
+            # A version up to the compacted revision counts only while it is the current one: a deletion never does.
             if kv is not None and (past > keys.compact_revision or keys.at(kv.key, upto) is kv):
                 found.append((past, place, kv))
     return found

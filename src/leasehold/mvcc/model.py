@@ -216,7 +216,7 @@ class Watch(Struct, frozen=True):
 
 
 class WatchBatch(Struct, frozen=True):
-    """Events of whole revisions, in order.
+    """Events of whole revisions, in order. As in etcd, `header.revision` is the store's, which may be later.
 
     A batch without events is a progress report: nothing up to `header.revision` is missing.
     """

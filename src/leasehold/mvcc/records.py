@@ -50,7 +50,15 @@ class Clocked(Struct, frozen=True, array_like=True, tag=6):
     now_ms: int
 
 
-Record: TypeAlias = Committed | LeaseGranted | LeaseRenewed | LeaseRevoked | CompactedTo | Clocked
+class AlarmSwitched(Struct, frozen=True, array_like=True, tag=7):
+    """A client has activated or deactivated an alarm of a member."""
+
+    member_id: int
+    kind: int
+    active: bool
+
+
+Record: TypeAlias = Committed | LeaseGranted | LeaseRenewed | LeaseRevoked | CompactedTo | Clocked | AlarmSwitched
 
 
 def version_of(kv: KeyValue | None) -> Version:

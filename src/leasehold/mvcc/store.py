@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from leasehold.mvcc import ranges
-from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn, cost_bytes, taken
+from leasehold.mvcc.alarms import Alarm, Alarms
+from leasehold.mvcc.check import check_delete, check_put, check_range, check_txn, cost_bytes, taken, writes
 from leasehold.mvcc.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound, NoSpace
 from leasehold.mvcc.keyspace import VERSION_OVERHEAD_BYTES, KeySpace
 from leasehold.mvcc.leases import LeaseBook
@@ -42,6 +43,7 @@ from leasehold.mvcc.model import (
     WatchBatch,
 )
 from leasehold.mvcc.records import (
+    AlarmSwitched,
     Clocked,
     CompactedTo,
     LeaseGranted,
@@ -66,7 +68,18 @@ class Store:
     (`pull(..., upto_revision=...)`).
     """
 
-    __slots__ = ("_hub", "_journal", "_keys", "_lease_ids", "_leases", "cluster_id", "member_id", "quota_bytes", "term")
+    __slots__ = (
+        "_hub",
+        "_journal",
+        "_keys",
+        "_lease_ids",
+        "_leases",
+        "alarms",
+        "cluster_id",
+        "member_id",
+        "quota_bytes",
+        "term",
+    )
 
     def __init__(
         self,
@@ -81,6 +94,7 @@ class Store:
         self._keys = KeySpace()
         self._leases = LeaseBook(lease_ttl_s_min)
         self._hub = WatchHub(self._keys)
+        self.alarms = Alarms()  # changed by `switch_alarm` only
         self._lease_ids = lease_ids or count(0x6C656173_65000000 + 1).__next__
         self._journal = journal
         self.quota_bytes = quota_bytes  # 0: no limit
@@ -141,6 +155,7 @@ class Store:
 
     def put(self, op: Put) -> PutResult:
         check_put(op)
+        self.alarms.check_intact()
         self._check_space(len(op.key) + len(op.value) + VERSION_OVERHEAD_BYTES)
         if op.lease and self._leases.find(op.lease) is None:
             raise LeaseNotFound
@@ -152,6 +167,7 @@ class Store:
 
     def delete(self, op: DeleteRange) -> DeleteResult:
         check_delete(op)
+        self.alarms.check_intact()
         deleted = self._delete(op)
         self._commit()
         return DeleteResult(self.header(), len(deleted), tuple(deleted) if op.prev_kv else ())
@@ -159,7 +175,9 @@ class Store:
     def txn(self, op: Txn) -> TxnResult:
         """Atomic, at one revision: all compares and checks come before the first change."""
         nested = check_txn(op)
-        if self.quota_bytes:
+        if self.quota_bytes or self.alarms:
+            if writes(op):  # also if the branch that writes is not taken, as in etcd
+                self.alarms.check_intact()
             self._check_space(cost_bytes(op))
         if nested:
             path: list[bool] = []
@@ -271,7 +289,15 @@ class Store:
         """Whether live keys have reached the quota. History has its own limit."""
         return 0 < self.quota_bytes <= self._keys.live_bytes
 
+    def switch_alarm(self, alarm: Alarm, active: bool) -> None:
+        """Activate or deactivate an alarm, for a client."""
+        self.alarms.switch(alarm, active)
+        if self._journal is not None:
+            self._journal(AlarmSwitched(alarm.member_id, alarm.kind, active))
+
     def _check_space(self, cost_bytes: int) -> None:
+        if cost_bytes:
+            self.alarms.check_space()
         if self.quota_bytes and cost_bytes and self._keys.live_bytes + cost_bytes > self.quota_bytes:
             raise NoSpace
 
@@ -279,6 +305,7 @@ class Store:
 
     def lease_grant(self, now_ms: int, ttl_s: int, lease_id: int = 0) -> LeaseGrantResult:
         """Grant a lease of `ttl_s`, or of the minimum TTL if that is longer. With id 0 the store chooses the id."""
+        self.alarms.check_intact()
         self._check_space(1)
         lease = self._leases.grant(now_ms, lease_id or self._free_lease_id(), ttl_s)
         if self._journal is not None:
@@ -348,8 +375,7 @@ class Store:
         pulled = self._hub.pull(watcher, upto, events_max)
         if pulled is None:
             return None
-        revision, events = pulled
-        return WatchBatch(Header(revision, self.cluster_id, self.member_id, self.term), events)
+        return WatchBatch(Header(upto, self.cluster_id, self.member_id, self.term), pulled)
 
     def unwatch(self, watcher: Watcher) -> None:
         self._hub.remove(watcher)
@@ -361,7 +387,7 @@ class Store:
 
         Watches are not part of the state.
         """
-        return as_records(self._keys, self._leases, now_ms)
+        return as_records(self._keys, self._leases, self.alarms, now_ms)
 
     def load(self, records: Iterable[Record]) -> int:
         """Apply records to this store. Returns the time in the last `Clocked` (0 without one)."""
@@ -370,12 +396,12 @@ class Store:
             if isinstance(record, Clocked):
                 now_ms = record.now_ms
             else:
-                do_again(self._keys, self._leases, record)
+                do_again(self._keys, self._leases, self.alarms, record)
         return now_ms
 
     def apply(self, record: Record) -> None:
         """Apply `record`, without writing it to the journal and without notifying watchers."""
-        do_again(self._keys, self._leases, record)
+        do_again(self._keys, self._leases, self.alarms, record)
 
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its full TTL again, as a real etcd does after an election or a restart."""

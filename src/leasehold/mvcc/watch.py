@@ -113,10 +113,10 @@ class WatchHub:
                 if watcher.idle and watcher.wants(kv):
                     watcher.fall_behind(revision, kv)
 
-    def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> tuple[int, tuple[Event, ...]] | None:
+    def pull(self, watcher: Watcher, upto_revision: int, events_max: int) -> tuple[Event, ...] | None:
         """The next events for `watcher`, up to `upto_revision`: whole revisions, at least one, about `events_max`.
 
-        Returns the last revision read, and the events; None if there are none. If the watcher is not idle afterwards,
+        None if there are none. If the watcher is not idle afterwards,
         there is more to pull. Raises `Compacted`, and ends the watch, if its next events were compacted.
         """
         if watcher.idle:
@@ -137,7 +137,7 @@ class WatchHub:
         watcher.advance(revision, idle=revision > keys.revision)
         if not events:
             return None
-        return revision - 1, tuple(events)
+        return tuple(events)
 
     def _event(self, watcher: Watcher, kv: KeyValue) -> Event:
         # As in etcd, a creation has no previous version, even if the same transaction deleted the key.

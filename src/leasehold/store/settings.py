@@ -11,7 +11,9 @@ from leasehold.base.settings import count, duration, size
 class StoreSettings:
     """Section `[store]`."""
 
-    quota_bytes: int = size("2GiB", low="1MiB", high="64GiB", help="limit for keys, values and history together")
+    quota_bytes: int = size(
+        "2GiB", low="1MiB", high="64GiB", help="limit for existing keys and values (history has its own limits)"
+    )
     history_revisions: int = count(
         50_000, low=100, high=100_000_000, help="number of past revisions that can be read and watched from"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from leasehold.etcd.pb import rpc_pb2
+from leasehold.mvcc.model import CompactResult
+from leasehold.mvcc.store import Store
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods, direct, run
@@ -33,7 +35,11 @@ def kv_service(engine: Engine) -> Methods:
         return convert.txn_response(result)
 
     def compact(m: Message) -> Message:
-        result = run(engine, lambda store, _now: store.compact(m.revision))
+        def compact_intact(store: Store) -> CompactResult:
+            store.alarms.check_intact()
+            return store.compact(m.revision)
+
+        result = run(engine, lambda store, _now: compact_intact(store))
         return rpc_pb2.CompactionResponse(header=convert.header(result.header))
 
     return {

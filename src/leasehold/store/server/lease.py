@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from leasehold.etcd.pb import rpc_pb2
-from leasehold.mvcc.model import LeaseKeepAliveResult
+from leasehold.mvcc.model import LeaseKeepAliveResult, LeaseRevokeResult
+from leasehold.mvcc.store import Store
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods, direct, run
@@ -18,7 +19,11 @@ def lease_service(engine: Engine) -> Methods:
         return rpc_pb2.LeaseGrantResponse(header=convert.header(result.header), ID=result.id, TTL=result.ttl_s)
 
     def revoke(m: Message) -> Message:
-        result = run(engine, lambda store, _now: store.lease_revoke(m.ID))
+        def revoke_intact(store: Store) -> LeaseRevokeResult:
+            store.alarms.check_intact()
+            return store.lease_revoke(m.ID)
+
+        result = run(engine, lambda store, _now: revoke_intact(store))
         return rpc_pb2.LeaseRevokeResponse(header=convert.header(result.header))
 
     async def keep_alive(call: Call) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from leasehold.etcd.pb import rpc_pb2
-from leasehold.mvcc.errors import Code, StoreError
+from leasehold.mvcc.alarms import ALARMS_MAX, Alarm, AlarmKind
+from leasehold.mvcc.errors import BadRequest, Code, StoreError
 from leasehold.mvcc.hashing import hash_of, hashed_versions
+from leasehold.mvcc.store import Store
 from leasehold.store.disk import Identity, export_chunks
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods, direct, run
 from leasehold.store.server.http2.streams import Call, Handler, Message, unary
-from leasehold.store.status import ETCD_VERSION, status_of
+from leasehold.store.status import ETCD_VERSION, active_alarms, status_of
+
+_ALARM_KINDS = tuple(AlarmKind)
 
 
 def maintenance_service(engine: Engine) -> Methods:
@@ -37,10 +41,26 @@ class _Answers:
         self._engine = engine
 
     def alarm(self, m: Message) -> Message:
-        # The alarm cannot be switched: it is on exactly while the store is full.
-        full, header = run(self._engine, lambda store, _now: (store.over_quota, store.header()))
-        alarms = [rpc_pb2.AlarmMember(memberID=header.member_id, alarm=rpc_pb2.NOSPACE)] if full else []
-        return rpc_pb2.AlarmResponse(header=convert.header(header), alarms=alarms)
+        if not 0 <= m.alarm < len(_ALARM_KINDS):
+            raise BadRequest(f"leasehold: there is no alarm {m.alarm}")
+        found = run(self._engine, lambda store, _now: self._alarm(store, m))
+        header = convert.header(run(self._engine, lambda store, _now: store.header()))
+        alarms = [rpc_pb2.AlarmMember(memberID=alarm.member_id, alarm=alarm.kind.name) for alarm in found]
+        return rpc_pb2.AlarmResponse(header=header, alarms=alarms)
+
+    def _alarm(self, store: Store, m: Message) -> list[Alarm]:
+        """Run one request. Returns the alarms to answer with."""
+        kind = _ALARM_KINDS[m.alarm]
+        if m.action == rpc_pb2.AlarmRequest.GET:
+            return [alarm for alarm in active_alarms(store) if kind in (AlarmKind.NONE, alarm.kind)]
+        alarm = Alarm(m.memberID, kind)
+        active = m.action == rpc_pb2.AlarmRequest.ACTIVATE
+        if kind is AlarmKind.NONE or (alarm in store.alarms) == active:
+            return [alarm] if active and kind is not AlarmKind.NONE else []
+        if active and len(store.alarms) >= ALARMS_MAX:
+            raise StoreError("leasehold: too many alarms are active", Code.RESOURCE_EXHAUSTED)
+        store.switch_alarm(alarm, active)
+        return [alarm]
 
     def status(self, _m: Message) -> Message:
         status = run(self._engine, lambda _store, _now: status_of(self._engine))
@@ -52,7 +72,7 @@ class _Answers:
             raftIndex=status.raft_index,
             raftTerm=status.raft_term,
             raftAppliedIndex=status.raft_index,
-            errors=[f"memberID:{status.leader} alarm:{name} " for name in status.errors],
+            errors=status.errors,
             dbSizeInUse=status.db_size_in_use,
         )
 
@@ -73,7 +93,12 @@ class _Answers:
         )
         value = await asyncio.to_thread(hash_of, versions)
         await self._engine.settled()
-        return rpc_pb2.HashKVResponse(header=convert.header(header), hash=value, compact_revision=compacted)
+        return rpc_pb2.HashKVResponse(
+            header=convert.header(header),
+            hash=value,
+            compact_revision=compacted,
+            hash_revision=m.revision or header.revision,
+        )
 
     async def snapshot(self, call: Call) -> None:
         engine = self._engine
@@ -86,7 +111,9 @@ class _Answers:
             part = rpc_pb2.SnapshotResponse(header=header, blob=chunk, version=ETCD_VERSION)
             await call.write(part.SerializeToString())
 
-    def move_leader(self, _m: Message) -> Message:
+    def move_leader(self, m: Message) -> Message:
+        if m.targetID == self._engine.store.member_id:
+            return rpc_pb2.MoveLeaderResponse()
         raise StoreError("etcdserver: bad leader transferee", Code.FAILED_PRECONDITION)
 
     def downgrade(self, _m: Message) -> Message:

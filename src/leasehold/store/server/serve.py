@@ -15,6 +15,7 @@ from leasehold.store.engine import Engine
 from leasehold.store.server.auth import auth_service
 from leasehold.store.server.cluster import cluster_service
 from leasehold.store.server.election import election_service
+from leasehold.store.server.health import health_service
 from leasehold.store.server.http2.connection import Connection
 from leasehold.store.server.http2.streams import Handler
 from leasehold.store.server.kv import kv_service
@@ -82,6 +83,7 @@ class StoreServer:
             "etcdserverpb.Maintenance": maintenance_service(self._engine),
             "etcdserverpb.Cluster": cluster_service(self._engine, f"{scheme}://{self.address}"),
             "etcdserverpb.Auth": auth_service(self._engine),
+            "grpc.health.v1.Health": health_service(self._engine),
             "v3lockpb.Lock": lock_service(self._client),
             "v3electionpb.Election": election_service(self._client),
         }

@@ -119,6 +119,10 @@ class _Stream:
             created.cancel_reason = _DUPLICATE_ID
             self._tell(created)
             return
+        if m.start_revision < 0:
+            created.cancel_reason = Compacted.message
+            self._tell(created)
+            return
         filters = tuple(_FILTERS[number] for number in m.filters if 0 <= number < len(_FILTERS))
         spec = Watch(m.key, m.range_end, m.start_revision, m.prev_kv, m.progress_notify, m.fragment, filters)
         try:
@@ -234,10 +238,8 @@ class _Stream:
         return answers
 
     def _gone(self, watch_id: int, compact_revision: int) -> Message:
-        # For a watch from a negative revision on a store compacted at 0, etcd reports the end, but not `canceled`.
-        gone = rpc_pb2.WatchResponse(header=self._header(0), watch_id=watch_id, canceled=compact_revision != 0)
-        gone.compact_revision = compact_revision
-        return gone
+        header = self._header(0)
+        return rpc_pb2.WatchResponse(header=header, watch_id=watch_id, canceled=True, compact_revision=compact_revision)
 
     def _batch(self, served: _Served, batch: WatchBatch) -> list[Message]:
         events = [convert.event(event) for event in batch.events]

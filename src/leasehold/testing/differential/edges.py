@@ -70,7 +70,10 @@ def _keys() -> Iterator[Step]:
 
 
 def _sizes() -> Iterator[Step]:
-    """To the byte."""
+    """To the byte; and a large part that keeps its lease, before one that is wrong in another way."""
+    large = _put(b"big", bytes(store_request_bytes_max), ignore_lease=True)
+    yield _txn(large, _put(b""))
+    yield _txn(large)
     for more in (-60, *range(-16, 3), 10):
         yield Step("Put", rpc_pb2.PutRequest(key=b"big", value=bytes(store_request_bytes_max + more)), False)
 
