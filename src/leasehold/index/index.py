@@ -98,7 +98,7 @@ class Index:
         applier = Applier(clock, log, coverage, space, catalog, handlers)
         self.apply = applier.apply  # standby, replay; the method itself, since a forwarding call costs 60 ns a record
         # commands
-        self.placement = placement = Placement(space, settings.allocation, choose)
+        self.placement = placement = Placement(settings, clock, space, choose)
         self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
         self.reads = Reads(settings, clock, log, leases, catalog)
         self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction)
@@ -172,6 +172,7 @@ class Index:
     def _maintain(self, now: int) -> None:
         self.space.retired.prune(now)
         self.catalog.forget_some_tenants()
+        self.placement.forget_dead(self.owners.clients)
         self.mounts.end_silent_clients(now)
         self.mounts.end_drained(now)
         self.copies.end_stale(now)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PROCESSING = int(ReplicaStatus.PROCESSING)
 COMPLETE = int(ReplicaStatus.COMPLETE)
 
+LONG_AGO = -(1 << 62)
+
 # The protocol of our own storage hosts. Mooncake's clients never get replicas there, nor ours replicas on theirs.
 NATIVE_PROTOCOL = "leasehold"
 
@@ -43,6 +45,7 @@ class PutConfig(Struct, frozen=True):
     hard_pin: bool = False
     preferred_segments: tuple[str, ...] = ()
     preferred_host: str = ""
+    host: str = ""  # of the writer, for the strategy `local-first`
     group: bytes = b""
     native: bool = False
     data_type: int = 0
@@ -52,8 +55,8 @@ class Segment:
     """A mounted segment. Its incarnation is the number of the record that mounted it."""
 
     __slots__ = (
-        "allocator", "client", "drain_end", "ended_n", "evicted", "incarnation", "memo", "native", "proven", "spec",
-        "unmounted",
+        "allocator", "client", "drain_end", "ended_n", "evicted", "incarnation", "joined", "memo", "native", "proven",
+        "spec", "unmounted",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +67,7 @@ class Segment:
         allocator: Allocator[Owner],
         drain_end: int = 0,
         evicted: bool = False,
+        joined: int = LONG_AGO,
     ) -> None:
         self.spec = spec
         self.client = client
@@ -74,6 +78,7 @@ class Segment:
         self.unmounted = False
         self.ended_n = 0  # the record that ended it
         self.evicted = evicted  # this node evicted from it; another node may still have the object (see `Space`)
+        self.joined = joined  # internal time of its mount; unknown from a snapshot
         # False after a complete restart, until the owner's first ping. Until then no client is sent there (H9).
         self.proven = True
         # For the wire: the encoded end of a descriptor (protocol and endpoint), by release. The index never reads it.
@@ -212,7 +217,7 @@ class Group(Struct, gc=False, eq=False):
 
     lease_end: int
     members: dict[bytes, None]
-    revived: int = -(1 << 62)  # when it was last read after its lease had expired: members expired by then stay so
+    revived: int = LONG_AGO  # when it was last read after its lease had expired: members expired by then stay so
 
 
 class RetiredSegment(Struct, gc=False, eq=False):

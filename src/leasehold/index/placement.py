@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 
+from leasehold.index.clock import LeaderClock
+from leasehold.index.disk_capacity import DiskCapacity
 from leasehold.index.model import PutConfig, Segment
+from leasehold.index.newcomers import Newcomers
 from leasehold.index.records import Extent
+from leasehold.index.settings import IndexSettings
 from leasehold.index.space.space import Space
-
-_SAMPLE = 6  # segments that are compared for the freest one, if there are many
+from leasehold.index.strategies import make_strategy
 
 
 class Placement:
-    """Finds free extents. It takes none of them: the record that names them does."""
+    """Finds free extents. It takes none of them: the record that names them does.
 
-    __slots__ = ("_choose", "_free_first", "_space")
+    Segments are tried in this order: those that the put names, those of the host that it names, those that the
+    strategy ranks, all others from a random start. So a strategy never makes a put fail or evict.
+    """
 
-    def __init__(self, space: Space, allocation: str, choose: Callable[[int], int]) -> None:
+    __slots__ = ("_choose", "_newcomers", "_ranks_by_host", "_space", "_strategy", "disks")
+
+    def __init__(self, settings: IndexSettings, clock: LeaderClock, space: Space, choose: Callable[[int], int]) -> None:
         """`choose(n)` returns a number in 0..n-1."""
         self._space = space
-        self._free_first = allocation == "free-ratio-first"
         self._choose = choose
+        self._newcomers = Newcomers(clock, settings.newcomer_ramp_ms)
+        self.disks = DiskCapacity()
+        name = settings.allocation
+        self._strategy = make_strategy(name, choose, self._newcomers, self.disks, settings.host_labels)
+        self._ranks_by_host = name == "local-first"
 
     def place(self, size: int, config: PutConfig) -> tuple[Extent, ...]:
         """Up to `config.replicas` extents on different segments; empty if there is none at all."""
         candidates = self._space.segments.placeable[config.native]
         if not candidates:
             return ()
-        if config.replicas == 1 and not config.preferred_segments and not config.preferred_host:
-            first = candidates[0] if len(candidates) == 1 else self._first_choice(candidates)
+        if (
+            config.replicas == 1
+            and not config.preferred_segments
+            and not config.preferred_host
+            and not (self._ranks_by_host and config.host)
+        ):
+            first = candidates[0] if len(candidates) == 1 else self._strategy.first(candidates, size)
             offset = self._find_on(first, size)
             if offset >= 0:
-                return (Extent(first.incarnation, offset),)
+                found = (Extent(first.incarnation, offset),)
+                self._newcomers.placed(found, size)
+                return found
             if len(candidates) == 1:
                 return ()
-        return self.place_on(self._in_order(candidates, config), size, config.replicas)
-
-    def _first_choice(self, candidates: list[Segment]) -> Segment:
-        """The segment that the strategy tries first: it nearly always has space."""
-        if not self._free_first:
-            return candidates[self._choose(len(candidates))]
-        best, least_used = candidates[0], 1.0
-        for segment in self._sample(candidates, 1):
-            allocator = segment.allocator
-            used = allocator.used_bytes / allocator.size
-            if used < least_used:
-                best, least_used = segment, used
-        return best
+        extents = self.place_on(self._in_order(candidates, size, config), size, config.replicas)
+        self._newcomers.placed(extents, size)
+        return extents
 
     def _find_on(self, segment: Segment, size: int) -> int:
         """The offset of a free extent of this size, or -1. Suspect space of the segment is settled first."""
@@ -70,8 +78,8 @@ class Placement:
                     break
         return tuple(found)
 
-    def _in_order(self, candidates: list[Segment], config: PutConfig) -> Iterable[Segment]:
-        """Preferred segments first, then a few by the strategy, then all others from a random start."""
+    def _in_order(self, candidates: list[Segment], size: int, config: PutConfig) -> Iterable[Segment]:
+        """Preferred segments first, then some by the strategy, then all others from a random start."""
         if config.preferred_segments:
             for name in config.preferred_segments:
                 for segment in self._space.segments.by_name.get(name):
@@ -81,20 +89,15 @@ class Placement:
             yield from (segment for segment in candidates if segment.spec.host_id == config.preferred_host)
         count = len(candidates)
         start = self._choose(count)
-        if self._free_first:
-            yield from sorted(self._sample(candidates, config.replicas), key=_free_ratio, reverse=True)
+        yield from self._strategy.ranked(candidates, size, config)
         for step in range(count):
             yield candidates[(start + step) % count]
-
-    def _sample(self, candidates: list[Segment], wanted: int) -> Sequence[Segment]:
-        if len(candidates) <= _SAMPLE + wanted:
-            return candidates
-        return [candidates[self._choose(len(candidates))] for _ in range(_SAMPLE + wanted)]
 
     def largest_bytes(self, native: bool) -> int:
         """The size of the largest segment for new objects."""
         return max((segment.allocator.size for segment in self._space.segments.placeable[native]), default=0)
 
-
-def _free_ratio(segment: Segment) -> float:
-    return segment.allocator.free_bytes / segment.allocator.size
+    def forget_dead(self, clients: Container[bytes]) -> None:
+        """Forget unmounted segments, and all clients but these."""
+        self._newcomers.forget_old(self._space.segments)
+        self.disks.forget_all_but(clients)

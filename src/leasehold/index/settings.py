@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leasehold.base.settings import choice, duration, flag, ratio
+from leasehold.base.settings import choice, duration, flag, ratio, texts
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,13 @@ class IndexSettings:
     eviction_high_watermark: float = ratio(0.90, help="fraction of used space above which eviction starts")
     eviction_ratio: float = ratio(0.05, help="fraction of all space that one round of eviction frees")
     allocation: str = choice(
-        "free-ratio-first", "random", "free-ratio-first", help="choice of segments for new objects"
+        "two-choices", "two-choices", "local-first", "free-ratio-first", "ssd-free-ratio-first", "random",
+        help="choice of segments for new objects",
+    )  # fmt: skip
+    newcomer_ramp_ms: int = duration(
+        "1m", high="24h", help="time in which a new segment receives a limited share of new objects (0s: no limit)"
     )
+    host_labels: tuple[str, ...] = texts(help="labels of hosts for `local-first`, each HOST=LABEL; a host may end in *")
     client_ttl_ms: int = duration(
         "10s", low="100ms", high="1h", help="time without a ping after which a storage client is removed"
     )

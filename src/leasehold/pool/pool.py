@@ -48,10 +48,13 @@ class Pool(AsyncClosing):
         *,
         tenant: Key = _DEFAULT_TENANT,
         timeout_ms: int = 10_000,
+        host: str = "",
         clock: Clock | None = None,
     ) -> None:
+        """`host`: the host that this client runs on, for a master with `--allocation local-first`."""
         self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms)
         self._transfer = Transfer(timeout_ms=timeout_ms)
+        self._host = host
         self._clock = clock or BootClock()
         self._revoking = TaskSet()
 
@@ -75,7 +78,7 @@ class Pool(AsyncClosing):
 
         A key that exists is refused (-705) unless `replace`; then readers get the old bytes or the new, never a mix.
         """
-        (failed,) = await self._put_all([key], [data], _config(replicas, soft_pin, hard_pin), replace=replace)
+        (failed,) = await self._put_all([key], [data], self._config(replicas, soft_pin, hard_pin), replace=replace)
         if failed is not None:
             raise failed
 
@@ -84,7 +87,7 @@ class Pool(AsyncClosing):
     ) -> dict[Key, LeaseholdError]:
         """Store many objects; returns the errors by key (empty if all succeeded)."""
         keys = list(objects)
-        failures = await self._put_all(keys, list(objects.values()), _config(replicas), replace=replace)
+        failures = await self._put_all(keys, list(objects.values()), self._config(replicas), replace=replace)
         return {key: failed for key, failed in zip(keys, failures, strict=True) if failed is not None}
 
     async def _put_all(
@@ -186,10 +189,9 @@ class Pool(AsyncClosing):
             return failed
         return LeaseExpired(f"reading {key!r} outlived its lease of {located.lease_ttl_ms} ms: try again")
 
-
-def _config(replicas: int, soft_pin: bool = False, hard_pin: bool = False) -> ReplicateConfig:
-    action = SoftPin.ENABLE if soft_pin else SoftPin.PRESERVE
-    return ReplicateConfig(replica_num=replicas, soft_pin_action=action, with_hard_pin=hard_pin)
+    def _config(self, replicas: int, soft_pin: bool = False, hard_pin: bool = False) -> ReplicateConfig:
+        action = SoftPin.ENABLE if soft_pin else SoftPin.PRESERVE
+        return ReplicateConfig(replica_num=replicas, soft_pin_action=action, with_hard_pin=hard_pin, host_id=self._host)
 
 
 def _reachable(replicas: Sequence[ReplicaDescriptor]) -> list[tuple[int, BufferDescriptor]]:

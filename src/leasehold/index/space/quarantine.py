@@ -19,10 +19,11 @@ class Quarantine:
     Invariants: every live entry is in the heap, at or before its end; `count` and `bytes` are those of live entries.
     """
 
-    __slots__ = ("_heap", "_lifted", "bytes", "count", "watched")
+    __slots__ = ("_heap", "_lifted", "_pushed", "bytes", "count", "watched")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, int, Quarantined]] = []  # see `_by_end`
+        self._heap: list[tuple[int, int, Quarantined]] = []  # by end; the second number is unique
+        self._pushed = 0
         self._lifted = (0, 0, 0)  # the last `begin` that gave grace: record, internal time, length
         self.count = 0
         self.bytes = 0
@@ -36,9 +37,17 @@ class Quarantine:
         """An extent, which owns its block already, is in quarantine from now on."""
         self.count += 1
         self.bytes += rounded(entry.size)
-        heappush(self._heap, _by_end(entry))
+        self._push(entry)
         if self.watched is not None:
             self.watched.append(entry)
+
+    def _push(self, entry: Quarantined) -> None:
+        """A replay may add an extent a second time, while the first entry, which has left, is still in the heap.
+
+        So not even end, record and place together are unique.
+        """
+        self._pushed += 1
+        heappush(self._heap, (entry.end, self._pushed, entry))
 
     def left(self, entry: Quarantined) -> None:
         """An extent has left the quarantine: freed, displaced, or its segment was unmounted."""
@@ -72,12 +81,12 @@ class Quarantine:
         for _ in range(limit):
             if not heap or heap[0][0] > now:
                 break
-            entry = heappop(heap)[4]
+            entry = heappop(heap)[2]
             if not is_quarantined(entry):
                 continue
             entry.end = self.end_of(entry)
             if entry.end > now:
-                heappush(heap, _by_end(entry))
+                self._push(entry)
             else:
                 self.left(entry)
                 expired.append(entry)
@@ -123,8 +132,3 @@ class Quarantine:
 def is_quarantined(entry: Quarantined) -> bool:
     """Whether this extent is still in quarantine: not freed, not displaced, on a mounted segment."""
     return not entry.segment.unmounted and entry.segment.allocator.owners.get(entry.offset) is entry
-
-
-def _by_end(entry: Quarantined) -> tuple[int, int, int, int, Quarantined]:
-    """A place in the heap. The numbers are unique, so two entries are never compared themselves."""
-    return entry.end, entry.n, entry.segment.incarnation, entry.offset, entry

@@ -220,7 +220,7 @@ class Space:
 
     def mount(self, spec: SegmentSpec, client: bytes, n: int, now: int) -> None:
         """Record `n` mounts a segment. Bytes that may still be read or written start in quarantine (schedule 8d)."""
-        segment = self.add_segment(spec, client, n)
+        segment = self.add_segment(spec, client, n, now)
         base, allocator = spec.base, segment.allocator
         retired = self.retired.under(spec)
         for each in retired:
@@ -238,9 +238,9 @@ class Space:
                 if start < high and low < start + length:
                     self._quarantine_free(segment, start, length, n, now, each.end - now)
 
-    def add_segment(self, spec: SegmentSpec, client: bytes, incarnation: int) -> Segment:
+    def add_segment(self, spec: SegmentSpec, client: bytes, incarnation: int, joined: int) -> Segment:
         """Add an empty segment."""
-        segment = Segment(spec, client, incarnation, Allocator(spec.size))
+        segment = Segment(spec, client, incarnation, Allocator(spec.size), joined=joined)
         self._add(segment)
         return segment
 

@@ -47,6 +47,7 @@ def config_of(
         hard_pin=config.with_hard_pin,
         preferred_segments=tuple(preferred),
         preferred_host=config.host_id if config.prefer_same_node else "",
+        host=config.host_id,
         native=native,
         data_type=config.data_type,
     )
