@@ -17,7 +17,7 @@ from leasehold.wire.tables import V0_3_12
 
 def compat_address(node: NodeProcess) -> str:
     """The second port in the log line of the node."""
-    found = re.search(r"clients=\['[^']+', '([^']+)'\]", node.log_path.read_text())
+    found = re.search(r'"clients": \["[^"]+", "([^"]+)"\]', node.log_path.read_text())
     assert found is not None
     return found[1]
 

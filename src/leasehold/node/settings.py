@@ -43,7 +43,8 @@ class NodeSettings:
         "disk", help="buffer for durability = buffered: disk, or redis://HOST:PORT (also Valkey, DragonflyDB)"
     )
     metadata_server: str = text("", help="HOST:PORT of a metadata server for Mooncake's transfer engine; empty: none")
-    log: str = choice("text", "text", "json", help="format of the log")
+    log: str = choice("auto", "auto", "text", "json", help="format of the log; auto: text on a terminal, else json")
+    log_level: str = choice("info", "debug", "info", "warning", "error", help="level from which lines are logged")
     uvloop: bool = flag(True, help="whether the worker runs on uvloop")
 
 

@@ -330,7 +330,7 @@ def run_guardian(config: NodeConfig) -> None:
     if not config.node.name:
         config = replace(config, node=replace(config.node, name=socket.gethostname()))
     timing_rules.check(config)
-    logs.configure(json=config.node.log == "json", node=config.node.name)
+    logs.configure(format=config.node.log, level=config.node.log_level, node=config.node.name)
     log.info("longest outage for each kind of failure", **timing_rules.worst_cases(config))
     for sentence in timing_rules.waivers(config):
         log.warning(sentence)

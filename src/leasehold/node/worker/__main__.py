@@ -88,7 +88,7 @@ def main() -> None:
     boot = read_boot(int(sys.argv[1]))
     die_with_guardian(boot)
     config = msgspec.json.decode(boot.settings, type=NodeConfig)
-    logs.configure(json=config.node.log == "json", node=config.node.name)
+    logs.configure(format=config.node.log, level=config.node.log_level, node=config.node.name)
     # Many small, long-lived objects: collect rarely, and never the oldest generation during a request.
     gc.set_threshold(50_000, 20, 1_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if config.node.uvloop else None) as runner:

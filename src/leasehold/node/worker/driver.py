@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -52,9 +52,6 @@ from leasehold.runtime.tasks import TaskSet
 from leasehold.wire.answers import Waiting
 
 log = structlog.get_logger("leasehold.node")
-
-LOG_AGAIN_MS: Final = 5_000
-LOGGED_MAX: Final = 256
 
 
 class Keeper(Protocol):
@@ -99,9 +96,6 @@ class Driver:
         self._kept: dict[int, KeepAlive] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = -1
-        self._logged: dict[
-            str, tuple[int, int]
-        ] = {}  # sentence -> (when it was logged, how often it was skipped since)
         self._deciding = False
         self._immediately = coord.immediately if isinstance(coord, Immediate) else None
         self._answers: deque[StoreAnswered] = deque()  # the store's answers to requests of the present turn
@@ -167,7 +161,7 @@ class Driver:
             case SendAnswers(answers):
                 self._on_answers(answers)
             case Say(sentence, serious):
-                self._log(sentence, serious)
+                (log.error if serious else log.info)(sentence)
             case ChangeRole():
                 log.info(effect.sentence, role=effect.role.value)
                 self._on_role(effect)
@@ -192,19 +186,6 @@ class Driver:
                 self._keeper.read_snapshot(effect)
             case WriteSnapshot():
                 self._keeper.write_snapshot(effect)
-
-    def _log(self, sentence: str, serious: bool) -> None:
-        """Log a sentence; a repeated one only every few seconds, with the number of repeats."""
-        now_ms = self._clock.now_ms()
-        logged_ms, skipped = self._logged.get(sentence, (-LOG_AGAIN_MS, 0))
-        if now_ms - logged_ms < LOG_AGAIN_MS:
-            self._logged[sentence] = (logged_ms, skipped + 1)
-            return
-        if len(self._logged) >= LOGGED_MAX:
-            self._logged.clear()
-        self._logged[sentence] = (now_ms, 0)
-        fields = {"repeats_not_logged": skipped} if skipped else {}
-        (log.error if serious else log.info)(sentence, **fields)
 
     def _failed(self, error: BaseException) -> None:
         if not self._closed:
