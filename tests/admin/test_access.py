@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.admin.stub_mooncake import StubMooncake
 from tests.admin.test_server import Port, StubNode
 
 from leasehold.admin.access import (
@@ -168,7 +169,7 @@ def test_every_route_states_its_role() -> None:
     for route in ROUTES:
         assert (route.access is Access.OPERATE) == (route.method != "GET"), route.path
     open_paths = {route.path for route in ROUTES if route.access is Access.OPEN}
-    assert open_paths == {"/health", "/ready", "/primary", "/standby", "/api/whoami"}
+    assert open_paths == {"/health", "/ready", "/primary", "/standby", "/api/whoami", "/role", "/ha_status"}
 
 
 class Served:
@@ -181,7 +182,7 @@ class Served:
     async def port(self, policy: AccessPolicy | Reloaded[AccessPolicy]) -> AsyncIterator[Port]:
         sock = socket.create_server(("127.0.0.1", 0))
         current = policy.value if isinstance(policy, Reloaded) else lambda: policy
-        server = AdminServer(self.node, sock, current, HostPolicy(["node-a.example"]))
+        server = AdminServer(self.node, StubMooncake(), sock, current, HostPolicy(["node-a.example"]))
         address = sock.getsockname()
         await server.start()
         async with aiohttp.ClientSession() as session:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 import pytest
+from tests.admin.stub_mooncake import StubMooncake
 
 from leasehold.admin import bounds
 from leasehold.admin.access import COMMAND_HEADER, Order
@@ -100,7 +101,7 @@ class Port:
 async def port() -> AsyncIterator[Port]:
     sock = socket.create_server(("127.0.0.1", 0))
     node = StubNode()
-    server = AdminServer(node, sock)
+    server = AdminServer(node, StubMooncake(), sock)
     address = sock.getsockname()
     await server.start()
     async with aiohttp.ClientSession() as session:

@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from leasehold.admin import mooncake_metrics, mooncake_routes
 from leasehold.admin.access import Access, AccessDenied, AccessPolicy, HostPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
 from leasehold.admin.guard import Guard, Route, body_of
 from leasehold.admin.metrics import render
+from leasehold.admin.mooncake_routes import MOONCAKE
+from leasehold.admin.mooncake_state import MooncakeFace, MooncakeRefused
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.text import printable
@@ -41,9 +44,18 @@ def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> Route:
     return Route("GET", name, Access.OPEN, handler)
 
 
+async def _health(request: web.Request) -> web.Response:
+    """200 while the process answers. The body also has the fields of the C++ master, with its names of the roles."""
+    status, state = request.app[FACE].status(), request.app[MOONCAKE].runtime_state()
+    body = {"status": "ok", "name": status.name, "reason": status.reason, "epoch": status.epoch}
+    return _json({**body, **msgspec.structs.asdict(state)})
+
+
 async def _metrics(request: web.Request) -> web.Response:
+    """Our own metrics, then those of the C++ master."""
     face = request.app[FACE]
     body, content_type = render(face.status(), face.measures())
+    body += mooncake_metrics.render(request.app[MOONCAKE].numbers())
     return web.Response(body=body, headers={"Content-Type": content_type})
 
 
@@ -137,6 +149,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if not error.known:
             answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
+    except MooncakeRefused as error:
+        return mooncake_routes.refused(error)
     except LeaseholdError as error:
         return _json({"error": str(error)}, 503)
     except web.HTTPMethodNotAllowed as error:
@@ -150,7 +164,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 
 ROUTES = (
-    _probe("/health", lambda status: True),
+    Route("GET", "/health", Access.OPEN, _health),
     _probe("/ready", lambda status: status.ready),
     _probe("/primary", lambda status: status.may_serve),
     _probe("/standby", lambda status: status.ready and not status.may_serve),
@@ -165,6 +179,7 @@ ROUTES = (
     Route("POST", "/api/force", Access.OPERATE, _force),
     Route("POST", "/api/pause", Access.OPERATE, _pause),
     Route("POST", "/api/resume", Access.OPERATE, _resume),
+    *mooncake_routes.ROUTES,
 )
 PATHS = tuple(route.path for route in ROUTES)
 
@@ -175,6 +190,7 @@ class AdminServer:
     def __init__(
         self,
         face: NodeFace,
+        mooncake: MooncakeFace,
         sock: socket.socket,
         policy: Callable[[], AccessPolicy] = AccessPolicy,
         hosts: HostPolicy | None = None,
@@ -185,6 +201,7 @@ class AdminServer:
         app[LARGE] = asyncio.Semaphore(LARGE_ANSWERS_MAX)
         app[GUARD] = guard = Guard(policy, hosts or HostPolicy(), face)
         app.add_routes(guard.routes(ROUTES))
+        mooncake_routes.install(app, mooncake)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
 
     async def start(self) -> None:

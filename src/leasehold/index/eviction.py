@@ -30,7 +30,8 @@ class Eviction:
 
     __slots__ = (
         "_catalog", "_clock", "_evict_soft_pinned", "_evict_to_bytes", "_high_watermark", "_leases", "_log",
-        "_placement", "_ratio", "_renewals", "_soft", "_space", "evicted_bytes", "evicted_count",
+        "_placement", "_ratio", "_renewals", "_round_from", "_soft", "_space", "evicted_bytes", "evicted_count",
+        "rounds", "rounds_without_effect",
     )  # fmt: skip
 
     def __init__(
@@ -56,14 +57,24 @@ class Eviction:
         self._evict_soft_pinned = settings.allow_evict_soft_pinned and not leases.expiry
         self._soft: deque[Object] = deque()  # soft-pinned objects whose lease has expired
         self._evict_to_bytes = -1  # the goal of the current round; -1: there is no round
+        self._round_from = 0  # `evicted_count` when the current round began
         self.evicted_count = 0
         self.evicted_bytes = 0
+        self.rounds = 0
+        self.rounds_without_effect = 0  # finished rounds that evicted no object
 
     # --- rounds ---
 
     def start_round(self, to_bytes: int) -> None:
         """Evict until at most `to_bytes` are used, with the next calls of `evict_some`."""
+        if self._evict_to_bytes < 0:
+            self.rounds += 1
+            self._round_from = self.evicted_count
         self._evict_to_bytes = to_bytes
+
+    def _end_round(self) -> None:
+        self._evict_to_bytes = -1
+        self.rounds_without_effect += self.evicted_count == self._round_from
 
     def evict_some(self, now: int, budget: int) -> bool:
         """One step of a round: look at `budget` objects at most. Returns True if there is more to do."""
@@ -73,17 +84,17 @@ class Eviction:
         if self._evict_to_bytes < 0:
             if space.used_bytes <= self._high_watermark * space.total_bytes or not space.total_bytes:
                 return False
-            self._evict_to_bytes = int(max(0.0, self._high_watermark - self._ratio) * space.total_bytes)
+            self.start_round(int(max(0.0, self._high_watermark - self._ratio) * space.total_bytes))
         goal, consider, wheel = self._evict_to_bytes, self._consider, self._catalog.wheel
         ripe, take_ripe = wheel.ripe, wheel.take_ripe
         for _ in range(budget):
             if space.used_bytes <= goal:
-                self._evict_to_bytes = -1
+                self._end_round()
                 return False
             if ripe:
                 consider(take_ripe(), now, False, True)
             elif not self._consider_next(now):
-                self._evict_to_bytes = -1  # nothing can be evicted now: leased, pinned or unfinished
+                self._end_round()  # nothing can be evicted now: leased, pinned or unfinished
                 return False
         return True
 

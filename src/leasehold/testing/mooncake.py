@@ -73,10 +73,10 @@ class MooncakeMaster(ServerProcess):
     """The C++ master of the wheel."""
 
     def __init__(self, *flags: str, version: str = NEWEST) -> None:
-        self.rpc_port, metrics_port, self.metadata_port = free_ports(3)
+        self.rpc_port, self.admin_port, self.metadata_port = free_ports(3)
         self.rpc = f"127.0.0.1:{self.rpc_port}"
         argv = [str(venv(version) / "bin" / "mooncake_master"), f"--rpc_port={self.rpc_port}"]
-        argv += [f"--metrics_port={metrics_port}", "--rpc_address=127.0.0.1", *flags]
+        argv += [f"--metrics_port={self.admin_port}", "--rpc_address=127.0.0.1", *flags]
         argv += ["--http_metadata_server_host=127.0.0.1", f"--http_metadata_server_port={self.metadata_port}"]
         folder = tempfile.TemporaryDirectory(prefix="leasehold-mooncake-")
         super().__init__(
@@ -120,6 +120,7 @@ class OwnNode:
         given = ["--rpc-compat", compat, "--metadata-server", metadata, *arguments]
         self.process = NodeProcess("memory://", "alone", arguments=given)
         self.rpc, self.rpc_port, self.log_path = self.process.rpc, self.process.rpc_port, self.process.log_path
+        self.admin_port = self.process.admin_port
 
     @property
     def pid(self) -> int:

@@ -23,6 +23,7 @@ from leasehold.index.model import NATIVE_PROTOCOL, Segment, SegmentSpec, Task
 from leasehold.index.replies import NOTHING_SHOWN, Answered, Reply, View
 from leasehold.index.settings import IndexSettings
 from leasehold.node.service import commands
+from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.descriptors import message_of
 from leasehold.node.service.frames import DONE, Refusals, code_name, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_puts import HotPuts
@@ -100,8 +101,10 @@ class MasterService:
         view_version: Callable[[], int] = lambda: 0,
         owner_pings: OwnerPings | None = None,
         calls: Calls | None = None,
+        counts: CallCounts | None = None,
     ) -> None:
         self._serving = serving
+        self._counts = counts or CallCounts()
         self._owner_pings = owner_pings or OwnerPings()
         self._calls = Calls() if calls is None else calls  # counts the results that are errors
         self._execute = serving.execute
@@ -128,19 +131,21 @@ class MasterService:
             ("GetReplicaListByRegex", listing.by_regex),
         ):
             made[functions[name].id] = make(functions[name])
-        made.update(HotReads(serving, self._release, calls).handlers())
-        made.update(HotPuts(serving, self._release, calls).handlers())
-        made.update(NativeCalls(serving, calls).handlers())
+        made.update(HotReads(serving, self._release, calls, self._counts).handlers())
+        made.update(HotPuts(serving, self._release, calls, self._counts).handlers())
+        made.update(NativeCalls(serving, calls, self._counts).handlers())
         made.update(self._owner_pings.handlers(lambda: serving.index))
         return made
 
     def _handler(self, function: Function, method: Callable[..., Result]) -> Handler:
         read = argument_reader(function.request) if function.request is not None else None
-        answer = self._serving.answer
+        answer, count, name = self._serving.answer, self._counts.result, function.name
 
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
-            value, reply = method(*read(body)) if read is not None else method()
+            arguments = read(body) if read is not None else ()
+            value, reply = method(*arguments)
             self._count_failures(function, value)
+            count(name, arguments, value)
             return answer(reply, response(seq, pack(function.returns, value, literal=False)))
 
         return handle
@@ -221,10 +226,13 @@ class MasterService:
         results = Refusals(made, self._calls, function.id)
         answers = Refusals({code: fixed(front[1] + result) for code, result in made.items()}, self._calls, function.id)
 
+        batches = self._counts.batches_of("BatchRemove")
+
         def write_one(seq: int, codes: list[Code]) -> bytes:
             return answers[codes[0]](seq)
 
         def write_many(seq: int, codes: list[Code]) -> bytes:
+            batches.add(len(codes), sum(code != Code.OK for code in codes))
             width = width_for(len(codes))
             payload = b"".join([results[code] for code in codes])
             return framed(seq, front[width] + counted(len(codes), width) + payload)

@@ -13,6 +13,7 @@ from leasehold.index.model import PutConfig
 from leasehold.index.puts import Started
 from leasehold.index.replies import NOTHING_SHOWN, Acknowledged
 from leasehold.node.service import commands
+from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.descriptors import PROCESSING, DescriptorWriter
 from leasehold.node.service.frames import DONE, Refusals, code_name, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_reads import replica_type
@@ -34,8 +35,9 @@ _ALL_KINDS: Final = 4  # of replicas, where the request does not name one
 class HotPuts:
     """Handlers for one release."""
 
-    def __init__(self, serving: Serving, release: Release, calls: Calls) -> None:
+    def __init__(self, serving: Serving, release: Release, calls: Calls, counts: CallCounts) -> None:
         self._serving = serving
+        self._counts = counts
         self._functions = release.functions
         self._writer = DescriptorWriter(release.name, replica_type(release))
         self._object_meta = release.object_meta
@@ -95,6 +97,8 @@ class HotPuts:
         answer = serving.answer
         vector, good = self._writer.vector, front[1] + b"\x01"
 
+        count_sizes = self._counts.started
+
         def start(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             index = serving.index
             if index.owners.unproven and index.owners.space_must_wait(native=False):
@@ -110,6 +114,7 @@ class HotPuts:
             if made is None:  # a refusal hands out no space
                 refused = Acknowledged(reply.code, reply.after)
                 return answer(refused, framed(seq, front[1] + failures[reply.code]))
+            count_sizes((size,))
             try:
                 frame = framed(seq, good + vector(made.replicas, size, 1))
             except LengthOverflow:
@@ -124,6 +129,8 @@ class HotPuts:
         serving, failures, function, calls = self._serving, self._failures(name), self._functions[name].id, self._calls
         execute, answer = serving.execute, serving.answer
 
+        count, count_sizes = self._counts.batches_of(name).add, self._counts.started
+
         def batch_start(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             index = serving.index
             if index.owners.unproven and index.owners.space_must_wait(native=False):
@@ -133,12 +140,16 @@ class HotPuts:
             chosen = config.for_many(len(keys)) if len(keys) == len(sizes) else Code.BAD_PARAMS
             if isinstance(chosen, int):
                 calls.failed(function, code_name(chosen), len(keys))
+                count(len(keys), len(keys))
                 width = width_for(len(keys))
                 payload = failure(chosen) * len(keys)
                 return answer(NOTHING_SHOWN, framed(seq, front[width] + counted(len(keys), width) + payload))
             items = zip(keys, sizes, chosen, strict=True)
             reply = execute(start_many, client, tenant, items, 0)
             results, width = reply.value or [], width_for(len(keys))
+            started = [result.value.size for result in results if result.value is not None]
+            count(len(keys), len(keys) - len(started))
+            count_sizes(started)
             try:
                 payload = self._started_many(results, width, failures)
             except LengthOverflow:
@@ -195,13 +206,16 @@ class HotPuts:
         execute, answer = self._serving.execute, self._serving.answer
         object_meta, failures = self._object_meta, self._failures(name)
         with_kind = "type" in self._functions[name].arguments
+        count = self._counts.batches_of(name).add
 
         def batch_end(_: Connection, seq: int, body: bytes) -> Answer:
             client, objects, *kinds, tenant = read(body)
             kind = kinds[0] if with_kind else _ALL_KINDS
             named = [(one.key, one.checksum) for one in objects] if object_meta else [(key, None) for key in objects]
             reply = execute(commands.end_many, client, tenant, named, kind)
-            payload = b"".join([DONE if code == 0 else failures[code] for code in reply.value])
+            results = [DONE if code == 0 else failures[code] for code in reply.value]
+            payload = b"".join(results)
+            count(len(results), len(results) - results.count(DONE))
             width = width_for(len(named))
             return answer(reply, framed(seq, front[width] + counted(len(named), width) + payload))
 

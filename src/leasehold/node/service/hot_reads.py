@@ -16,6 +16,7 @@ from leasehold.base.measures import Calls
 from leasehold.ha.serving import Serving
 from leasehold.index.model import Object
 from leasehold.node.service import commands
+from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.descriptors import COMPLETE, DescriptorWriter, readable
 from leasehold.node.service.frames import CountedFronts, Refusals, failure, fixed, framed, heads, width_for
 from leasehold.node.service.owner_wait import wait_for_owner
@@ -33,8 +34,9 @@ _NUMBERED: Final = struct.Struct("<II")  # the start of a good answer: its first
 class HotReads:
     """Handlers for one release."""
 
-    def __init__(self, serving: Serving, release: Release, calls: Calls) -> None:
+    def __init__(self, serving: Serving, release: Release, calls: Calls, counts: CallCounts) -> None:
         self._serving = serving
+        self._counts = counts
         self._functions = release.functions
         self._writer = DescriptorWriter(release.name, replica_type(release))
         self._checksums = "checksum" in _read_answer(release).fields
@@ -76,8 +78,11 @@ class HotReads:
         fronts = CountedFronts(heads(self._functions["BatchExistKey"].returns), len(_HIT))
         execute, answer, numbered = self._serving.execute, self._serving.answer, _NUMBERED.pack
 
+        count = self._counts.batches_of("BatchExistKey").add
+
         def batch_exist(_: Connection, seq: int, body: bytes) -> Answer:
             keys, tenant = read(body)
+            count(len(keys), 0)
             reply = execute(commands.exist_many, tenant, keys, _HIT, _MISS)
             return answer(reply, numbered(MAGIC, seq) + fronts[len(keys)] + b"".join(reply.value))
 
@@ -87,16 +92,18 @@ class HotReads:
         read = argument_reader(self._request("GetReplicaList"))
         front = heads(self._functions["GetReplicaList"].returns)
         serving, write, failures = self._serving, self._found, self._failures("GetReplicaList")
-        find, answer = serving.get, serving.answer
+        find, answer, got = serving.get, serving.answer, self._counts.got
 
         def get(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             key, tenant = read(body)
             reply = find(tenant, key)
             found, index = reply.value, serving.index
             if found is None:
+                got(1, 0, 0)
                 return answer(reply, framed(seq, front[1] + failures[index.reads.miss(tenant, key).value]))
             if index.owners.unproven and index.owners.must_wait(found):
                 return wait_for_owner(serving, seq, partial(get, connection, seq, body), until_ms, len(body))
+            got(1, 1, found.size)
             try:
                 frame = framed(seq, front[1] + write(found, 1, failures))
             except LengthOverflow:
@@ -110,6 +117,7 @@ class HotReads:
         front = heads(self._functions["BatchGetReplicaList"].returns)
         serving, failures = self._serving, self._failures("BatchGetReplicaList")
         execute, answer = serving.execute, serving.answer
+        count, got = self._counts.batches_of("BatchGetReplicaList").add, self._counts.got
 
         def batch_get(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             keys, tenant = read(body)
@@ -117,6 +125,9 @@ class HotReads:
             found, index = reply.value, serving.index
             if index.owners.unproven and any(each is not None and index.owners.must_wait(each) for each in found):
                 return wait_for_owner(serving, seq, partial(batch_get, connection, seq, body), until_ms, len(body))
+            absent = found.count(None)
+            count(len(keys), absent)
+            got(len(keys), len(keys) - absent, sum([each.size for each in found if each is not None]))
             width = width_for(len(keys))
             try:
                 payload = self._found_many(tenant, keys, found, width, failures)

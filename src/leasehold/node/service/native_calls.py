@@ -12,6 +12,7 @@ from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.replies import SpaceHandedOut
 from leasehold.node.service import commands
+from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.descriptors import message_of
 from leasehold.node.service.frames import code_name
 from leasehold.node.service.owner_wait import wait_for_owner
@@ -27,8 +28,9 @@ from leasehold.wire.rpc import Method
 class NativeCalls:
     """Starts that may be repeated, and reads that return all replicas."""
 
-    def __init__(self, serving: Serving, calls: Calls) -> None:
+    def __init__(self, serving: Serving, calls: Calls, counts: CallCounts) -> None:
         self._serving = serving
+        self._counts = counts
         self._calls = calls
 
     def handlers(self) -> dict[int, Handler]:
@@ -40,7 +42,8 @@ class NativeCalls:
         }
 
     def _starting(self, method: Method[Start, Started], start_many: commands.StartMany) -> Handler:
-        serving = self._serving
+        serving, counts = self._serving, self._counts
+        count = counts.batches_of("BatchPutStart" if method is PUT_START else "BatchUpsertStart").add
 
         def handle(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:
             request, index = method.unpack_request(body), serving.index
@@ -49,6 +52,9 @@ class NativeCalls:
                 return wait_for_owner(serving, seq, partial(handle, connection, seq, body), until_ms, len(body))
             reply = serving.execute(_start, request, start_many)
             self._count_failures(method.id, reply.value or [])
+            started = [each.size for each in reply.value or () if each.code == 0]
+            count(len(request.keys), len(request.keys) - len(started))
+            counts.started(started)
             return serving.answer(reply, response(seq, method.pack_answer(Started(reply.value or []))))
 
         return handle
@@ -59,6 +65,10 @@ class NativeCalls:
         reply = serving.execute(commands.get_many, get.tenant, get.keys)
         if index.owners.unproven and any(each is not None and index.owners.must_wait(each) for each in reply.value):
             return wait_for_owner(serving, seq, partial(self._get, connection, seq, body), until_ms, len(body))
+        absent = reply.value.count(None)
+        self._counts.batches_of("BatchGetReplicaList").add(len(get.keys), absent)
+        size = sum(each.size for each in reply.value if each is not None)
+        self._counts.got(len(get.keys), len(get.keys) - absent, size)
         objects = [
             _located(Code.OK if each is not None else index.reads.miss(get.tenant, key).value, each)
             for key, each in zip(get.keys, reply.value, strict=True)

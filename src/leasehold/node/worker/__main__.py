@@ -25,6 +25,7 @@ from leasehold.node.worker.admin_view import AdminView
 from leasehold.node.worker.compaction import keep_compacting
 from leasehold.node.worker.guardian_link import GuardianLink, die_with_guardian
 from leasehold.node.worker.metadata import NodeMetadata
+from leasehold.node.worker.mooncake_view import MooncakeView
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime import log as logs
 
@@ -41,7 +42,8 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     coord = await connect(config.node.coord)
     node = RunningNode(boot, config, coord, guardian)
     hosts = host_policy(config)
-    admin = AdminServer(AdminView(node), socket.socket(fileno=boot.admin.fd), access_policy(config), hosts)
+    sock = socket.socket(fileno=boot.admin.fd)
+    admin = AdminServer(AdminView(node), MooncakeView(node), sock, access_policy(config), hosts)
     await admin.start()
     metadata = NodeMetadata(node, hosts)
     if boot.metadata is not None:

@@ -17,6 +17,7 @@ from leasehold.ha.events import NodeEvent, Started, SwitchoverRequested
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
 from leasehold.node.boot import Boot
+from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.functions import MasterService
 from leasehold.node.service.metadata_owners import OwnerPings
 from leasehold.node.settings import NodeConfig, published_address
@@ -61,6 +62,7 @@ class RunningNode:
         self._prepared: dict[str, Mapping[int, Handler]] = {}  # by release
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.owner_pings = OwnerPings()
+        self.call_counts = CallCounts()
         # A large snapshot loads for longer than a beat may be late.
         self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index, step=lifeline.beat)
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
@@ -122,6 +124,7 @@ class RunningNode:
                 view_version=lambda: self.machine.epoch,
                 owner_pings=self.owner_pings,
                 calls=self.calls,
+                counts=self.call_counts,
             )
             made = self._prepared[release.name] = service.handlers()
         return made

@@ -73,6 +73,7 @@ class SnapshotFiles:
         self._digest = hashlib.blake2b(digest_size=16)
         self._length = 0
         self._failed = -1  # the last snapshot that could not be written completely
+        self.written = 0
         self.failures = 0  # snapshots that could not be written
         self.written_wall_us = 0  # when the newest complete snapshot was written; 0: there is none
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,6 +142,7 @@ class SnapshotFiles:
                 self._tell(SnapshotFailed(effect.snapshot))
             return
         if effect.last:
+            self.written += 1
             self.written_wall_us = wall_us()
             self._tell(SnapshotStored(effect.snapshot))
 

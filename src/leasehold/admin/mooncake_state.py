@@ -1,0 +1,94 @@
+"""The interface of a node for Mooncake's own admin routes, with the names of its JSON fields."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from leasehold.base.errors import Refused
+
+
+class MooncakeRefused(Refused):
+    """A request that the C++ master refuses: the HTTP status, its error code, and its message."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class RuntimeState(Struct, frozen=True):
+    """The role of a node, in the words of the C++ master."""
+
+    role: str  # leader | standby
+    ha_state: str  # serving | standby | catching_up | recovering | leader_warmup
+    service_ready: bool
+    leader_address: str | None = None
+    view_version: int | None = None
+
+
+class Buffer(Struct, frozen=True):
+    """One replica in memory. The C++ fields end with an underscore."""
+
+    size_: int
+    buffer_address_: int
+    protocol_: str
+    transport_endpoint_: str
+
+
+class FoundKey(Struct, frozen=True):
+    """An object, or why it cannot be read."""
+
+    buffers: tuple[Buffer, ...] = ()
+    code: int = 0
+    error: str = ""
+
+
+class SegmentInfo(Struct, frozen=True):
+    """A mounted segment. Ids are two numbers, as the C++ master prints a UUID."""
+
+    segment_name: str
+    segment_id: str
+    client_id: str
+    base: int
+    size_bytes: int
+    te_endpoint: str
+    protocol: str
+    status: int
+    status_name: str
+    used_bytes: int
+
+
+class Numbers(Struct, frozen=True):
+    """The metrics of a node: plain ones by name, and those with labels or buckets."""
+
+    plain: dict[str, int]
+    segments: tuple[tuple[str, int, int], ...]  # name, allocated bytes, capacity
+    value_sizes: tuple[int, ...]  # started puts by size: not cumulated, the last without bound
+    value_size_sum: int
+
+
+class MooncakeFace(Protocol):
+    """A running node. Methods that need the primary raise `MooncakeRefused` elsewhere."""
+
+    def runtime_state(self) -> RuntimeState: ...
+
+    def numbers(self) -> Numbers: ...
+
+    async def find_keys(self, keys: Sequence[bytes]) -> list[FoundKey]:
+        """Look up keys of the default tenant, without a lease."""
+        ...
+
+    def all_keys(self) -> AsyncIterator[bytes]:
+        """The names of all readable objects, one on a line, in parts."""
+        ...
+
+    async def segments(self) -> list[SegmentInfo]:
+        """All mounted segments, in the order of their mounts."""
+        ...
+
+    async def remove_all(self, force: bool, tenant: bytes) -> int:
+        """Remove the objects of a tenant (empty: of all tenants). Returns their number."""
+        ...

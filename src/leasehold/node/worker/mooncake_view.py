@@ -1,0 +1,151 @@
+"""A running node behind Mooncake's admin routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from leasehold.admin.mooncake_state import Buffer, FoundKey, MooncakeRefused, Numbers, RuntimeState, SegmentInfo
+from leasehold.base.codes import Code
+from leasehold.ha.effects import Role
+from leasehold.index.model import Object, Segment
+from leasehold.node.service import commands
+from leasehold.node.service.descriptors import readable
+from leasehold.node.worker.mooncake_numbers import numbers_of, used_bytes
+from leasehold.node.worker.run import RunningNode
+from leasehold.wire.messages import DEFAULT_TENANT
+
+UNAVAILABLE: Final = -1011
+INTERNAL_ERROR: Final = -1
+DURABLE_POLL_S: Final = 0.002
+DURABLE_TIMEOUT_S: Final = 5.0
+KEYS_STEP_TABLES: Final = 256  # of 16,384 for each tenant: a million objects take 64 short steps
+_OK, _UNMOUNTING = (1, "OK"), (4, "GRACEFULLY_UNMOUNTING")
+_STATES: Final = {
+    Role.PRIMARY: "serving",
+    Role.PROMOTING: "leader_warmup",
+    Role.CATCHING_UP: "catching_up",
+    Role.STANDBY: "standby",
+    Role.STEPPING_DOWN: "standby",
+}
+_ERRORS: Final = {Code.NOT_FOUND: "OBJECT_NOT_FOUND", Code.NOT_READY: "REPLICA_IS_NOT_READY"}
+
+
+class MooncakeView:
+    """Implements `admin.mooncake_state.MooncakeFace`."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self._node = node
+
+    def runtime_state(self) -> RuntimeState:
+        machine = self._node.machine
+        serves = machine.may_serve(self._node.clock.now_ms())
+        leader, state = machine.ctx.view.leader, _STATES.get(machine.role, "recovering")
+        return RuntimeState(
+            role="leader" if machine.role in (Role.PRIMARY, Role.PROMOTING) else "standby",
+            ha_state=state,
+            service_ready=serves,
+            leader_address=leader.value.rpc if leader is not None else None,
+            view_version=leader.epoch if leader is not None else None,
+        )
+
+    def numbers(self) -> Numbers:
+        return numbers_of(self._node)
+
+    # --- only on the primary ---
+
+    async def find_keys(self, keys: Sequence[bytes]) -> list[FoundKey]:
+        self._require_leadership()
+        reply = self._node.machine.serving.execute(commands.find_many, DEFAULT_TENANT, keys)
+        found = [_found(each) for each in reply.value]
+        await self._durable(reply.after)
+        return found
+
+    async def all_keys(self) -> AsyncIterator[bytes]:
+        self._require_leadership()
+        catalog = self._node.machine.index.catalog
+        for tenant in list(catalog.tables):
+            first = 0
+            while (tables := catalog.tables.get(tenant)) is not None and first < len(tables):
+                step = tables[first : first + KEYS_STEP_TABLES]
+                lines = [each.key + b"\n" for table in step if table for each in table.values() if each.visible]
+                first += KEYS_STEP_TABLES
+                await self._durable(self._node.machine.index.log.last_n)
+                yield b"".join(lines)
+                await asyncio.sleep(0)
+        yield b""
+
+    async def segments(self) -> list[SegmentInfo]:
+        self._require_leadership()
+        index = self._node.machine.index
+        found = [_segment(each) for each in index.space.segments.values()]
+        await self._durable(index.log.last_n)
+        return found
+
+    async def remove_all(self, force: bool, tenant: bytes) -> int:
+        self._require_leadership()
+        serving = self._node.machine.serving
+        index = serving.index
+        if index.log.refuses_records():
+            raise MooncakeRefused(500, INTERNAL_ERROR, "the journal is full: nothing can be written")
+        removed = 0
+        for each in [tenant] if tenant else list(index.catalog.tables):
+            removal, done = index.removes.start_range(each, b"", force), False
+            while not done:
+                self._require_leadership()
+                reply = serving.execute(commands.range_removal_step, removal)
+                done = reply.value
+                await asyncio.sleep(0)
+            await self._durable(removal.after)
+            removed += removal.count
+        return removed
+
+    def _require_leadership(self) -> None:
+        if not self._node.machine.serving.may_serve(self._node.clock.now_ms()):
+            raise MooncakeRefused(503, UNAVAILABLE, "service plane is not active")
+
+    async def _durable(self, n: int) -> None:
+        """Wait until record `n` is durable: an answer must not show what a failover would undo (P1)."""
+        try:
+            async with asyncio.timeout(DURABLE_TIMEOUT_S):
+                while self._node.machine.outbox.acked_n < n:
+                    self._require_leadership()
+                    await asyncio.sleep(DURABLE_POLL_S)
+        except TimeoutError:
+            raise MooncakeRefused(503, UNAVAILABLE, "the journal did not become durable in time") from None
+        self._require_leadership()
+
+
+def _found(found: Object | None) -> FoundKey:
+    if found is None or not found.visible:
+        code = Code.NOT_FOUND if found is None else Code.NOT_READY
+        return FoundKey(code=int(code), error=_ERRORS[code])
+    return FoundKey(
+        tuple(
+            Buffer(found.size, each.address, each.segment.spec.protocol, each.segment.spec.endpoint)
+            for each in readable(found)
+        )
+    )
+
+
+def _segment(segment: Segment) -> SegmentInfo:
+    spec = segment.spec
+    status, name = _UNMOUNTING if segment.drain_end else _OK
+    return SegmentInfo(
+        segment_name=spec.name,
+        segment_id=_two_numbers(spec.id),
+        client_id=_two_numbers(segment.client),
+        base=spec.base,
+        size_bytes=spec.size,
+        te_endpoint=spec.endpoint,
+        protocol=spec.protocol,
+        status=status,
+        status_name=name,
+        used_bytes=used_bytes(segment),
+    )
+
+
+def _two_numbers(uuid: bytes) -> str:
+    """A UUID as the C++ master prints it."""
+    return f"{int.from_bytes(uuid[:8], 'little')}-{int.from_bytes(uuid[8:], 'little')}"

@@ -1,0 +1,30 @@
+"""A standby behind Mooncake's routes, for tests of the admin port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from leasehold.admin.mooncake_state import FoundKey, MooncakeRefused, Numbers, RuntimeState, SegmentInfo
+
+
+class StubMooncake:
+    """A standby behind Mooncake's routes."""
+
+    def runtime_state(self) -> RuntimeState:
+        return RuntimeState("standby", "standby", False)
+
+    def numbers(self) -> Numbers:
+        return Numbers({}, (), (0,) * 8, 0)
+
+    async def find_keys(self, keys: Sequence[bytes]) -> list[FoundKey]:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def all_keys(self) -> AsyncIterator[bytes]:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+        yield b""
+
+    async def segments(self) -> list[SegmentInfo]:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def remove_all(self, force: bool, tenant: bytes) -> int:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
