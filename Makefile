@@ -48,6 +48,7 @@ bench-compare: setup ## name what got slower since BASE, a commit or folder (als
 chaos: setup ## long fault runs on real processes
 	@scripts/system-deps
 	@scripts/mooncake
+	@scripts/framework-suites
 	$(BIN)/python -m pytest -m chaos --timeout 1800
 
 proof: setup ## very long searches: simulation, fuzzing

@@ -39,6 +39,7 @@ DEPTH_MAX = 1
 # Classes that may have more methods: typed interfaces that only forward. name -> reason
 FORWARDING: dict[str, str] = {
     "wire.client.Client": "one typed method for each function of the master",
+    "contrib.etcd3.client.Etcd3Client": "the methods of python-etcd3's class of that name",
 }
 
 # Packages and modules whose classes own their attributes.

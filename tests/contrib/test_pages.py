@@ -37,3 +37,18 @@ def test_singleton(url: str, name: str, tmp_path: Path) -> None:
     assert "report written with fencing token" in output
     assert "None" in output.splitlines()
     assert "migrating under token" in output
+
+
+def test_etcd3(url: str, tmp_path: Path) -> None:
+    port = url.rpartition(":")[2]
+    output = run(program("etcd3.md", {"port=2379": f"port={port}"}), tmp_path)
+    assert output.splitlines()[:2] == ["b'100' 1", "b'200'"]
+    assert "held, fencing token" in output
+
+
+def test_tooz(url: str, name: str, tmp_path: Path) -> None:
+    real = {"leasehold://127.0.0.1:2379": f"{url.replace('etcd://', 'leasehold://')}/{name}"}
+    output = run(program("tooz.md", real), tmp_path)
+    assert "{b'host-1'}" in output
+    assert "this member leads b'workers'" in output
+    assert "True" in output
