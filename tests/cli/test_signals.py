@@ -44,7 +44,7 @@ WAITING = {  # they are interrupted: exit code 128 + signal
     "cache put": "cache put key value --server {at}",
     "cache delete": "cache delete key --server {at}",
 }
-INSTANT = {"plan", "version", "journal quarantined"}  # they wait for nothing
+INSTANT = {"certs", "plan", "version", "journal quarantined"}  # they wait for nothing
 ELSEWHERE = {"store", "up", "sim"}  # separate tests below
 BY_SIGTERM = ("node", "host", "cache serve", "lock", "journal show", "import", "status", "cache put")
 

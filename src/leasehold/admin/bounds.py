@@ -17,6 +17,7 @@ from aiohttp import web
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tls import HANDSHAKE_TIMEOUT_S, Tls
 
 CONNECTIONS_MAX: Final = 256
 REQUEST_TIMEOUT_MS: Final = 10_000  # from the connection to the first complete request
@@ -32,8 +33,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class BoundedListener:
     """Accepts connections on `sock` for `server`, within the limits."""
 
-    def __init__(self, sock: socket.socket, connections_max: int | None = None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        connections_max: int | None = None,
+        tls: Tls | None = None,
+        *,
+        certificate_optional: bool = False,
+    ) -> None:
+        """`certificate_optional`: clients may come without one. Probes have none; the routes check the role."""
+        self._certificate_optional = certificate_optional
         self._sock = sock
+        self._tls = tls
         self._connections_max = connections_max
         self._clock = BootClock()
         self._acceptor = Acceptor(sock, self._accepted)
@@ -82,11 +93,18 @@ class BoundedListener:
     async def _serve(self, sock: socket.socket) -> None:
         assert self._server is not None  # connections are accepted only after `open`
         try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(self._server, sock)
-        except OSError:  # the peer has closed it already
+            transport = await self._connected(sock, self._server)
+        except OSError:  # the peer has closed it already, or the handshake failed
             sock.close()
         else:
             self._extend(transport, REQUEST_TIMEOUT_MS)
+
+    async def _connected(self, sock: socket.socket, server: web.Server) -> asyncio.BaseTransport:
+        connect = asyncio.get_running_loop().connect_accepted_socket
+        if self._tls is None:
+            return (await connect(server, sock))[0]
+        context = self._tls.server(certificate_optional=self._certificate_optional)
+        return (await connect(server, sock, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S))[0]
 
     def _sweep(self) -> None:
         now_ms = self._clock.now_ms()

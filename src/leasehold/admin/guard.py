@@ -31,6 +31,7 @@ from leasehold.admin.access import (
 from leasehold.admin.bounds import Handler
 from leasehold.base.text import printable
 from leasehold.runtime.peer_process import peer_process
+from leasehold.runtime.tls import certificate_names
 
 BODY_TIMEOUT_S: Final = 10.0
 DETAIL_CHARACTERS_MAX: Final = 200
@@ -137,6 +138,7 @@ def _caller(request: web.Request, local: LocalProcess | None) -> Caller:
     return Caller(
         address=f"{peer[0]}:{peer[1]}" if peer else "unknown",
         token=token.strip() if scheme.lower() == "bearer" else "",
+        certificate=certificate_names(request.transport),
         local=local,
     )
 

@@ -19,6 +19,7 @@ from leasehold.admin.mooncake_state import MooncakeFace, MooncakeRefused
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.text import printable
+from leasehold.runtime.tls import Tls
 
 HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
@@ -194,8 +195,9 @@ class AdminServer:
         sock: socket.socket,
         policy: Callable[[], AccessPolicy] = AccessPolicy,
         hosts: HostPolicy | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        self._listener = BoundedListener(sock)
+        self._listener = BoundedListener(sock, tls=tls, certificate_optional=True)
         app = web.Application(middlewares=[self._listener.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX)
         app[FACE] = face
         app[LARGE] = asyncio.Semaphore(LARGE_ANSWERS_MAX)

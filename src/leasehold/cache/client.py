@@ -32,6 +32,7 @@ from leasehold.cache.pending_calls import PendingCalls, Value
 from leasehold.cache.settings import ClientSettings
 from leasehold.cache.subscription import Subscription
 from leasehold.runtime.closing import AsyncClosing
+from leasehold.runtime.tls import Tls
 
 _NS_PER_MS: Final = 1_000_000
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -52,7 +53,14 @@ class Statistics(Struct, frozen=True):
 class Client(AsyncClosing):
     """See the module. `where` is an address, several of them (failover), or an `Authority` in this process."""
 
-    def __init__(self, where: str | Sequence[str] | Authority, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        where: str | Sequence[str] | Authority,
+        settings: ClientSettings | None = None,
+        *,
+        tls: Tls | None = None,
+    ) -> None:
+        self._tls = tls
         self.settings = settings or ClientSettings()
         self._where = where
         self._reset()
@@ -65,7 +73,7 @@ class Client(AsyncClosing):
         self._entries = self.machine.entries
         self._find = self._entries.find
         self._touch = self._entries.touch
-        self._connector = Connector(self._where, self.identity, self._feed)
+        self._connector = Connector(self._where, self.identity, self._feed, self._tls)
         self._transmit = self._connector.send
         self._calls = PendingCalls()
         self._timer: asyncio.TimerHandle | None = None

@@ -10,6 +10,7 @@ from leasehold.base.errors import InvalidArgument, LeaseholdError
 from leasehold.cache.authority import Authority
 from leasehold.cache.model import Drop, FromAuthority, FromClient, Hello, Item, Refill, Release
 from leasehold.cache.wire_functions import SAY, TELL, Parcel, decode_from_authority, packed
+from leasehold.runtime.tls import Tls
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import NoListener
 from leasehold.wire.finder import parse_address
@@ -105,7 +106,8 @@ class WireLink:
 class WireDialer:
     """Tries the addresses in turn, starting with the one that worked last."""
 
-    def __init__(self, addresses: Sequence[str], timeout_ms: int = 1_000) -> None:
+    def __init__(self, addresses: Sequence[str], timeout_ms: int = 1_000, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._addresses = [parse_address(address) for address in addresses]
         if not self._addresses:
             raise InvalidArgument("a cache client needs at least one address, such as 127.0.0.1:7400")
@@ -122,7 +124,7 @@ class WireDialer:
         self._next += 1
         refusals, self._refusals = self._refusals, 0
         try:
-            channel = await open_channel(host, port, timeout_ms=self._timeout_ms)
+            channel = await open_channel(host, port, timeout_ms=self._timeout_ms, tls=self._tls)
         except NoListener:
             self._refusals = refusals + 1
             raise

@@ -14,6 +14,7 @@ from leasehold.cache.client_links import Dialer, Link, LocalDialer, WireDialer
 from leasehold.cache.errors import NotServing
 from leasehold.cache.model import FromAuthority, FromClient, Release
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tls import Tls
 
 _REDIAL_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 
@@ -24,7 +25,11 @@ class Connector:
     """At most one link at a time. `feed` gets the messages that arrive, and `Connected` and `Lost`."""
 
     def __init__(
-        self, where: str | Sequence[str] | Authority, identity: str, feed: Callable[[c.ClientEvent], None]
+        self,
+        where: str | Sequence[str] | Authority,
+        identity: str,
+        feed: Callable[[c.ClientEvent], None],
+        tls: Tls | None = None,
     ) -> None:
         self._where = where
         self._identity = identity
@@ -32,7 +37,7 @@ class Connector:
         self._dialer: Dialer = (
             LocalDialer(where)
             if isinstance(where, Authority)
-            else WireDialer([where] if isinstance(where, str) else where)
+            else WireDialer([where] if isinstance(where, str) else where, tls=tls)
         )
         self.link: Link | None = None
         self.closed = False

@@ -31,6 +31,7 @@ from leasehold.cache.model import (
 )
 from leasehold.cache.push_queue import PushQueue, PushScheduler
 from leasehold.cache.wire_functions import SAY, TELL, Parcel, encode, pushed, unpacked
+from leasehold.runtime.tls import Tls
 from leasehold.wire.answers import Answer as WireAnswer
 from leasehold.wire.answers import Released
 from leasehold.wire.connection import Connection
@@ -57,13 +58,15 @@ class _Peer:
 class CacheServer:
     """Serves one authority after another on one address. In between, clients are refused and retry."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None, tls: Tls | None = None
+    ) -> None:
         self._scheduler = PushScheduler()
         self._server = Server()
         self._peers: dict[Connection, _Peer] = {}
         self._authority: Authority | None = None
         self._listener = self._server.serve(
-            sock or listen(host, port), {**implement(TELL, self._on_tell), SAY: self._on_say}
+            sock or listen(host, port), {**implement(TELL, self._on_tell), SAY: self._on_say}, tls=tls
         )
 
     @property

@@ -11,6 +11,7 @@ from leasehold.cache.model import Version
 from leasehold.cache.settings import ClientSettings
 from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal
+from leasehold.runtime.tls import Tls
 
 _clock_ns = time.clock_gettime_ns
 _BOOTTIME = time.CLOCK_BOOTTIME
@@ -19,8 +20,10 @@ _BOOTTIME = time.CLOCK_BOOTTIME
 class SyncClient(Closing):
     """`Client` without `await`. Any number of threads may share one."""
 
-    def __init__(self, where: str | Sequence[str], settings: ClientSettings | None = None) -> None:
-        self._client = Client(where, settings)
+    def __init__(
+        self, where: str | Sequence[str], settings: ClientSettings | None = None, *, tls: Tls | None = None
+    ) -> None:
+        self._client = Client(where, settings, tls=tls)
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None if the key is absent."""

@@ -8,12 +8,13 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import uvloop
 
 from leasehold.base.errors import SettingError
+from leasehold.base.security import TlsSettings
 from leasehold.base.settings import duration, text
 from leasehold.cache.authority import Authority, plan_for
 from leasehold.cache.client import Client
@@ -28,11 +29,14 @@ from leasehold.cache.stores.redis import RedisStore
 from leasehold.cache.stores.sqlite import SqliteStore
 from leasehold.cli.child import END_GRACE_S, run_once
 from leasehold.cli.help import Chapters, Explained
-from leasehold.cli.settings import resolve_options, settings_options
+from leasehold.cli.operate import tls_files, tls_options
+from leasehold.cli.settings import resolve_options, sections_options
 from leasehold.cli.store_flags import reach, shared
 from leasehold.coord.url import SCHEMES, without_secrets
+from leasehold.runtime.tls import Tls
 from leasehold.wire.finder import parse_address
 
+F = TypeVar("F", bound=Callable[..., Any])
 _ADDRESS = "127.0.0.1:7400"
 REACH_TIMEOUT_S = 2.0
 
@@ -65,7 +69,7 @@ def cache() -> None:
         ),
     ),
 )
-@settings_options(CacheSettings, "cache")
+@sections_options({"cache": CacheSettings, "tls": TlsSettings})
 def serve(**options: Any) -> None:
     """Serve the authority of a cache."""
     settings = resolve_options(CacheSettings, "cache", options).values
@@ -81,15 +85,15 @@ def serve(**options: Any) -> None:
         raise SystemExit(2)
     click.echo(f"a write waits at most {found.outage_holder_death_s:g} s for a holder that died", err=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, Tls.of(resolve_options(TlsSettings, "tls", options).values)))
 
 
-async def _serve(settings: CacheSettings) -> None:
+async def _serve(settings: CacheSettings, tls: Tls | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = CacheServer(*parse_address(settings.listen))
+    server = CacheServer(*parse_address(settings.listen), tls=tls)
     stopping = asyncio.ensure_future(stop.wait())
     serving = asyncio.ensure_future(_serve_until_cancelled(settings, server))
     try:
@@ -153,15 +157,20 @@ _mode = click.option(
     show_default=True,
     help="call lease holders back, wait for their leases to expire, or fail if there are any",
 )
-_addresses = click.option(
+_server_option = click.option(
     "--server", "servers", multiple=True, default=(_ADDRESS,), show_default=True, help="host:port; may be repeated"
 )
+
+
+def _addresses(command: F) -> F:
+    """Add `--server` and the options for TLS."""
+    return _server_option(tls_options(command))
 
 
 @contextlib.asynccontextmanager
 async def _client(servers: tuple[str, ...]) -> AsyncIterator[Client]:
     """A client that has reached an authority. A write may wait long for a lease, but not for a missing server."""
-    async with Client(servers) as client:
+    async with Client(servers, tls=tls_files()) as client:
         await client.connected(REACH_TIMEOUT_S)
         yield client
 

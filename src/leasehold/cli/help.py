@@ -17,6 +17,9 @@ TITLES = {
     "guardian": "Supervision of the worker process: [guardian]",
     "wire": "Limits for client connections: [wire]",
     "security": "Identities and roles: [security]",
+    "tls": "Certificates: [tls]",
+    "host": "Memory, addresses and limits: [host]",
+    "cache": "Leases, store and addresses: [cache]",
 }
 
 

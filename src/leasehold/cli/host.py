@@ -9,11 +9,13 @@ from typing import Any
 
 import click
 
+from leasehold.base.security import TlsSettings
 from leasehold.base.units import format_bytes
 from leasehold.cli.help import Explained
-from leasehold.cli.settings import resolve_options, settings_options
+from leasehold.cli.settings import resolve_options, sections_options
 from leasehold.cli.store_flags import shared
 from leasehold.pool.settings import HostSettings
+from leasehold.runtime.tls import Tls
 
 
 @click.command(
@@ -26,7 +28,7 @@ from leasehold.pool.settings import HostSettings
         ),
     ),
 )
-@settings_options(HostSettings, "host")
+@sections_options({"host": HostSettings, "tls": TlsSettings})
 def host(**options: Any) -> None:
     """Lend a segment of this machine's memory to the pool, over TCP, until SIGTERM or Ctrl-C."""
     import uvloop
@@ -39,10 +41,10 @@ def host(**options: Any) -> None:
         raise click.UsageError("give either --master HOST:PORT, or --coord URL to look the master up")
     shared(settings.coord, "--coord")
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(_lend(settings))
+        uvloop.run(_lend(settings, Tls.of(resolve_options(TlsSettings, "tls", options).values)))
 
 
-async def _lend(settings: HostSettings) -> None:
+async def _lend(settings: HostSettings, tls: Tls | None) -> None:
     from leasehold.coord.connect import connect
     from leasehold.pool.host import Host
     from leasehold.pool.lending import Lending
@@ -58,8 +60,8 @@ async def _lend(settings: HostSettings) -> None:
             coord = await connect(settings.coord)
             stack.push_async_callback(coord.close)
             where = MasterView(coord, settings.cluster)
-        client = await stack.enter_async_context(Client(where, native=True))
-        memory = Host(settings.segment_bytes, settings)
+        client = await stack.enter_async_context(Client(where, native=True, tls=tls))
+        memory = Host(settings.segment_bytes, settings, tls)
         await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
         master = settings.coord or settings.master

@@ -16,6 +16,7 @@ from leasehold.base.errors import InvalidArgument, LeaseholdError, ResourceUnava
 # name -> module and attribute
 COMMANDS = {
     "cache": "leasehold.cli.cache:cache",
+    "certs": "leasehold.cli.certs:certs",
     "elect": "leasehold.cli.elect:elect",
     "export": "leasehold.cli.export:export_index",
     "history": "leasehold.cli.history:history",
@@ -59,6 +60,7 @@ CHAPTERS = {
         "plan": "Compute the worst-case outages for given lease times, and check the times.",
     },
     "Other": {
+        "certs": "Make certificates for mutual TLS in DIRECTORY, and the authority that signs them if there is none.",
         "sim": "Search simulated runs for one that breaks a promise (P1 to P7).",
         "version": "Print the version.",
     },

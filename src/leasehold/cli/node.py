@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leasehold.base.security import SecuritySettings
+from leasehold.base.security import SecuritySettings, TlsSettings
 from leasehold.cli.entry import exit_on_signals
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, sections_options
@@ -23,6 +23,7 @@ SECTIONS: dict[str, type[Any]] = {
     "guardian": GuardianSettings,
     "wire": WireSettings,
     "security": SecuritySettings,
+    "tls": TlsSettings,
 }
 
 
@@ -60,5 +61,6 @@ def node(**options: Any) -> None:
             guardian=resolve_options(GuardianSettings, "guardian", options).values,
             wire=resolve_options(WireSettings, "wire", options).values,
             security=resolve_options(SecuritySettings, "security", options).values,
+            tls=resolve_options(TlsSettings, "tls", options).values,
         )
     )

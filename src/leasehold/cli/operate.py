@@ -6,7 +6,7 @@ import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -17,6 +17,7 @@ from leasehold.admin.access import COMMAND_HEADER, first_token
 from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable
 from leasehold.base.text import printable
 from leasehold.runtime.reloaded import read_small
+from leasehold.runtime.tls import Tls
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,6 +25,12 @@ ADMIN_DEFAULT = "127.0.0.1:8700,127.0.0.1:8701"
 TIMEOUT_S = 3.0
 OPERATE_TIMEOUT_S = 40.0
 
+TLS_OPTIONS = {
+    "--tls-ca": "PEM file with the authority of the servers' certificates; TLS is used then",
+    "--tls-cert": "PEM file with the certificate that identifies you",
+    "--tls-key": "PEM file with its key",
+    "--tls-peer-name": "name that the servers' certificates have, if not the host in their address",
+}
 _CREDENTIALS = f"{__name__}.credentials"  # in the click context, so that every call of a command finds them
 
 
@@ -32,13 +39,52 @@ class Credentials:
     """How a command identifies itself to the nodes."""
 
     token: str = ""
+    files: dict[str, str] = field(default_factory=dict)  # of TLS, by the parameter of `Tls`
+
+    def tls(self) -> Tls | None:
+        """None: the nodes are addressed without TLS."""
+        return Tls(**self.files) if self.files else None
 
     def opener(self) -> urllib.request.OpenerDirector:
         """For requests to nodes: never through a proxy that the environment names for web pages."""
-        return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        tls = self.tls()
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if tls is not None:
+            handlers.append(NamedHttps(tls))
+        return urllib.request.build_opener(*handlers)
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.files else "http"
 
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+class NamedHttps(urllib.request.HTTPSHandler):
+    """HTTPS to servers whose certificates have the name that `tls` expects."""
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(host: str, **options: Any) -> NamedConnection:
+            return NamedConnection(host, self._tls, options["timeout"])
+
+        return self.do_open(connection, req)
+
+
+class NamedConnection(http.client.HTTPSConnection):
+    """One connection of `NamedHttps`."""
+
+    def __init__(self, host: str, tls: Tls, timeout_s: float) -> None:
+        super().__init__(host, timeout=timeout_s)
+        self._tls = tls
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.client().wrap_socket(self.sock, server_hostname=self._tls.server_name(self.host))
 
 
 def credentials() -> Credentials:
@@ -73,9 +119,29 @@ _token_option = click.option(
 )
 
 
+def _take_file(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        credentials().files[(parameter.name or "").removeprefix("tls_")] = value
+
+
+def tls_options(command: F) -> F:
+    """Add the options for TLS, which `tls_files` and `call` use."""
+    for name, what in reversed(TLS_OPTIONS.items()):
+        variable = f"LEASEHOLD_{name.removeprefix('--').replace('-', '_').upper()}"
+        command = click.option(
+            name, envvar=variable, expose_value=False, callback=_take_file, help=f"{what} ({variable})"
+        )(command)
+    return command
+
+
+def tls_files() -> Tls | None:
+    """TLS as the options of the running command give it."""
+    return credentials().tls()
+
+
 def admin_option(command: F) -> F:
     """Add `--admin` and the options for the caller's identity, which `call` uses."""
-    return _admin_address_option(_token_option(command))
+    return _admin_address_option(_token_option(tls_options(command)))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON, for programs")
@@ -91,7 +157,7 @@ class Problem(msgspec.Struct):
 def opened(address: str, path: str, *, data: bytes | None = None, timeout_s: float) -> http.client.HTTPResponse:
     """Send a request with the command's credentials; raises the errors of urllib."""
     known = credentials()
-    request = urllib.request.Request(f"http://{address}{path}", data=data, headers=known.headers())
+    request = urllib.request.Request(f"{known.scheme}://{address}{path}", data=data, headers=known.headers())
     if data is not None:
         request.add_header(COMMAND_HEADER, "1")
     answer: http.client.HTTPResponse = known.opener().open(request, timeout=timeout_s)

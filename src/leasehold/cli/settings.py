@@ -27,11 +27,23 @@ T = TypeVar("T")
 _CONFIG = "settings__config"
 _SHOW = "settings__show"
 # One file may configure all commands of a machine. Each command reads its own sections and accepts the others.
-SECTIONS = ("node", "index", "ha", "guardian", "wire", "security", "store", "host", "cache")
+SECTIONS = ("node", "index", "ha", "guardian", "wire", "security", "tls", "store", "host", "cache")
 
 # Our variables that are not settings: flags of other commands, the fencing token of `lock`, variables of the tests.
 _OTHER_VARIABLES = tuple(
-    f"{ENVIRONMENT_PREFIX}_{name}" for name in ("ADMIN", "TOKEN_FILE", "COORD", "LOCK_TOKEN", "ETCD", "MOONCAKE_CACHE")
+    f"{ENVIRONMENT_PREFIX}_{name}"
+    for name in (
+        "ADMIN",
+        "TOKEN_FILE",
+        "TLS_CA",
+        "TLS_CERT",
+        "TLS_KEY",
+        "TLS_PEER_NAME",
+        "COORD",
+        "LOCK_TOKEN",
+        "ETCD",
+        "MOONCAKE_CACHE",
+    )
 )
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from leasehold.admin.access import Access, AccessPolicy, HostPolicy, parse_tokens
 from leasehold.node.settings import EVERYWHERE, NodeConfig, split_address
 from leasehold.runtime.reloaded import Reloaded, read_small
+from leasehold.runtime.tls import Tls
 
 
 def access_policy(config: NodeConfig) -> Callable[[], AccessPolicy]:
     """A function that returns the present policy: the token file is read again when it changes."""
-    file = config.security.token_file
-    if not file:
-        policy = AccessPolicy()
-        return lambda: policy
-    return Reloaded([file], lambda: AccessPolicy(parse_tokens(read_small(file, "token_file"), file))).value
+    security = config.security
+    file, mutual = security.token_file, bool(config.tls.tls_ca)
+
+    def policy() -> AccessPolicy:
+        tokens = parse_tokens(read_small(file, "token_file"), file) if file else ()
+        return AccessPolicy(tokens, operators=security.operators, readers=security.readers, certificates=mutual)
+
+    return Reloaded([file] if file else [], policy).value
 
 
 def host_policy(config: NodeConfig) -> HostPolicy:
@@ -37,10 +42,17 @@ class PeerAccess:
 
     def __init__(self, config: NodeConfig) -> None:
         file = config.security.token_file
+        self.tls = Tls.of(config.tls)
         self._tokens = Reloaded([file], lambda: parse_tokens(read_small(file, "token_file"), file)) if file else None
 
     def url(self, admin: str, path: str) -> str:
-        return f"http://{admin}{path}"
+        return f"{'https' if self.tls else 'http'}://{admin}{path}"
+
+    def tls_options(self, admin: str) -> dict[str, Any]:
+        """Arguments for opening a connection, as aiohttp and asyncio name them."""
+        if self.tls is None:
+            return {}
+        return {"ssl": self.tls.client(), "server_hostname": self.tls.server_name(split_address(admin, "admin")[0])}
 
     def headers(self) -> dict[str, str]:
         readers = (grant for grant in (self._tokens.value() if self._tokens else ()) if grant.access is Access.READ)

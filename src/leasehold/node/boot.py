@@ -46,14 +46,14 @@ class Boot(Struct, frozen=True):
     life_fd: int  # end of file when the guardian has died
     control_fd: int
     reaped: tuple[str, ...] = ()
+    rpc_tls: Listener | None = None  # the port of Leasehold's own clients with TLS, if configured
     metadata: Listener | None = None  # the transfer engine's metadata server, if configured
     handoff: HandoffBoot | None = None  # None: connections end with the worker
 
     def fds(self) -> tuple[int, ...]:
         """Every descriptor that the worker inherits."""
         sockets = [*self.rpc, self.forward, self.admin]
-        if self.metadata is not None:
-            sockets.append(self.metadata)
+        sockets += [listener for listener in (self.rpc_tls, self.metadata) if listener is not None]
         handoff = () if self.handoff is None else (self.handoff.checkpoints_fd, self.handoff.channel_fd)
         return (*(listener.fd for listener in sockets), self.heartbeat_fd, self.life_fd, self.control_fd, *handoff)
 

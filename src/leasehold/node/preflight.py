@@ -12,6 +12,7 @@ from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.node.access import access_policy
 from leasehold.node.settings import NodeConfig, parse_compat
+from leasehold.runtime.tls import Tls
 from leasehold.wire.tables import find_release
 
 
@@ -34,6 +35,11 @@ def check(config: NodeConfig) -> BinaryIO:
             raise SettingError(f"rpc_compat: {error}") from None
     check_buffer(node.buffer)
     access_policy(config)  # raises if the token file is unreadable or malformed
+    tls = Tls.of(config.tls)  # raises if a file is unreadable or no certificate
+    if tls is not None and not tls.serves:
+        raise SettingError("tls_ca is given without tls_cert and tls_key: a node serves its ports with a certificate")
+    if node.rpc_tls and tls is None:
+        raise SettingError(f"rpc_tls = '{node.rpc_tls}' needs tls_cert and tls_key; see `leasehold certs --help`")
     return lock_directory(Path(node.data_dir))
 
 

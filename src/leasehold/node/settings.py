@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leasehold.base.errors import SettingError
-from leasehold.base.security import SecuritySettings
+from leasehold.base.security import SecuritySettings, TlsSettings
 from leasehold.base.settings import choice, duration, flag, text, texts
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
@@ -30,6 +30,7 @@ class NodeSettings:
     )  # fmt: skip
     prefix: str = text("/leasehold", help="key prefix in the coordination store")
     rpc: str = text("127.0.0.1:50051", help="HOST:PORT where clients connect")
+    rpc_tls: str = text("", help="HOST:PORT where Leasehold's own clients connect with TLS; empty: none")
     rpc_compat: tuple[str, ...] = texts(
         help="RELEASE=HOST:PORT,cluster=NAME of a second port for clients of an older Mooncake release"
     )
@@ -58,6 +59,7 @@ class NodeConfig:
     guardian: GuardianSettings = field(default_factory=GuardianSettings)
     wire: WireSettings = field(default_factory=WireSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
 
 
 def split_address(address: str, setting: str) -> tuple[str, int]:

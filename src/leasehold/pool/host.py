@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import socket
 from zlib import crc32
 
 import structlog
@@ -23,6 +24,9 @@ from leasehold.pool.budget import Budget
 from leasehold.pool.fence import WriteFence
 from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
 from leasehold.pool.settings import HostSettings
+from leasehold.runtime.accepting import Acceptor
+from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tls import Tls, serve_stream
 from leasehold.wire.finder import parse_address
 
 log = structlog.get_logger()
@@ -37,8 +41,9 @@ _BASE = 1 << 32
 class Host:
     """The memory and its server. `start` binds; then `endpoint` is the address for clients."""
 
-    def __init__(self, size: int, limits: HostSettings | None = None) -> None:
+    def __init__(self, size: int, limits: HostSettings | None = None, tls: Tls | None = None) -> None:
         self.size = size
+        self._tls = tls
         self._limits = limits or HostSettings()
         self._budget = Budget(self._limits.buffered_bytes)
         self.fence = WriteFence()
@@ -50,8 +55,11 @@ class Host:
                 f"segment = {format_bytes(size)}: this machine cannot provide that much memory ({error.strerror})"
             ) from None
         self._view = memoryview(self._memory)
-        self._server: asyncio.Server | None = None
+        self._sock: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
+        self._handshakes = TaskSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.refused_handshakes = 0
         self.turned_away = 0
         self.endpoint = ""
         self.read_bytes = 0
@@ -64,28 +72,43 @@ class Host:
                 f"listen = {listen}: clients cannot connect to {host}: give an address with --advertise"
             )
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=1 << 20)
+            self._sock = socket.create_server((host, port), family=_family(host), backlog=1024)
         except OSError as error:
             why = os.strerror(error.errno or 0)
             raise ResourceUnavailable(f"listen = {listen}: cannot listen there: {why}; give another address") from None
-        bound = self._server.sockets[0].getsockname()
-        self.endpoint = advertise or f"{host}:{bound[1]}"
+        self._sock.setblocking(False)
+        self._acceptor = Acceptor(self._sock, self._accepted)
+        self._acceptor.set_on(True)
+        self.endpoint = advertise or f"{host}:{self._sock.getsockname()[1]}"
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None and self._sock is not None:
+            self._acceptor.set_on(False)
+            self._sock.close()
+        await self._handshakes.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._view.release()
         self._memory.close()
 
+    def _accepted(self, sock: socket.socket, _address: object) -> None:
+        if len(self._tasks) + len(self._handshakes) >= self._limits.connections_max:
+            sock.close()
+            self.turned_away += 1
+        else:
+            self._handshakes.start(self._shake_hands(sock))
+
+    async def _shake_hands(self, sock: socket.socket) -> None:
+        try:
+            await serve_stream(sock, self._tls, self._serve)
+        except OSError:  # the peer has closed it, or has no valid certificate
+            sock.close()
+            self.refused_handshakes += self._tls is not None
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._tasks) >= self._limits.connections_max:
-            writer.transport.abort()
-            self.turned_away += 1
-            return
+        assert task is not None  # it runs in one
         self._tasks.add(task)
         writer.transport.set_write_buffer_limits(high=0)  # so that `drain` waits until the kernel has all bytes
         try:
@@ -153,6 +176,10 @@ class Host:
             writer.write(ANSWER.pack(MAGIC, Status.OK, length, checksum))
             writer.write(data)
             await writer.drain()
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 async def _discard(reader: asyncio.StreamReader, length: int) -> None:

@@ -24,6 +24,7 @@ from leasehold.pool.transfer import Transfer, check_size
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.closing import AsyncClosing
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tls import Tls
 from leasehold.wire.client import Client, Key
 from leasehold.wire.errors import MasterError
 from leasehold.wire.finder import Finder
@@ -50,10 +51,14 @@ class Pool(AsyncClosing):
         timeout_ms: int = 10_000,
         host: str = "",
         clock: Clock | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`host`: the host that this client runs on, for a master with `--allocation local-first`."""
-        self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms)
-        self._transfer = Transfer(timeout_ms=timeout_ms)
+        """`host`: the host that this client runs on, for a master with `--allocation local-first`.
+
+        With `tls`, `master` is an address of `--rpc-tls`, and storage hosts must have certificates.
+        """
+        self.client = Client(master, tenant=tenant, native=True, timeout_ms=timeout_ms, tls=tls)
+        self._transfer = Transfer(timeout_ms=timeout_ms, tls=tls)
         self._host = host
         self._clock = clock or BootClock()
         self._revoking = TaskSet()

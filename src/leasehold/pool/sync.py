@@ -5,6 +5,7 @@ from __future__ import annotations
 from leasehold.pool.pool import Pool
 from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
+from leasehold.runtime.tls import Tls
 from leasehold.wire.client import Key
 from leasehold.wire.finder import Finder
 from leasehold.wire.messages import DEFAULT_TENANT
@@ -19,12 +20,13 @@ class SyncPool(Closing):
         *,
         tenant: Key = DEFAULT_TENANT,
         timeout_ms: int = 10_000,
+        tls: Tls | None = None,
         portal: Portal | None = None,
     ) -> None:
         self.portal = portal or Portal.shared()
 
         async def make() -> Pool:  # on its own loop
-            return Pool(master, tenant=tenant, timeout_ms=timeout_ms)
+            return Pool(master, tenant=tenant, timeout_ms=timeout_ms, tls=tls)
 
         self.pool = self.portal.call(make)
 

@@ -9,6 +9,7 @@ from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import pool_transfer_bytes_max
 from leasehold.pool.errors import TransferFailed
 from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.runtime.tls import Tls
 from leasehold.wire.finder import parse_address
 from leasehold.wire.messages import BufferDescriptor
 
@@ -18,7 +19,8 @@ _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Transfer:
     """All connections of one client. `timeout_ms` is for one transfer, connecting included."""
 
-    def __init__(self, *, connections_max: int = 4, timeout_ms: int = 10_000) -> None:
+    def __init__(self, *, connections_max: int = 4, timeout_ms: int = 10_000, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._timeout_s = timeout_ms / 1_000
         self._connections_max = connections_max
         self._idle: dict[str, list[_Stream]] = {}
@@ -63,7 +65,7 @@ class Transfer:
     async def _on_a_connection(self, endpoint: str, head: bytes, data: bytes) -> bytes:
         idle = self._idle.setdefault(endpoint, [])
         fresh = not idle
-        reader, writer = idle.pop() if idle else await asyncio.open_connection(*parse_address(endpoint), limit=1 << 20)
+        reader, writer = idle.pop() if idle else await self._open(endpoint)
         try:
             answer = await self._exchange(reader, writer, head, data)
         except (OSError, asyncio.IncompleteReadError):
@@ -83,6 +85,13 @@ class Transfer:
         else:
             self._idle.setdefault(endpoint, []).append((reader, writer))
         return _checked(endpoint, *answer)
+
+    async def _open(self, endpoint: str) -> _Stream:
+        host, port = parse_address(endpoint)
+        if self._tls is None:
+            return await asyncio.open_connection(host, port, limit=1 << 20)
+        name = self._tls.server_name(host)
+        return await asyncio.open_connection(host, port, limit=1 << 20, ssl=self._tls.client(), server_hostname=name)
 
     def _drop_idle(self, endpoint: str) -> None:
         for _, writer in self._idle.pop(endpoint, []):

@@ -50,8 +50,16 @@ def peer_has_closed(sock: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
+def send_immediately(sock: socket.socket) -> None:
+    """Do not wait for more bytes before sending. The plain side of a TLS connection is no TCP, and never waits."""
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def keep_alive(sock: socket.socket) -> None:
     """Let the kernel detect dead peers: a half-open connection ends within half a minute."""
+    if sock.family == socket.AF_UNIX:
+        return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

@@ -19,6 +19,7 @@ import msgspec
 
 from leasehold.admin.access import COMMAND_HEADER
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
+from leasehold.runtime.tls import Tls
 from leasehold.testing.ports import free_ports
 from leasehold.testing.process import START_TIMEOUT_S, ServerFailed, ServerProcess, wait_until
 
@@ -43,8 +44,13 @@ class NodeProcess(ServerProcess):
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         metadata: bool = False,
+        tls: Tls | None = None,
     ) -> None:
-        """With `metadata` it also serves the HTTP metadata server, on `metadata_port`."""
+        """With `metadata` it also serves the HTTP metadata server, on `metadata_port`.
+
+        `tls` is for requests to the admin port; the node's own files are in `arguments`.
+        """
+        self._tls = tls
         owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
         self.data_dir = data_dir or Path(owned.name if owned else "")
         self.node_name = name
@@ -70,11 +76,12 @@ class NodeProcess(ServerProcess):
 
     def http(self, path: str, *, body: bytes | None = None, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
         """HTTP status and body from the admin port; status 0 if there is no answer."""
-        request = urllib.request.Request(f"http://{self.admin}{path}", data=body)
+        scheme, context = ("https", self._tls.client()) if self._tls is not None else ("http", None)
+        request = urllib.request.Request(f"{scheme}://{self.admin}{path}", data=body)
         if body is not None:
             request.add_header(COMMAND_HEADER, "1")
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from leasehold.base.errors import CallerError, Unavailable
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tls import Tls
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import CallLost, MasterError
@@ -32,7 +33,10 @@ _CONNECT_MS = 2_000
 class Caller:
     """One connection at a time to the current master. Safe for many concurrent tasks on one loop."""
 
-    def __init__(self, finder: Finder, *, release: Release = NEWEST, timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self, finder: Finder, *, release: Release = NEWEST, timeout_ms: int = 10_000, tls: Tls | None = None
+    ) -> None:
+        self._tls = tls
         self.release = release
         self.timeout_ms = timeout_ms
         self.reconnects = 0
@@ -108,7 +112,7 @@ class Caller:
             return self._channel
         self._refuse_if_closed()
         host, port = await self._finder.find()
-        channel = await open_channel(host, port, timeout_ms=min(left_ms, _CONNECT_MS))
+        channel = await open_channel(host, port, timeout_ms=min(left_ms, _CONNECT_MS), tls=self._tls)
         if self._closed:
             channel.close()
             self._refuse_if_closed()

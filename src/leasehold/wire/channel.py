@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from leasehold.base.errors import Unavailable
 from leasehold.base.limits import wire_frame_bytes_max
+from leasehold.runtime.tls import Tls
 from leasehold.wire.body import unpack
 from leasehold.wire.errors import CallLost, Malformed, NoListener, RpcRefused
 from leasehold.wire.frame import PUSH, Err, Response, ResponseReader, lone_push, request
@@ -210,13 +211,19 @@ def _message_of(body: bytes) -> str:
         return "(no message)"
 
 
-async def open_channel(host: str, port: int, *, timeout_ms: int) -> Channel:
+async def open_channel(host: str, port: int, *, timeout_ms: int, tls: Tls | None = None) -> Channel:
     """Connect. Raises `Unavailable` on failure or timeout, `NoListener` if the connection was refused."""
     loop = asyncio.get_running_loop()
     address = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, channel = await loop.create_connection(lambda: Channel(address), host, port)
+            if tls is None:
+                _, channel = await loop.create_connection(lambda: Channel(address), host, port)
+            else:
+                context, name = tls.client(), tls.server_name(host)
+                _, channel = await loop.create_connection(
+                    lambda: Channel(address), host, port, ssl=context, server_hostname=name
+                )
     except (OSError, TimeoutError) as error:
         kind = NoListener if _is_refusal(error) else Unavailable
         raise kind(f"cannot connect to {address}: {error or 'timed out'}") from None

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leasehold.runtime.closing import AsyncClosing
+from leasehold.runtime.tls import Tls
 from leasehold.wire import messages as m
 from leasehold.wire.caller import Caller
 from leasehold.wire.errors import MasterError, RpcRefused
@@ -56,10 +57,14 @@ class Client(AsyncClosing):
         native: bool = False,
         release: Release = NEWEST,
         timeout_ms: int = 10_000,
+        tls: Tls | None = None,
     ) -> None:
-        """`master` is `HOST:PORT`, several separated by commas, or a `Finder` such as `MasterView(coord)`."""
+        """`master` is `HOST:PORT`, several separated by commas, or a `Finder` such as `MasterView(coord)`.
+
+        With `tls`, the addresses are those of `--rpc-tls`.
+        """
         finder = AddressList([parse_address(each) for each in master.split(",")]) if isinstance(master, str) else master
-        self.calls = Caller(finder, release=release, timeout_ms=timeout_ms)
+        self.calls = Caller(finder, release=release, timeout_ms=timeout_ms, tls=tls)
         self.tenant = _raw(tenant)
         self.client_id = client_id or secrets.token_bytes(16)
         self.native = native

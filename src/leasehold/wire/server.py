@@ -20,7 +20,9 @@ from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.base.measures import Calls
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import boot_ns, wall_us
-from leasehold.runtime.tcp import keep_alive
+from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tcp import keep_alive, send_immediately
+from leasehold.runtime.tls import Tls, TlsRelay
 from leasehold.wire.answers import AlwaysServes, ServePermit, Waiting
 from leasehold.wire.body import hash_in
 from leasehold.wire.connection import NS_PER_MS, Connection, Handler
@@ -30,6 +32,7 @@ from leasehold.wire.sending import LEASE_EXPIRED, Sender
 from leasehold.wire.settings import WireSettings
 from leasehold.wire.tables import RELEASES, Release, releases_of
 
+_HANDSHAKES_MAX = 1_024
 _SWEEP_MS = 500
 _LINES_PER_SWEEP = 10  # log lines about connections; the rest are counted
 _MISMATCHES_MAX = 1_000
@@ -65,7 +68,10 @@ class Listener:
         handlers: Mapping[int, Handler],
         release: Release | None,
         share: Share | None,
+        tls: Tls | None,
     ) -> None:
+        self._relay = TlsRelay(tls) if tls is not None else None
+        self._handshakes = TaskSet()
         self.server = server
         self.sock = sock
         self.handlers = handlers
@@ -85,7 +91,25 @@ class Listener:
         self.handlers = handlers
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        self.server.adopt(self, sock, f"{address[0]}:{address[1]}")
+        peer = f"{address[0]}:{address[1]}"
+        if self._relay is None:
+            self.server.adopt(self, sock, peer)
+        elif self.server.may_serve() and len(self._handshakes) < _HANDSHAKES_MAX:
+            self._handshakes.start(self._secure(self._relay, sock, peer))
+        else:
+            sock.close()  # the client tries the next address
+
+    async def _secure(self, relay: TlsRelay, sock: socket.socket, peer: str) -> None:
+        """Serve a connection after its handshake; a client without a valid certificate is counted."""
+        try:
+            plain = await relay.accepted(sock)
+        except OSError:
+            self.refusals["tls"] += 1
+            return
+        if self.server.may_serve():
+            self.server.adopt(self, plain, f"{peer} (TLS)")
+        else:
+            plain.close()
 
     def count_refused(self, reason: str) -> None:
         self.refusals[reason] += 1
@@ -161,10 +185,11 @@ class Server:
         release: Release | None = None,
         *,
         share: Share | None = None,
+        tls: Tls | None = None,
     ) -> Listener:
         """Serve `handlers` on a listening socket. `release` names the table, so that a mismatch can be logged."""
         sock.setblocking(False)
-        listener = Listener(self, sock, handlers, release, share)
+        listener = Listener(self, sock, handlers, release, share, tls)
         self.listeners.append(listener)
         self.resume(listener)
         return listener
@@ -234,7 +259,7 @@ class Server:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_immediately(sock)
         keep_alive(sock)
         self.accepted += 1
         shared = listener.share(sock, passed_bytes) if listener.share is not None else None

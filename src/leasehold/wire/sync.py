@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leasehold.runtime.closing import Closing
 from leasehold.runtime.portal import Portal, Through
+from leasehold.runtime.tls import Tls
 from leasehold.wire.client import Client, Key
 from leasehold.wire.finder import Finder
 from leasehold.wire.messages import DEFAULT_TENANT
@@ -26,13 +27,20 @@ class SyncClient(Closing):
         native: bool = False,
         release: Release = NEWEST,
         timeout_ms: int = 10_000,
+        tls: Tls | None = None,
         portal: Portal | None = None,
     ) -> None:
         self.portal = portal or Portal.shared()
 
         async def make() -> Client:  # on the loop that will run it
             return Client(
-                master, tenant=tenant, client_id=client_id, native=native, release=release, timeout_ms=timeout_ms
+                master,
+                tenant=tenant,
+                client_id=client_id,
+                native=native,
+                release=release,
+                timeout_ms=timeout_ms,
+                tls=tls,
             )
 
         self.client = self.portal.call(make)

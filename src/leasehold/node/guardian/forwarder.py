@@ -32,7 +32,8 @@ import structlog
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
-from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_has_closed, reset
+from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_has_closed, reset, send_immediately
+from leasehold.runtime.tls import TlsRelay
 from leasehold.wire.request_counter import RequestCounter
 
 log = structlog.get_logger("leasehold.forwarder")
@@ -61,6 +62,7 @@ class ConnectionForwarder:
     held_max: int
     hold_timeout_ms: int
     idle_ms: int  # time without a request after which a connection is closed
+    relay: TlsRelay | None = None  # None: the forward ports of the nodes have no TLS
     counts: Counter[str] = field(default_factory=Counter)  # of connections, by event, for metrics
     _target: str = ""
     _open: bool = False
@@ -176,7 +178,7 @@ class ConnectionForwarder:
         """Dial until the worker confirms that it is the primary; the caller sets the timeout."""
         while True:
             async with self._dialling:
-                if (sock := await dial(address, table)) is not None:
+                if (sock := await dial(address, table, self.relay)) is not None:
                     return sock
             await asyncio.sleep(REDIAL_PAUSE_S)
 
@@ -195,7 +197,7 @@ async def _something_to_read(sock: socket.socket, timeout_s: float) -> bool:
     return True
 
 
-async def dial(address: str, table: str = "") -> socket.socket | None:
+async def dial(address: str, table: str = "", relay: TlsRelay | None = None) -> socket.socket | None:
     """A connection to a worker that has sent `HELLO`, or None. `table` is the wire release of the connection."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
@@ -204,9 +206,11 @@ async def dial(address: str, table: str = "") -> socket.socket | None:
     try:
         async with asyncio.timeout(DIAL_TIMEOUT_S):
             await loop.sock_connect(sock, (host.strip("[]"), int(port)))
+            if relay is not None:
+                sock = await relay.connected(sock, host.strip("[]"))
             await loop.sock_sendall(sock, bytes([len(table)]) + table.encode())
             if await loop.sock_recv(sock, len(HELLO)) == HELLO:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                send_immediately(sock)
                 keep_alive(sock)
                 return sock
     except (OSError, TimeoutError, ValueError):

@@ -55,6 +55,7 @@ from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
 from leasehold.runtime.tcp import kernel_counts, reset
+from leasehold.runtime.tls import Tls, TlsRelay
 
 log = structlog.get_logger("leasehold.guardian")
 
@@ -83,12 +84,14 @@ class Guardian:
         self._forward_listener = self._listen(node.forward, "forward")
         self._refusing = Acceptor(self._sockets[-1], lambda sock, _: sock.close())
         self._admin = self._listen(node.admin, "admin")
+        self._rpc_tls = self._listen(node.rpc_tls, "rpc_tls") if node.rpc_tls else None
         self._metadata = self._listen(node.metadata_server, "metadata_server") if node.metadata_server else None
         ports = [(sock, listener.table) for sock, listener in zip(self._sockets, self._rpc, strict=False)]
         guarding = config.guardian
         self._forwarder = forwarder.ConnectionForwarder(
-            ports, guarding.held_connections_max, guarding.hold_timeout_ms, config.wire.idle_ms
-        )
+            ports, guarding.held_connections_max, guarding.hold_timeout_ms, config.wire.idle_ms,
+            TlsRelay(tls) if (tls := Tls.of(config.tls)) is not None else None,
+        )  # fmt: skip
         self._slots = slots_for(config.guardian.held_connections_max) if kernel_counts() else 0
         if not self._slots:
             log.warning(
@@ -218,6 +221,7 @@ class Guardian:
                 life_fd=life_fd,
                 control_fd=control_fd,
                 reaped=reaped,
+                rpc_tls=self._rpc_tls,
                 metadata=self._metadata,
                 handoff=handoff,
             )

@@ -49,7 +49,7 @@ async def find_duplicate(coord: Coord, keys: Keys, name: str, cluster: str, admi
 
 async def _identity_at(admin: str, peers: PeerAccess) -> _Identity:
     host, port = split_address(admin, "admin")
-    reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
+    reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX, **peers.tls_options(admin))
     try:
         headers = "".join(f"{name}: {value}\r\n" for name, value in {"Host": admin, **peers.headers()}.items())
         writer.write(f"GET /api/status HTTP/1.0\r\n{headers}\r\n".encode())

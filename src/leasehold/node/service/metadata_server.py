@@ -26,6 +26,7 @@ from leasehold.base.limits import metadata_connections_max, metadata_value_bytes
 from leasehold.node.service.metadata_owners import OwnerCheck, registration_of
 from leasehold.node.service.metadata_table import MetadataTable, TableFull
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tls import Tls
 
 log = structlog.get_logger("leasehold.metadata")
 
@@ -40,7 +41,10 @@ _REGISTER_ATTEMPTS: Final = 3  # each fails only if another process registers th
 class MetadataServer:
     """`start` on a listening socket, `close` at the end."""
 
-    def __init__(self, table: MetadataTable, owners: OwnerCheck, hosts: HostPolicy | None = None) -> None:
+    def __init__(
+        self, table: MetadataTable, owners: OwnerCheck, hosts: HostPolicy | None = None, tls: Tls | None = None
+    ) -> None:
+        self._tls = tls
         self._hosts = hosts or HostPolicy()
         self._table = table
         self._owners = owners
@@ -61,7 +65,7 @@ class MetadataServer:
         self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False)
 
     async def start(self, sock: socket.socket) -> None:
-        self._doorkeeper = BoundedListener(sock, metadata_connections_max)
+        self._doorkeeper = BoundedListener(sock, metadata_connections_max, self._tls)
         self._app.middlewares.append(self._doorkeeper.middleware)
         await self._runner.setup()
         server = self._runner.server

@@ -28,6 +28,7 @@ from leasehold.node.worker.metadata import NodeMetadata
 from leasehold.node.worker.mooncake_view import MooncakeView
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime import log as logs
+from leasehold.runtime.tls import Tls
 
 log = structlog.get_logger("leasehold.worker")
 
@@ -42,10 +43,11 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     coord = await connect(config.node.coord)
     node = RunningNode(boot, config, coord, guardian)
     hosts = host_policy(config)
+    policy, tls = access_policy(config), Tls.of(config.tls)
     sock = socket.socket(fileno=boot.admin.fd)
-    admin = AdminServer(AdminView(node), MooncakeView(node), sock, access_policy(config), hosts)
+    admin = AdminServer(AdminView(node), MooncakeView(node), sock, policy, hosts, tls)
     await admin.start()
-    metadata = NodeMetadata(node, hosts)
+    metadata = NodeMetadata(node, hosts, tls if config.tls.tls_metadata else None)
     if boot.metadata is not None:
         await metadata.start(socket.socket(fileno=boot.metadata.fd))
     await _release_leader_key(config, coord, boot.reaped, "reaped by the guardian")

@@ -23,6 +23,7 @@ from leasehold.node.service.functions import warm
 from leasehold.node.worker.handoff import ConnectionSharing
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tls import Tls, TlsRelay
 from leasehold.wire.answers import ServePermit
 from leasehold.wire.server import Handler, Listener, Server
 from leasehold.wire.settings import WireSettings
@@ -44,6 +45,7 @@ class Listeners:
         settings: WireSettings,
         on_broken: Callable[[InvariantBroken], None],
         calls: Calls,
+        tls: Tls | None = None,
     ) -> None:
         self._make_handlers = make_handlers
         self.server = Server(permit, settings, calls=calls, on_broken=on_broken)
@@ -56,6 +58,10 @@ class Listeners:
             self.server.pause(listener)
             warm(release)
             self._by_table[inherited.table] = listener
+        self._relay = TlsRelay(tls) if tls is not None else None
+        # Always open: while this node is not the primary, the server closes new connections there.
+        secure = [self.server.serve(_socket(port), {}, NEWEST, tls=tls) for port in (boot.rpc_tls,) if port]
+        self._listeners = [*self._by_table.values(), *secure]
         self._forward = _socket(boot.forward)
         self._tasks = TaskSet()
         self._loop = asyncio.get_running_loop()
@@ -65,7 +71,7 @@ class Listeners:
 
     def prepare(self) -> None:
         """Create the handlers, unless they exist."""
-        for listener in self._by_table.values():
+        for listener in self._listeners:
             assert listener.release is not None
             listener.set_handlers(self._make_handlers(listener.release))
 
@@ -95,7 +101,7 @@ class Listeners:
     def other_releases(self) -> dict[str, int]:
         """Number of requests of another release than the port's, by host and release, for status and metrics."""
         seen: dict[str, int] = {}
-        for listener in self._by_table.values():
+        for listener in self._listeners:
             for (host, names), count in listener.mismatches.items():
                 name = f"{host} speaks {names}"
                 seen[name] = seen.get(name, 0) + count
@@ -103,7 +109,7 @@ class Listeners:
 
     def refusals(self) -> dict[str, int]:
         seen: dict[str, int] = {}
-        for listener in self._by_table.values():
+        for listener in self._listeners:
             for reason, count in listener.refusals.items():
                 seen[reason] = seen.get(reason, 0) + count
         return seen
@@ -118,6 +124,8 @@ class Listeners:
         """Read the release, send HELLO if this worker is the primary, then serve it like any other connection."""
         try:
             async with asyncio.timeout(PREFACE_TIMEOUT_S):
+                if self._relay is not None:
+                    sock = await self._relay.accepted(sock)
                 length = await self._loop.sock_recv(sock, 1)
                 table = (await self._exactly(sock, length[0])).decode(errors="replace") if length else ""
                 listener = self._by_table.get(table)

@@ -15,6 +15,7 @@ from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.node.service.metadata_table import MetadataTable
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime.tasks import TaskSet
+from leasehold.runtime.tls import Tls
 from leasehold.wire.channel import open_channel
 from leasehold.wire.finder import parse_address
 from leasehold.wire.native import OWNER_PINGS, AskOwner
@@ -25,11 +26,11 @@ ASK_TIMEOUT_MS: Final = 500
 class NodeMetadata:
     """`start` on a listening socket, `close` at the end."""
 
-    def __init__(self, node: RunningNode, hosts: HostPolicy) -> None:
+    def __init__(self, node: RunningNode, hosts: HostPolicy, tls: Tls | None = None) -> None:
         self._node = node
         settings = node.config.node
         self._table = MetadataTable(node.coord, Keys(settings.cluster, settings.prefix).metadata)
-        self._server = MetadataServer(self._table, OwnerCheck(self._pings), hosts)
+        self._server = MetadataServer(self._table, OwnerCheck(self._pings), hosts, tls)
         self._cleanup = MetadataCleanup(self._table, lambda: node.machine.index, self._leads, node.clock.now_ms)
         self._tasks = TaskSet()
 

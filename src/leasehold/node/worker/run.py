@@ -26,6 +26,7 @@ from leasehold.node.worker.guardian_link import GuardianLink
 from leasehold.node.worker.listeners import Listeners
 from leasehold.node.worker.persistence import Persistence
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tls import Tls
 from leasehold.wire.answers import Waiting
 from leasehold.wire.server import Handler, measured_calls
 from leasehold.wire.tables import Release
@@ -77,7 +78,13 @@ class RunningNode:
         )
         self.calls = measured_calls()
         self.entrance = Listeners(
-            boot, self.machine.outbox, self._make_handlers, config.wire, self._on_fatal, self.calls
+            boot,
+            self.machine.outbox,
+            self._make_handlers,
+            config.wire,
+            self._on_fatal,
+            self.calls,
+            Tls.of(config.tls),
         )
 
     def start(self) -> None:

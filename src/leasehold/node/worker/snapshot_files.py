@@ -111,7 +111,10 @@ class SnapshotFiles:
             async with (
                 aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
                 session.get(
-                    self._peers.url(admin, "/api/snapshot"), headers=self._peers.headers(), allow_redirects=False
+                    self._peers.url(admin, "/api/snapshot"),
+                    headers=self._peers.headers(),
+                    allow_redirects=False,
+                    **self._peers.tls_options(admin),
                 ) as answer,
             ):
                 if answer.status != 200 or (answer.content_length or 0) > SNAPSHOT_BYTES_MAX:
