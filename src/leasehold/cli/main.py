@@ -24,6 +24,7 @@ COMMANDS = {
     "import": "leasehold.cli.export:import_index",
     "journal": "leasehold.cli.journal:journal",
     "lock": "leasehold.cli.lock:lock",
+    "mooncake-master": "leasehold.cli.mooncake_master:mooncake_master",
     "node": "leasehold.cli.node:node",
     "pause": "leasehold.cli.pause:pause",
     "plan": "leasehold.cli.plan:plan_command",
@@ -40,6 +41,9 @@ CHAPTERS = {
     "Run": {
         "up": "Run a complete local cluster: a store, two nodes and two storage hosts, on loopback.",
         "node": "Run one node of a cluster: the master for Mooncake's clients, or a hot standby.",
+        "mooncake-master": (
+            "Run one node with the command line of `mooncake_master`, so that a launch script changes one word."
+        ),
         "host": "Lend a segment of this machine's memory to the pool, over TCP, until SIGTERM or Ctrl-C.",
         "store": "Serve an etcd v3 compatible store from one process: durable in one directory, without replication.",
         "cache": "Serve and use a cache without stale reads.",
