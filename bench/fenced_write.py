@@ -14,11 +14,23 @@ from typing import Self
 
 from leasehold.etcd import codec
 from leasehold.etcd.pb import rpc_pb2
-from leasehold.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, frame
+from leasehold.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PING,
+    PREFACE,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+)
 from leasehold.http2.header_codec import literal
 from leasehold.journal.fenced_writer import FencedWriter, slot_key
 
 VALUE = bytes(120)  # about the size of a batch with one record
+WINDOW = 1 << 30
 HEAD_BYTES = 9
 GRPC_HEAD_BYTES = 5
 
@@ -30,7 +42,8 @@ class FencedWrites:
         host, _, port = endpoint.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        # A large window, once: answers are never acknowledged.
+        self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(WINDOW_UPDATE, 0, 0, WINDOW.to_bytes(4, "big")))
         self._received = bytearray()
         self._stream = 1
         self._slot = 0

@@ -21,7 +21,9 @@ from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.transport import channel
 from leasehold.etcd.transport import liveness as life
 from leasehold.etcd.transport.call import UNREAD_BYTES_MAX, WINDOW_BYTES
+from leasehold.etcd.transport.connection import BANDWIDTH_PING
 from leasehold.etcd.transport.failures import RpcFailed
+from leasehold.etcd.transport.send_queue import LATE_PARTS_MAX
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.http2.frames import (
     ACK,
@@ -345,6 +347,27 @@ async def test_a_refused_call_was_not_done_and_a_broken_one_may_be() -> None:
         await peer.request()
         peer.writer.close()
         assert meaning(await failure_of(call)).verdict is Verdict.UNKNOWN
+
+
+async def test_a_bandwidth_ping_is_answered_later_than_the_next_request() -> None:
+    """Answered with the request, the server would send the next one with its answer, for every commit."""
+    async with connected() as (_, peer, endpoint):
+        peer.write(frame(PING, 0, 0, BANDWIDTH_PING))
+        peer.write(frame(PING, 0, 0, bytes(8)))
+        assert (await peer.until(PING))[2] == bytes(8)
+        call = asking(endpoint)
+        stream, _ = await peer.request()
+        peer.write(peer.answer(stream, ANSWER))
+        assert (await call).count == 7
+        assert await peer.until(PING) == (ACK, 0, BANDWIDTH_PING)
+
+
+async def test_many_bandwidth_pings_are_not_kept() -> None:
+    async with connected() as (_, peer, _):
+        for _ in range(LATE_PARTS_MAX + 1):
+            peer.write(frame(PING, 0, 0, BANDWIDTH_PING))
+        for _ in range(LATE_PARTS_MAX + 1):
+            assert await peer.until(PING) == (ACK, 0, BANDWIDTH_PING)
 
 
 async def test_a_silent_server_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,33 @@ class Immediate(Protocol):
         ...
 
 
+class Abandonable(Protocol):
+    """A request under way."""
+
+    def abandon(self) -> None:
+        """Stop waiting: no callback is called any more. The request may still take effect."""
+        ...
+
+
+@runtime_checkable
+class Sends(Protocol):
+    """A store that can run some requests without a task for each."""
+
+    def send(
+        self,
+        op: Op,
+        timeout_s: float,
+        answered: Callable[[OpResult], None],
+        unfinished: Callable[[Coroutine[Any, Any, OpResult]], None],
+    ) -> Abandonable | None:
+        """Send `op`. Exactly one of the callbacks is called, on the loop, after this call has returned.
+
+        `answered` gets the result. If the first attempt fails, `unfinished` gets the rest of the call, which returns or
+        raises as `Coord.do` does. Returns None, without having done anything, if the caller must use `Coord.do`.
+        """
+        ...
+
+
 class Coord(ABC):
     """A coordination store: the etcd v3 data model.
 

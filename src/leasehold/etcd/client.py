@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from leasehold.base.clock import Clock
@@ -12,10 +12,12 @@ from leasehold.coord.url import ConnectOptions, CoordUrl
 from leasehold.etcd import codec
 from leasehold.etcd.auth import Authenticator
 from leasehold.etcd.endpoints import Endpoints
+from leasehold.etcd.fenced_writes import FencedWrites
 from leasehold.etcd.keepalive import KeepAliveEngine
 from leasehold.etcd.leases import LeaseCalls
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.etcd.retry import Caller
+from leasehold.etcd.transport.call import UnaryCall
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.etcd.watch_stream import Hub
 from leasehold.mvcc.model import (
@@ -26,6 +28,7 @@ from leasehold.mvcc.model import (
     LeaseRevokeResult,
     LeaseTimeToLiveResult,
     Op,
+    OpResult,
     Put,
     Range,
     Status,
@@ -57,6 +60,7 @@ class EtcdCoord(Coord):
         self._endpoints = Endpoints(addresses, tls)
         authenticator = Authenticator(options)
         self._caller = Caller(self._endpoints, authenticator, options)
+        self._fenced = FencedWrites(self._caller)
         self._leases = LeaseCalls(self._caller)
         self._hub = Hub(self._endpoints, self._caller, authenticator, options)
         self._engine = KeepAliveEngine(addresses, options, self._clock, tls)
@@ -75,6 +79,16 @@ class EtcdCoord(Coord):
         if isinstance(op, Put):
             return codec.put_result(await call("Put", codec.put_request(op), timeout_s, safe=False))
         return codec.delete_result(await call("DeleteRange", codec.delete_request(op), timeout_s, safe=False))
+
+    def send(
+        self,
+        op: Op,
+        timeout_s: float,
+        answered: Callable[[OpResult], None],
+        unfinished: Callable[[Coroutine[Any, Any, OpResult]], None],
+    ) -> UnaryCall | None:
+        """Run a fenced write without a task: see `coord.api.Sends`. Any other operation is left to `do`."""
+        return self._fenced.send(op, timeout_s, answered, unfinished) if isinstance(op, Txn) else None
 
     def open_watch(self, request: Watch) -> WatchStream:
         self._caller.check_usable()

@@ -7,6 +7,7 @@ retried only if it certainly was not.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from os import getpid
 from typing import Any
 
@@ -17,7 +18,8 @@ from leasehold.etcd.auth import Authenticator
 from leasehold.etcd.endpoint_search import PAUSE_S, Search
 from leasehold.etcd.endpoints import Endpoint, Endpoints
 from leasehold.etcd.errors import Failure, Verdict, meaning
-from leasehold.etcd.transport.channel import Metadata
+from leasehold.etcd.transport.call import UnaryCall
+from leasehold.etcd.transport.channel import Metadata, UnaryMethod
 from leasehold.etcd.transport.failures import RpcFailed
 from leasehold.mvcc.errors import Code
 
@@ -89,15 +91,57 @@ class Caller:
             task.failed(endpoint, failure)
         elif response is not None:
             task.behind(endpoint, response.header.revision, seen)
+        return await self._repeat(task, request, seen if guard else 0)
+
+    def write(
+        self,
+        name: str,
+        message: bytes,
+        timeout_s: float,
+        answered: Callable[[Endpoint, bytes, float], None],
+        failed: Callable[[Endpoint, RpcFailed, float], None],
+    ) -> UnaryCall | None:
+        """Send an encoded write to the endpoint in use, without a task or a future.
+
+        Exactly one of the callbacks is called, later, with the endpoint and the deadline of the whole call. After a
+        failure, `after_failure` goes on. Returns None, without having sent anything, if the caller must use `call`.
+        """
+        endpoint = self.endpoints.current
+        connection = endpoint.channel.connection
+        if connection is None or not endpoint.proven or not self._plain or timeout_s <= 0:
+            return None
+        if self.closed or self._pid != getpid():
+            return None
+        end_s = self._loop.time() + timeout_s
+
+        def done(answer: bytes | RpcFailed) -> None:
+            if isinstance(answer, RpcFailed):
+                failed(endpoint, answer, end_s)
+            else:
+                endpoint.last_seen_s = self._loop.time()
+                answered(endpoint, answer, end_s)
+
+        limit_s = timeout_s if timeout_s < self._first_attempt_s else self._first_attempt_s
+        method: UnaryMethod = endpoint.unary[name]
+        return method.start(connection, message, limit_s, done)
+
+    async def after_failure(self, name: str, request: Any, endpoint: Endpoint, error: RpcFailed, end_s: float) -> Any:
+        """Go on with a write whose first attempt failed: raise, or repeat it if it certainly was not done."""
+        task = _Task(self, name, False, False, end_s)
+        task.failed(endpoint, meaning(error))
+        return await self._repeat(task, request, 0)
+
+    async def _repeat(self, task: _Task, request: Any, revision_min: int) -> Any:
+        """Try until answered. An answer older than `revision_min` is rejected."""
         while True:
             await task.pause()
             response = await task.attempt(request)
             if response is not None:
                 revision = response.header.revision
-                if revision >= seen or not guard:
+                if revision >= revision_min:
                     self.saw(revision)
                     return response
-                task.behind(self.endpoints.current, revision, seen)
+                task.behind(self.endpoints.current, revision, revision_min)
 
     def attempt_timeout_s(self, timeouts: int) -> float:
         """The time limit for one endpoint. It doubles after every timeout: the endpoint may be slow but alive."""

@@ -61,17 +61,20 @@ class Call(ABC):
 
 
 class UnaryCall(Call):
-    """One request, one answer.
+    """One request, one answer: `done` is called once, with the answer or the failure, from the connection's loop.
 
     An `unhurried` call is never cancelled at the server: the caller may stop waiting, but the server can still answer.
     """
 
-    __slots__ = ("_finished", "_first", "_more", "_size", "_timer", "answer", "unhurried")
+    __slots__ = ("_done", "_finished", "_first", "_more", "_size", "_timer", "unhurried")
 
-    def __init__(self, connection: Connection, *, unhurried: bool) -> None:
+    def __init__(
+        self, connection: Connection, done: Callable[[bytes | RpcFailed], None], *, unhurried: bool = False
+    ) -> None:
         super().__init__(connection)
-        self.answer: asyncio.Future[bytes] = connection.loop.create_future()
+        self.ends = True
         self.unhurried = unhurried
+        self._done: Callable[[bytes | RpcFailed], None] | None = done  # None: it was called, or the caller has left
         self._first = b""  # the first part of the answer, usually all of it
         self._more: bytearray | None = None  # the whole answer, if it arrived in parts
         self._size = 0
@@ -104,20 +107,25 @@ class UnaryCall(Call):
 
     def ended(self, failure: RpcFailed | None) -> None:
         self._finish()
-        if self.answer.done():
-            return  # the caller has stopped waiting
-        if failure is None:
-            whole = self._first if self._more is None else self._more
-            if whole[:1] == b"\0" and int.from_bytes(whole[1:5], "big") == self._size - 5:
-                self.answer.set_result(self._first[5:] if self._more is None else bytes(memoryview(whole)[5:]))
-                return
-            failure = RpcFailed(Code.INTERNAL, "the answer is not one whole message")
-        self.answer.set_exception(failure)
+        if failure is not None:
+            self._report(failure)
+            return
+        whole = self._first if self._more is None else self._more
+        if whole[:1] == b"\0" and int.from_bytes(whole[1:5], "big") == self._size - 5:
+            self._report(self._first[5:] if self._more is None else bytes(memoryview(whole)[5:]))
+        else:
+            self._report(RpcFailed(Code.INTERNAL, "the answer is not one whole message"))
 
     def abandon(self) -> None:
         """The caller has stopped waiting. Cancel the call, unless it is unhurried and was sent."""
+        self._done = None
         if not self.over and not (self.unhurried and self.stream):
             self._cancel()
+
+    def _report(self, answer: bytes | RpcFailed) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(answer)
 
     def _cancel(self) -> None:
         self._finish()
@@ -134,13 +142,13 @@ class UnaryCall(Call):
         self._timer = self.connection.loop.call_later(LAST_LOOK_S, self._timed_out)
 
     def _timed_out(self) -> None:
-        if not self.answer.done():
-            why = "no answer in time" if self.stream else "the server accepted no more calls"
-            self.answer.set_exception(RpcFailed(Code.DEADLINE_EXCEEDED, why, sent=self.stream != 0))
-        if self.unhurried and self.stream:
+        was_sent = self.stream != 0
+        if self.unhurried and was_sent:
             self._timer = self.connection.loop.call_later(LATE_ANSWER_S, self._cancel)
         else:
             self._cancel()
+        why = "no answer in time" if was_sent else "the server accepted no more calls"
+        self._report(RpcFailed(Code.DEADLINE_EXCEEDED, why, sent=was_sent))
 
 
 class StreamCall(Call):

@@ -165,11 +165,12 @@ class Channel:
 class UnaryMethod:
     """`await method(request, timeout=1.0)` returns the answer, or raises `RpcFailed`."""
 
-    __slots__ = ("_channel", "_head", "_parse", "_serialize", "_unhurried")
+    __slots__ = ("_channel", "_head", "_head_s", "_head_timed", "_parse", "_serialize", "_unhurried")
 
     def __init__(self, channel: Channel, head: bytes, request: Any, response: Any, unhurried: bool) -> None:
         self._channel = channel
         self._head = head
+        self._head_timed, self._head_s = head, -1.0  # the headers with the last timeout, which is usually the next one
         self._serialize = request.SerializeToString
         self._parse = response.FromString
         self._unhurried = unhurried
@@ -178,23 +179,55 @@ class UnaryMethod:
         connection = self._channel.connection
         if connection is None:
             raise not_connected()
-        call = UnaryCall(connection, unhurried=self._unhurried)
-        call.ends = True
-        if timeout > TIMEOUT_S_MAX:
-            timeout = TIMEOUT_S_MAX
-        server_timeout_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
-        head = self._head + literal(b"grpc-timeout", b"%dm" % ceil(server_timeout_s * 1_000))
-        if metadata:
-            head += encoded(metadata)
-        message = self._serialize(request)
-        connection.begin(call, head, b"\0" + len(message).to_bytes(4, "big") + message)
-        call.limit(timeout)
+        answer: asyncio.Future[bytes] = connection.loop.create_future()
+        call = self._start(connection, self._serialize(request), timeout, _to_future(answer), metadata)
         try:
-            answer = await call.answer
+            return parsed(self._parse, await answer)
         except asyncio.CancelledError:
             call.abandon()
             raise
+
+    def start(
+        self, connection: Connection, message: bytes, timeout: float, done: Callable[[bytes | RpcFailed], None]
+    ) -> UnaryCall:
+        """Send an encoded request, without a task or a future. `done` is called once, never from inside this call."""
+        return self._start(connection, message, timeout, done, ())
+
+    def parse(self, answer: bytes) -> Any:
+        """The answer as a message. Raises `RpcFailed`."""
         return parsed(self._parse, answer)
+
+    def _start(
+        self,
+        connection: Connection,
+        message: bytes,
+        timeout: float,
+        done: Callable[[bytes | RpcFailed], None],
+        metadata: Metadata,
+    ) -> UnaryCall:
+        call = UnaryCall(connection, done, unhurried=self._unhurried)
+        if timeout > TIMEOUT_S_MAX:
+            timeout = TIMEOUT_S_MAX
+        if timeout != self._head_s:
+            server_timeout_s = timeout + LATE_ANSWER_S if self._unhurried else timeout
+            self._head_timed = self._head + literal(b"grpc-timeout", b"%dm" % ceil(server_timeout_s * 1_000))
+            self._head_s = timeout
+        head = self._head_timed + encoded(metadata) if metadata else self._head_timed
+        connection.begin(call, head, b"\0" + len(message).to_bytes(4, "big") + message)
+        call.limit(timeout)
+        return call
+
+
+def _to_future(future: asyncio.Future[bytes]) -> Callable[[bytes | RpcFailed], None]:
+    def done(answer: bytes | RpcFailed) -> None:
+        if future.done():
+            return  # the caller was cancelled
+        if isinstance(answer, RpcFailed):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    return done
 
 
 class StreamMethod:

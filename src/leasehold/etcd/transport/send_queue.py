@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 # Bytes that are not urgent are written with the next request, or after this time.
 UNHURRIED_S = 0.002
+# Bytes that should not be sent often are written after this time, or when there are many.
+LATE_S = 0.1
+LATE_PARTS_MAX = 64
 # The transport may buffer this much before new calls have to wait.
 UNWRITTEN_BYTES_MAX = 1 << 20
 # A server that does not read gets no requests; answers to its pings and settings are written up to this limit.
@@ -22,6 +25,7 @@ class SendQueue:
         "_closing",
         "_flushing_now",
         "_flushing_soon",
+        "_late",
         "_loop",
         "_on_stuck",
         "_parts",
@@ -40,6 +44,7 @@ class SendQueue:
         self._loop = loop
         self._on_stuck = on_stuck
         self._parts: list[bytes] = []
+        self._late: list[bytes] = []
         self._flushing_now = self._flushing_soon = False
 
     def made(self, transport: asyncio.Transport) -> None:
@@ -63,6 +68,14 @@ class SendQueue:
         if not self._flushing_soon:
             self._flushing_soon = True
             self._loop.call_later(UNHURRIED_S, self._flush_soon)
+
+    def send_late(self, data: bytes) -> None:
+        """Write after `LATE_S`, and not with a request before that."""
+        self._late.append(data)
+        if len(self._late) == 1:
+            self._loop.call_later(LATE_S, self._send_late_ones)
+        elif len(self._late) > LATE_PARTS_MAX:
+            self._send_late_ones()
 
     def flush(self) -> None:
         parts, self._parts = self._parts, []
@@ -104,6 +117,11 @@ class SendQueue:
         self.transport = self._closing = None
         if self._timer is not None:
             self._timer.cancel()
+
+    def _send_late_ones(self) -> None:
+        self._parts += self._late
+        self._late = []
+        self.flush()
 
     def _flush_now(self) -> None:
         self._flushing_now = False

@@ -15,7 +15,7 @@ import structlog
 
 from leasehold.base.clock import Clock
 from leasehold.base.errors import LeaseholdError, Unavailable, UnknownOutcome
-from leasehold.coord.api import Coord, Immediate, KeepAlive
+from leasehold.coord.api import Abandonable, Coord, Immediate, KeepAlive, Sends
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -98,6 +98,8 @@ class Driver:
         self._timer_ms = -1
         self._deciding = False
         self._immediately = coord.immediately if isinstance(coord, Immediate) else None
+        self._sends = coord if isinstance(coord, Sends) else None
+        self._sent: dict[int, Abandonable] = {}  # requests without a task that are not answered yet
         self._answers: deque[StoreAnswered] = deque()  # the store's answers to requests of the present turn
         self._idle = asyncio.Event()  # clear while the machine has work left from earlier events
         self._idle.set()
@@ -193,8 +195,10 @@ class Driver:
             self._on_fatal(error)
 
     def _request(self, effect: StoreRequest) -> None:
-        """Send a request to the store. A store in memory answers immediately: a task would cost more than the call."""
+        """Send a request to the store; without a task if the store can, because a task costs more than the rest."""
         self.meter.begin(effect, boot_ns())
+        if self._sends is not None and self._send(self._sends, effect):
+            return
         answer = None
         if self._immediately is not None:
             try:
@@ -208,11 +212,36 @@ class Driver:
             self.meter.end(answer, boot_ns())
             self._answers.append(answer)
 
-    async def _ask(self, effect: StoreRequest) -> None:
-        call = self._coord.do(effect.op, effect.timeout_ms / 1000)
-        answer = await _answer(effect.request, call, effect.timeout_ms)
+    def _send(self, store: Sends, effect: StoreRequest) -> bool:
+        """Send a request without a task. Returns False if the store cannot."""
+        request, timeout_s = effect.request, effect.timeout_ms / 1000
+        end_s = self._loop.time() + timeout_s
+
+        def answered(result: StoreResult) -> None:
+            del self._sent[request]
+            answer = StoreAnswered(request, result=result)
+            self.meter.end(answer, boot_ns())
+            self.tell(answer)
+
+        def unfinished(rest: Coroutine[Any, Any, StoreResult]) -> None:
+            del self._sent[request]
+            if self._closed:
+                rest.close()
+            else:
+                self._tasks.start(self._await(request, rest, max(0, round((end_s - self._loop.time()) * 1000))))
+
+        sent = store.send(effect.op, timeout_s, answered, unfinished)
+        if sent is not None:
+            self._sent[request] = sent
+        return sent is not None
+
+    async def _await(self, request: int, call: Coroutine[Any, Any, StoreResult], timeout_ms: int) -> None:
+        answer = await _answer(request, call, timeout_ms)
         self.meter.end(answer, boot_ns())
         self.tell(answer)
+
+    async def _ask(self, effect: StoreRequest) -> None:
+        await self._await(effect.request, self._coord.do(effect.op, effect.timeout_ms / 1000), effect.timeout_ms)
 
     async def _grant(self, effect: GrantLease) -> None:
         call = self._coord.lease_grant(effect.ttl_s, timeout_s=effect.timeout_ms / 1000)
@@ -265,6 +294,9 @@ class Driver:
             self._timer.cancel()
         for kept in self._kept.values():
             kept.close()
+        for sent in self._sent.values():
+            sent.abandon()
+        self._sent.clear()
         await self._tasks.close()
 
 
