@@ -21,7 +21,6 @@ from leasehold.admin.access import (
     AccessDenied,
     AccessPolicy,
     Caller,
-    HostPolicy,
     LocalProcess,
     came_directly,
     first_token,
@@ -29,6 +28,7 @@ from leasehold.admin.access import (
 )
 from leasehold.admin.server import PATHS, ROUTES, AdminServer
 from leasehold.base.errors import SettingError
+from leasehold.base.hosts import HostPolicy
 from leasehold.runtime.peer_process import PeerProcess, peer_process
 from leasehold.runtime.reloaded import Reloaded, read_small
 

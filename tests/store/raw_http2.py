@@ -18,7 +18,9 @@ from leasehold.http2.frames import (
     SETTINGS,
     frame,
 )
+from leasehold.store.server.http2.connection import Connection
 from leasehold.store.server.serve import StoreServer
+from leasehold.testing.waiting import until
 
 REQUEST = [
     (":method", "POST"),
@@ -37,7 +39,9 @@ class Raw(RawFrames):
     @classmethod
     async def connect(cls, server: StoreServer, settings: bytes = b"") -> Raw:
         reader, writer = await asyncio.open_connection(*server.address.split(":"))
+        before = len(http2_connections(server))
         writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
+        await until(lambda: len(http2_connections(server)) > before)
         return cls(reader, writer)
 
 
@@ -57,3 +61,8 @@ def opening(path: str, stream: int, *headers: tuple[str, str], end: bool = False
 def asking(path: str, stream: int, request: Any) -> bytes:
     """A whole call."""
     return opening(path, stream) + frame(DATA, END_STREAM, stream, message(request))
+
+
+def http2_connections(server: StoreServer) -> list[Connection]:
+    """The open connections that speak HTTP/2."""
+    return [one for one in server._open if isinstance(one, Connection)]

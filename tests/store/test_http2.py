@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from hpack import Encoder
-from tests.store.raw_http2 import REQUEST, Raw, asking, message
+from tests.store.raw_http2 import REQUEST, Raw, asking, http2_connections, message
 
 import leasehold
 from leasehold.etcd.pb import rpc_pb2
@@ -176,7 +176,7 @@ async def test_a_watcher_that_does_not_read_costs_little(server: StoreServer) ->
         async with await leasehold.connect(server.url) as client:
             for _ in range(300):
                 await client.put(b"a", bytes(100_000))
-        held = [len(served.held) for connection in server._connections for served in connection.calls.values()]
+        held = [len(served.held) for connection in http2_connections(server) for served in connection.calls.values()]
         assert max(held) < 4 << 20
         seen = 0
         async with asyncio.timeout(60):

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.store.raw_http2 import Raw, asking, opening
+from tests.store.raw_http2 import Raw, asking, http2_connections, opening
 
 import leasehold
 from leasehold.etcd.pb import rpc_pb2
@@ -49,7 +49,7 @@ async def test_a_byte_of_room_for_thousands_of_answers_is_little_work(server: St
     for stream in streams:
         raw.writer.write(asking(GET, stream, get))
     reading = asyncio.ensure_future(raw.reader.read(-1))
-    (connection,) = server._connections
+    (connection,) = http2_connections(server)
     await until(lambda: len(connection.calls) == len(streams))
     cpu_s = time.process_time()
     if kind == WINDOW_UPDATE:
@@ -70,7 +70,7 @@ async def test_windows_of_calls_open_with_the_settings(server: StoreServer) -> N
     raw = await Raw.connect(server, struct.pack(">HI", 4, 0))
     for stream in (1, 3, 5):
         raw.writer.write(asking(GET, stream, rpc_pb2.RangeRequest(key=b"a")))
-    (connection,) = server._connections
+    (connection,) = http2_connections(server)
     await until(lambda: len(connection.calls) == 3 and connection.held_bytes > 3_000)
     raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 70_000, 4, 0, 4, 30_000)))
     async with asyncio.timeout(30):
@@ -87,7 +87,7 @@ async def test_tiny_pieces_of_a_request_are_not_kept_as_pieces(server: StoreServ
     tracemalloc.start()
     try:
         raw.writer.write(frame(DATA, 0, 1, b"xy") * 20_000)
-        (connection,) = server._connections
+        (connection,) = http2_connections(server)
         await until(lambda: connection.buffered_bytes >= 40_000)
         taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/coord/*")])
         assert sum(trace.size for trace in taken.traces) < MIB // 4
@@ -118,7 +118,7 @@ async def test_who_never_says_what_it_speaks_is_left(server: StoreServer, monkey
     with suppress(ConnectionError):
         async with asyncio.timeout(30):
             await reader.read(-1)
-    assert not server._connections
+    assert not server._open
     writer.close()
 
 
@@ -164,7 +164,7 @@ async def test_headers_are_decoded_only_as_fast_as_their_connection_pays(server:
     raw = await Raw.connect(server)
     raw.writer.write(asking(GET, 1, rpc_pb2.RangeRequest(key=b"a")))
     flood = asyncio.ensure_future(_flood(raw, frame(HEADERS, END_HEADERS, 1, b"\x82" * 90), 40_000))
-    (connection,) = server._connections
+    (connection,) = http2_connections(server)
     async with await leasehold.connect(server.url) as client:
         begun_s, cpu_s = time.perf_counter(), time.process_time()
         decoded = 0

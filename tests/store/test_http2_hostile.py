@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from hpack import Encoder
-from tests.store.raw_http2 import Raw, asking, message, opening
+from tests.store.raw_http2 import Raw, asking, http2_connections, message, opening
 
 import leasehold
 from leasehold.etcd.pb import lock_pb2, rpc_pb2
@@ -60,7 +60,7 @@ async def test_a_call_without_a_request_is_answered(server: StoreServer) -> None
     assert (await status_of(raw, 3))[0] == 13
     raw.writer.write(opening(WATCH, 5) + frame(DATA, END_STREAM, 5, b"\0\0\0\0\x09abc"))
     assert (await status_of(raw, 5))[0] == 13
-    assert not next(iter(server._connections)).calls
+    assert not next(iter(http2_connections(server))).calls
 
 
 async def test_a_call_with_two_requests_is_done_once(server: StoreServer) -> None:
@@ -159,14 +159,14 @@ async def test_unfinished_requests_of_a_connection_are_bounded(server: StoreServ
         if flags & END_STREAM:
             assert dict(raw.headers.read(block))[b"grpc-status"] == b"8"
             ended += 1
-    (connection,) = server._connections
+    (connection,) = http2_connections(server)
     assert connection.buffered_bytes <= http2.REQUESTS_BYTES_MAX + MIB
 
 
 async def test_a_client_that_floods_pings_without_reading_is_not_read(server: StoreServer) -> None:
     raw = await Raw.connect(server)
     await raw.until(SETTINGS)
-    (connection,) = server._connections
+    (connection,) = http2_connections(server)
     transport = connection._transport
     assert transport is not None
     flood = frame(PING, 0, 0, bytes(8)) * 50_000
@@ -194,8 +194,8 @@ async def test_large_answers_that_are_not_taken_hold_up_their_own_client_only(se
         for number in range(12):
             raw.writer.write(asking(RANGE, 2 * number + 1, rpc_pb2.RangeRequest(key=b"\0", range_end=b"\0")))
         await raw.writer.drain()
-        await until(lambda: any(len(connection.calls) == 12 for connection in server._connections))
-        held = [connection.held_bytes for connection in server._connections]
+        await until(lambda: any(len(connection.calls) == 12 for connection in http2_connections(server)))
+        held = [connection.held_bytes for connection in http2_connections(server)]
         assert max(held) <= http2.HELD_BYTES_MAX + 9 * MIB
         assert (await client.get(b"\0", b"\0", count_only=True)).count == 8
         # When it takes them, all of them come.
@@ -206,7 +206,7 @@ async def test_large_answers_that_are_not_taken_hold_up_their_own_client_only(se
             if kind == DATA:
                 raw.writer.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", len(payload))))
             done += kind == HEADERS and bool(flags & END_STREAM)
-        assert all(connection.held_bytes == 0 for connection in server._connections)
+        assert all(connection.held_bytes == 0 for connection in http2_connections(server))
         raw.writer.close()
 
 
@@ -233,7 +233,7 @@ async def test_a_deadline_ends_a_call_that_waits(server: StoreServer) -> None:
     waiting = opening("/v3lockpb.Lock/Lock", 3, ("grpc-timeout", "200m"))
     raw.writer.write(waiting + frame(DATA, END_STREAM, 3, message(lock_pb2.LockRequest(name=b"l"))))
     assert await status_of(raw, 3) == (4, "context deadline exceeded")
-    await until(lambda: not next(iter(server._connections)).calls)
+    await until(lambda: not next(iter(http2_connections(server))).calls)
     assert await count(server) == 1  # its key in the queue was deleted
 
 
@@ -265,11 +265,11 @@ async def test_progress_requests_after_a_long_backlog_are_bounded(server: StoreS
         requests = [rpc_pb2.WatchRequest(create_request=create) for _ in range(4)]
         requests.append(rpc_pb2.WatchRequest(progress_request=rpc_pb2.WatchProgressRequest()))
         raw.writer.write(opening(WATCH, 1) + b"".join(frame(DATA, 0, 1, message(each)) for each in requests))
-        await until(lambda: any(connection.held_bytes > MIB for connection in server._connections))
+        await until(lambda: any(connection.held_bytes > MIB for connection in http2_connections(server)))
         for _ in range(10):
             await asyncio.sleep(0.01)
             await client.put(b"b")
-        assert max(connection.held_bytes for connection in server._connections) < 16 * MIB
+        assert max(connection.held_bytes for connection in http2_connections(server)) < 16 * MIB
         raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1)))
         received, events = b"", 0
         async with asyncio.timeout(110):
@@ -295,7 +295,7 @@ async def test_requests_whose_answers_are_not_taken_wait(server: StoreServer) ->
     raw.writer.write(opening(WATCH, 1))
     for _ in range(20):
         raw.writer.write(frame(DATA, 0, 1, create * 2_000))
-    await until(lambda: any(connection.calls for connection in server._connections))
+    await until(lambda: any(connection.calls for connection in http2_connections(server)))
     for _ in range(20):
         await asyncio.sleep(0.01)
     hub = server._engine.store._hub

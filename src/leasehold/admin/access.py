@@ -224,38 +224,3 @@ def _is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
-
-
-class HostPolicy:
-    """The names under which a port may be addressed, against DNS rebinding.
-
-    A page of an attacker may let its own name resolve to the address of this port; then a browser sends this port's
-    answers to that page. But the `Host` header still has the attacker's name. IP addresses cannot be rebound.
-    """
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = {name.lower().rstrip(".") for name in names if name} | {"localhost"}
-
-    def allows(self, header: str | None) -> bool:
-        """Judge a `Host` header. Without one the caller is no browser."""
-        if header is None:
-            return True
-        host = _without_port(header.strip()).lower().rstrip(".")
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return host in self._names
-        return True
-
-    def allows_origin(self, origin: str, host_header: str | None) -> bool:
-        """Whether a page of this origin may send commands: only a page that came from this port itself."""
-        scheme, separator, rest = origin.partition("://")
-        if not separator or scheme not in ("http", "https") or host_header is None:
-            return False
-        return rest.lower() == host_header.strip().lower() and self.allows(rest)
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

@@ -22,13 +22,13 @@ from leasehold.admin.access import (
     AccessPolicy,
     Caller,
     CallerIdentity,
-    HostPolicy,
     LocalProcess,
     Order,
     OrderRecorder,
     came_directly,
 )
 from leasehold.admin.bounds import Handler
+from leasehold.base.hosts import HostPolicy
 from leasehold.base.text import printable
 from leasehold.runtime.peer_process import peer_process
 from leasehold.runtime.tls import certificate_names

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from leasehold.admin import mooncake_metrics, mooncake_routes
-from leasehold.admin.access import Access, AccessDenied, AccessPolicy, HostPolicy
+from leasehold.admin.access import Access, AccessDenied, AccessPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
 from leasehold.admin.guard import Guard, Route, body_of
 from leasehold.admin.metrics import render
@@ -18,6 +18,7 @@ from leasehold.admin.mooncake_routes import MOONCAKE
 from leasehold.admin.mooncake_state import MooncakeFace, MooncakeRefused
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
+from leasehold.base.hosts import HostPolicy
 from leasehold.base.text import printable
 from leasehold.runtime.tls import Tls
 

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.admin.access import Access, AccessPolicy, HostPolicy, parse_tokens
+from leasehold.admin.access import Access, AccessPolicy, parse_tokens
+from leasehold.base.hosts import HostPolicy
 from leasehold.node.settings import EVERYWHERE, NodeConfig, split_address
 from leasehold.runtime.reloaded import Reloaded, read_small
 from leasehold.runtime.tls import Tls

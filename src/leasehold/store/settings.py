@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leasehold.base.settings import count, duration, size
+from leasehold.base.settings import count, duration, size, texts
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class StoreSettings:
     history_bytes: int = size("256MiB", low="64KiB", high="64GiB", help="limit for superseded versions")
     segment_bytes: int = size("64MiB", low="64KiB", high="4GiB", help="size of the log at which a snapshot is written")
     lease_ttl_min_ms: int = duration("2s", low="1s", high="1h", help="shortest lease that is granted, in whole seconds")
+    allowed_hosts: tuple[str, ...] = texts(
+        help="names under which the JSON gateway may be addressed, besides IP addresses, localhost and the host's name"
+    )
     progress_interval_ms: int = duration(
         "10m", low="100ms", high="1d", help="interval of progress notifications to idle watches that requested them"
     )

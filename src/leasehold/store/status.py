@@ -9,6 +9,7 @@ from leasehold.store.engine import Engine
 
 # The etcd release whose data model and API this store implements. Clients read it to choose features.
 ETCD_VERSION = "3.5.21"
+CLUSTER_VERSION = "3.5.0"
 
 
 def active_alarms(store: Store) -> list[Alarm]:

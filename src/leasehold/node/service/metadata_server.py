@@ -18,10 +18,10 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from leasehold.admin.access import HostPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
 from leasehold.admin.guard import wrong_host
 from leasehold.base.errors import InvalidArgument, LeaseholdError
+from leasehold.base.hosts import HostPolicy
 from leasehold.base.limits import metadata_connections_max, metadata_value_bytes_max
 from leasehold.node.service.metadata_owners import OwnerCheck, registration_of
 from leasehold.node.service.metadata_table import MetadataTable, TableFull

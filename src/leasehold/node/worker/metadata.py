@@ -6,8 +6,8 @@ import contextlib
 import socket
 from typing import Final
 
-from leasehold.admin.access import HostPolicy
 from leasehold.base.errors import LeaseholdError
+from leasehold.base.hosts import HostPolicy
 from leasehold.ha.keys import Keys
 from leasehold.node.service.metadata_cleanup import MetadataCleanup
 from leasehold.node.service.metadata_owners import OwnerCheck, Pings

@@ -11,7 +11,7 @@ from leasehold.mvcc.model import DeleteRange, EventType, Header, KeyValue, Put, 
 from leasehold.store.client import LocalClient
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods
-from leasehold.store.server.http2.streams import Call, Handler, Message, parse, unary
+from leasehold.store.server.http2.streams import Handler, Message, StreamCall, parse, unary
 from leasehold.store.server.key_queue import created_at, lease_or_new, oldest, queue_key, wait_for_turn
 
 
@@ -61,7 +61,7 @@ def election_service(client: LocalClient) -> Methods:
         done = await client.txn([created_at(leader.key, leader.rev)], [DeleteRange(leader.key)])
         return election_pb2.ResignResponse(header=convert.header(done.header))
 
-    async def observe(call: Call) -> None:
+    async def observe(call: StreamCall) -> None:
         data = await call.read()
         if data is not None:
             await _observe(client, parse(election_pb2.LeaderRequest, data).name + b"/", call)
@@ -107,7 +107,7 @@ async def _enter(client: LocalClient, key: bytes, value: bytes, lease: int) -> t
     return done.header, kv.create_revision
 
 
-async def _observe(client: LocalClient, prefix: bytes, call: Call) -> None:
+async def _observe(client: LocalClient, prefix: bytes, call: StreamCall) -> None:
     """Send every leader and every proclamation, until the caller cancels."""
     while True:
         found = await _front(client, prefix)
@@ -119,7 +119,7 @@ async def _observe(client: LocalClient, prefix: bytes, call: Call) -> None:
             await _wait_for_entry(client, prefix, revision + 1)
 
 
-async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, call: Call) -> None:
+async def _tell_proclamations(client: LocalClient, key: bytes, revision: int, call: StreamCall) -> None:
     """Wait until the leader's key is deleted, or the history was compacted and must be read again."""
     try:
         async with client.watch(key, start_revision=revision) as watch:

@@ -8,7 +8,7 @@ from leasehold.etcd.pb import health_pb2
 from leasehold.mvcc.errors import Code
 from leasehold.store.engine import Engine
 from leasehold.store.server.dispatch import Methods, direct
-from leasehold.store.server.http2.streams import Call, CallEnded, Handler, Message, parse
+from leasehold.store.server.http2.streams import CallEnded, Handler, Message, StreamCall, parse
 
 _STATUS = health_pb2.HealthCheckResponse
 _WHOLE_SERVER = ""  # the only service name that etcd reports on
@@ -23,7 +23,7 @@ def health_service(engine: Engine) -> Methods:
         engine.check_open()
         return _STATUS(status=_STATUS.SERVING)
 
-    async def watch(call: Call) -> None:
+    async def watch(call: StreamCall) -> None:
         data = await call.read()
         if data is None:
             raise CallEnded(Code.INTERNAL, "grpc: no request was sent")

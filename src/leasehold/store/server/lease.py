@@ -8,7 +8,7 @@ from leasehold.mvcc.store import Store
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods, direct, run
-from leasehold.store.server.http2.streams import Call, Handler, Message, parse
+from leasehold.store.server.http2.streams import Handler, Message, StreamCall, parse
 
 
 def lease_service(engine: Engine) -> Methods:
@@ -26,7 +26,7 @@ def lease_service(engine: Engine) -> Methods:
         result = run(engine, lambda store, _now: revoke_intact(store))
         return rpc_pb2.LeaseRevokeResponse(header=convert.header(result.header))
 
-    async def keep_alive(call: Call) -> None:
+    async def keep_alive(call: StreamCall) -> None:
         while (data := await call.read()) is not None:
             result = _renew(engine, parse(rpc_pb2.LeaseKeepAliveRequest, data).ID)
             await engine.settled()

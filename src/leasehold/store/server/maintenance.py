@@ -13,7 +13,7 @@ from leasehold.store.disk import Identity, export_chunks
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods, direct, run
-from leasehold.store.server.http2.streams import Call, Handler, Message, unary
+from leasehold.store.server.http2.streams import Handler, Message, StreamCall, unary
 from leasehold.store.status import ETCD_VERSION, active_alarms, status_of
 
 _ALARM_KINDS = tuple(AlarmKind)
@@ -100,7 +100,7 @@ class _Answers:
             hash_revision=m.revision or header.revision,
         )
 
-    async def snapshot(self, call: Call) -> None:
+    async def snapshot(self, call: StreamCall) -> None:
         engine = self._engine
         store = engine.store
         with engine.lock:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable
+from leasehold.base.hosts import HostPolicy
 from leasehold.store.client import LocalClient
 from leasehold.store.engine import Engine
 from leasehold.store.server.auth import auth_service
 from leasehold.store.server.cluster import cluster_service
 from leasehold.store.server.election import election_service
+from leasehold.store.server.front import Front, Served
+from leasehold.store.server.gateway.gateway import Gateway
 from leasehold.store.server.health import health_service
+from leasehold.store.server.http1.connection import Http1Connection
+from leasehold.store.server.http1.site import Site
 from leasehold.store.server.http2.connection import Connection
 from leasehold.store.server.http2.streams import Handler
 from leasehold.store.server.kv import kv_service
@@ -44,7 +50,10 @@ class StoreServer:
         # For the lock and election services, whose callers set deadlines.
         self._client = LocalClient(engine, timeout_s=3600)
         self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._open: set[Served] = set()
+        self._handlers: dict[bytes, Handler] = {}
+        hosts = HostPolicy([self._host, socket.gethostname(), *engine.settings.allowed_hosts])
+        self._site = Site(engine, Gateway(self._handlers), hosts, self)
 
     @property
     def address(self) -> str:
@@ -58,11 +67,10 @@ class StoreServer:
     async def start(self) -> None:
         """Listen and serve. Raises `ResourceUnavailable` if the address is unavailable."""
         loop = asyncio.get_running_loop()
-        handlers: dict[bytes, Handler] = {}
         context = _context(self._tls) if self._tls else None
         try:
             self._server = await loop.create_server(
-                lambda: Connection(handlers, self._connections),
+                self._accepted,
                 self._host.strip("[]"),
                 self._port,
                 ssl=context,
@@ -72,9 +80,33 @@ class StoreServer:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise ResourceUnavailable(f"cannot listen on {self.address}: {why}; use another address") from None
         self._port = self._server.sockets[0].getsockname()[1]
-        handlers.update(self._handlers())
+        self._handlers.update(self._all_handlers())
 
-    def _handlers(self) -> dict[bytes, Handler]:
+    def _accepted(self) -> Front:
+        front = Front(
+            lambda: Connection(self._handlers, self._open.discard),
+            lambda: Http1Connection(self._site.serve, self._open.discard),
+            self._switched,
+            self._open.discard,
+        )
+        self._open.add(front)
+        return front
+
+    def _switched(self, front: Front, spoken: Served) -> None:
+        self._open.discard(front)
+        self._open.add(spoken)
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._open)
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that are being handled."""
+        return sum(len(one.calls) if isinstance(one, Connection) else bool(one.calls) for one in self._open)
+
+    def _all_handlers(self) -> dict[bytes, Handler]:
         scheme = "https" if self._tls else "http"
         services = {
             "etcdserverpb.KV": kv_service(self._engine),
@@ -97,12 +129,12 @@ class StoreServer:
         """Accept no new calls, give running ones `grace_s`, then close. The engine stays open."""
         if self._server is not None:
             self._server.close()
-            for connection in self._connections:
+            for connection in list(self._open):
                 connection.go_away()
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await self._quiet()
-            for connection in list(self._connections):
+            for connection in list(self._open):
                 connection.close()
             self._server = None
         await self._client.close()
@@ -110,7 +142,7 @@ class StoreServer:
     async def _quiet(self) -> None:
         """Wait until no call is running."""
         # Called once per server: not worth an event that every call would have to set.
-        while any(connection.calls for connection in self._connections):  # noqa: ASYNC110 -- see the line above
+        while any(connection.calls for connection in self._open):  # noqa: ASYNC110 -- see the line above
             await asyncio.sleep(0.01)
 
 
@@ -125,7 +157,7 @@ def split_address(listen: str) -> tuple[str, int]:
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         context.load_cert_chain(tls.certificate, tls.key)
         if tls.client_ca is not None:

@@ -15,7 +15,7 @@ from leasehold.mvcc.watch import Watcher
 from leasehold.store.engine import Engine
 from leasehold.store.server import convert
 from leasehold.store.server.dispatch import Methods
-from leasehold.store.server.http2.streams import MESSAGE_BYTES_MAX, Call, Handler, Message, parse
+from leasehold.store.server.http2.streams import MESSAGE_BYTES_MAX, Handler, Message, StreamCall, parse
 from leasehold.store.watch import Reader
 
 _FILTERS = tuple(WatchFilter)
@@ -29,7 +29,7 @@ _DUPLICATE_ID = "mvcc: duplicate watch ID provided on the WatchStream"
 def watch_service(engine: Engine) -> Methods:
     """Method -> handler."""
 
-    async def watch(call: Call) -> None:
+    async def watch(call: StreamCall) -> None:
         await _Stream(engine, call).serve()
 
     return {"Watch": Handler(stream=watch)}
@@ -48,7 +48,7 @@ class _Served(Struct):
 class _Stream:
     """One Watch call: one task reads requests, another writes all answers, in order."""
 
-    def __init__(self, engine: Engine, call: Call) -> None:
+    def __init__(self, engine: Engine, call: StreamCall) -> None:
         self._engine = engine
         self._call = call
         self._served: dict[int, _Served] = {}

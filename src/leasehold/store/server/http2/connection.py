@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, ConnectionEnd
@@ -58,19 +58,15 @@ CALL_WORK = 64
 PREFACE_S = 20.0
 
 _SETTINGS = struct.pack(">HIHIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_BYTES_MAX, 6, BLOCK_BYTES_MAX)
-_HTTP1_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    b"This port speaks gRPC, as an etcd server does.\n"
-)
 
 
 class Connection(ConnectionEnd[Call], asyncio.Protocol):
-    """`handlers` are by path; `connections` holds all open connections of the server."""
+    """`handlers` are by path."""
 
-    def __init__(self, handlers: Mapping[bytes, Handler], connections: set[Connection]) -> None:
+    def __init__(self, handlers: Mapping[bytes, Handler], on_closed: Callable[[Connection], None]) -> None:
         super().__init__(WINDOW_BYTES)
         self._handlers = handlers
-        self._connections = connections
+        self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._preface = b""  # its bytes so far
@@ -92,13 +88,12 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
         self._intake.made(self._transport)
-        self._connections.add(self)
         self._hello = self._loop.call_later(PREFACE_S, self._abort)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
         self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - WINDOW_BYTES_FIRST)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
+        self._on_closed(self)
         self._transport = None
         self._intake.lost()
         self._hello.cancel()
@@ -176,9 +171,6 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
     def _take_preface(self, data: bytes) -> None:
         begin = self._preface = self._preface + data
         if not PREFACE.startswith(begin[: len(PREFACE)]):
-            if self._transport is not None and begin[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
-                self._out.clear()
-                self._transport.write(_HTTP1_ANSWER)
             raise ProtocolBroken("not HTTP/2")
         if len(begin) >= len(PREFACE):
             self._begun, self._preface = True, b""

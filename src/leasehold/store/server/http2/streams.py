@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -55,6 +55,22 @@ def refusal(error: BaseException, *, plain: bool = False) -> tuple[Code, str]:
     return Code.UNKNOWN, str(error)
 
 
+class StreamCall(Protocol):
+    """A call, as the handler of a stream sees it: over gRPC or over JSON."""
+
+    async def read(self) -> bytes | None:
+        """The next message of the request; None at its end."""
+        ...
+
+    async def write(self, message: bytes) -> None:
+        """Send one answer of several. Waits while the client does not read."""
+        ...
+
+    def answer(self, message: bytes) -> None:
+        """Send the only answer of a call, which ends it."""
+        ...
+
+
 class Handler:
     """The handler of a method.
 
@@ -69,7 +85,7 @@ class Handler:
         kind: Any = None,
         direct: Callable[[Message], Message] | None = None,
         when_settled: Callable[[OnSettled], bool] = lambda _notify: False,
-        stream: Callable[[Call], Awaitable[None]] | None = None,
+        stream: Callable[[StreamCall], Awaitable[None]] | None = None,
     ) -> None:
         self.kind = kind
         self.direct = direct
@@ -80,7 +96,7 @@ class Handler:
 def unary(kind: Any, behaviour: Callable[[Message], Awaitable[Message]], *, plain: bool = False) -> Handler:
     """One request, one answer, with waiting in between."""
 
-    async def serve(call: Call) -> None:
+    async def serve(call: StreamCall) -> None:
         data = await call.read()
         if data is None:
             raise CallEnded(Code.INTERNAL, "grpc: no request was sent")
@@ -331,7 +347,7 @@ class Call:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _serve(self, behaviour: Callable[[Call], Awaitable[None]]) -> None:
+    async def _serve(self, behaviour: Callable[[StreamCall], Awaitable[None]]) -> None:
         try:
             await behaviour(self)
         except asyncio.CancelledError:

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on the port of the store: probes and the JSON gateway."""
