@@ -56,6 +56,9 @@ class StubNode:
     async def force(self) -> Operated:
         return Operated(True, "")
 
+    async def switch_level(self, level: str) -> Operated:
+        return Operated(False, f"not to level {level}")
+
     async def pause(self, reason: str) -> Operated:
         self.story.append(f"paused: {reason}")
         return Operated(True, reason)

@@ -149,8 +149,8 @@ def test_an_unreachable_backing_store_of_the_cache(store: str, closed: str) -> N
 
 
 def test_a_node_that_does_not_answer(closed: str) -> None:
-    for command in ("status", "history", "switchover", "pause", "resume"):
-        code, output = run(command, "--admin", f"http://{closed}/")
+    for command in ("status", "history", "switchover", "pause", "resume", "feature-level show"):
+        code, output = run(*command.split(), "--admin", f"http://{closed}/")
         assert code == 1
         assert f"no node answers at {closed} (Connection refused): check that it runs, or name other nodes" in output
 

@@ -63,7 +63,9 @@ def target(served_store: StoreProcess, tmp_path: Path) -> Target:
 
 
 def _newer() -> bytes:
-    taker = SnapshotTaker(an_index(), "moved", 9)
+    index = an_index()
+    index.features.switch(99, 1)
+    taker = SnapshotTaker(index, "moved")
     raw = taker.slice() + taker.keyless()
     return raw + seal(raw)
 
@@ -75,7 +77,7 @@ def _newer() -> bytes:
         (lambda data: b"PK\3\4 something else", "the file is truncated, or not an export; export it again"),
         (lambda data: data[:-100], "the file is truncated, or not an export; export it again"),
         (lambda data: data[:50] + b"!" + data[51:], "the file is damaged: its checksum does not match"),
-        (lambda data: _newer(), "the snapshot has version 9; this release reads version 1; export it again"),
+        (lambda data: _newer(), "feature level 99; this release reads up to version 2"),
     ],
 )
 async def test_an_invalid_file_is_rejected(damage: object, message: str, file: Path, target: Target) -> None:

@@ -104,7 +104,9 @@ def test_a_node_waits_for_its_store_and_logs_it_once(tmp_path: Path) -> None:
     assert node.output.count("cannot be deleted yet") <= 1
 
 
-@pytest.mark.parametrize("words", ["status", "history", "switchover", "pause", "resume", "export out.lsx"])
+@pytest.mark.parametrize(
+    "words", ["status", "history", "switchover", "pause", "resume", "feature-level show", "export out.lsx"]
+)
 def test_a_port_that_is_not_the_admin_port(words: str, served_store: StoreProcess, web: str) -> None:
     for at, message in (
         (served_store.endpoint, "does not speak HTTP: give --admin the admin addresses of the nodes"),

@@ -1,12 +1,14 @@
 """A node of commit fa642a5 and a node of this commit in one cluster: each leads, dies and is rebuilt from the other.
 
-fa642a5 is the last commit before the packages were reorganised. Store keys, journal, snapshots and registrations must
-not have changed since: a cluster is upgraded one node at a time.
+fa642a5 is the last commit before the packages were reorganised. At feature level 0, store keys, journal, snapshots and
+registrations must not have changed since: a cluster is upgraded one node at a time. At a higher level the old node is
+refused, until the level was lowered again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -54,11 +56,23 @@ def env_of(source: Path) -> dict[str, str]:
 
 @pytest.fixture
 def nodes(etcd: EtcdCluster, old_source: Path, tmp_path: Path) -> Iterator[NodeGroup]:
-    """`n1` runs the old code, `n2` the new."""
-    group = NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path, arguments=ARGUMENTS)
-    group.nodes[0] = NodeProcess(
-        etcd.url, "n1", cluster=group.cluster, data_dir=tmp_path / "n1", arguments=ARGUMENTS, env=env_of(old_source)
+    """`n1` runs the old code and began the journal; `n2` runs the new code."""
+    yield from pair(etcd, old_source, tmp_path, ARGUMENTS)
+
+
+@pytest.fixture
+def single_copy_nodes(etcd: EtcdCluster, old_source: Path, tmp_path: Path) -> Iterator[NodeGroup]:
+    """As `nodes`; the snapshots of one node suffice to truncate the journal."""
+    yield from pair(etcd, old_source, tmp_path, [*ARGUMENTS, "--copies", "1"])
+
+
+def pair(etcd: EtcdCluster, old_source: Path, folder: Path, arguments: list[str]) -> Iterator[NodeGroup]:
+    group = NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=folder, arguments=arguments)
+    old = group.nodes[0] = NodeProcess(
+        etcd.url, "n1", cluster=group.cluster, data_dir=folder / "n1", arguments=arguments, env=env_of(old_source)
     )
+    old.start()  # alone: a new cluster of new nodes would start at the newest feature level
+    wait_until(old.is_primary, "the old node began the journal")
     with group:
         environment = Path(f"/proc/{group.nodes[0].worker_pid}/environ").read_text()
         assert f"PYTHONPATH={old_source}\0" in environment
@@ -179,3 +193,55 @@ async def remove_some(master: str, keys: list[str]) -> list[str]:
         await client.batch_get_replica_list(keys[::10])
         assert set(await client.batch_remove(keys[::2], force=True)) == {None}
     return keys[1::2]
+
+
+def feature_level(nodes: NodeGroup, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `leasehold feature-level`."""
+    admin = ",".join(node.admin for node in nodes.nodes)
+    command = [sys.executable, "-m", "leasehold", "feature-level", *words, "--admin", admin]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refused_since(node: NodeProcess, known: int) -> bool:
+    """Whether the old node has reported the switch: in the journal, or in a snapshot if the journal was truncated."""
+    return re.search("set asid[e]|is of no use", node.log_tail(100_000)[known:]) is not None
+
+
+async def test_the_feature_level_is_raised_without_the_old_node_and_lowered_for_it(
+    single_copy_nodes: NodeGroup,
+) -> None:
+    nodes = single_copy_nodes
+    await asyncio.to_thread(nodes.settle)
+    old, new = nodes.nodes
+    master = ",".join(nodes.addresses)
+    async with Lender(master, size=8 << 30):
+        if nodes.primary() is old:
+            await switch_over(nodes)
+        refused = await asyncio.to_thread(feature_level, nodes, "raise", "1")
+        assert (refused.returncode, "n1 cannot read feature level 1" in refused.stderr) == (1, True), refused
+        await asyncio.to_thread(old.stop)
+        await asyncio.to_thread(wait_until, lambda: len(new.cluster_status().nodes) == 1, "n1 is no longer registered")
+        raised = await asyncio.to_thread(feature_level, nodes, "raise", "1")
+        assert raised.returncode == 0, raised
+        async with Burst(master, writers=2, batch=5) as writers:
+            pass
+        acknowledged = writers.acknowledged
+        known = len(old.log_tail(100_000))
+        await asyncio.to_thread(old.start)
+        await asyncio.to_thread(wait_until, lambda: refused_since(old, known), "n1 reports that it cannot read this")
+        assert not old.is_ready()
+
+        lowered = await asyncio.to_thread(feature_level, nodes, "lower", "0")
+        assert lowered.returncode == 0, lowered
+        assert any("The feature level is 0" in line.sentence for line in new.history())
+        async with Burst(master, writers=2, batch=5) as writers:
+            await asyncio.to_thread(
+                wait_until,
+                lambda: '"older_nodes_can_join": true' in feature_level(nodes, "show", "--json").stdout,
+                "the journal is truncated beyond the switch",
+            )
+            await asyncio.to_thread(nodes.settle)
+            await switch_over(nodes)
+        assert nodes.primary() is old
+        acknowledged += writers.acknowledged
+        assert await missing(master, acknowledged) == []

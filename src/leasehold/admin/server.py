@@ -93,6 +93,11 @@ async def _force(request: web.Request) -> web.Response:
     return _json(outcome, 200 if outcome.done else 409)
 
 
+async def _feature_level(request: web.Request) -> web.Response:
+    outcome = await request.app[FACE].switch_level(await _field(request, "level"))
+    return _json(outcome, 200 if outcome.done else 409)
+
+
 async def _pause(request: web.Request) -> web.Response:
     outcome = await request.app[FACE].pause(await _field(request, "reason"))
     return _json(outcome, 200 if outcome.done else 409)
@@ -179,6 +184,7 @@ ROUTES = (
     Route("GET", "/api/whoami", Access.OPEN, _whoami),
     Route("POST", "/api/switchover", Access.OPERATE, _switchover),
     Route("POST", "/api/force", Access.OPERATE, _force),
+    Route("POST", "/api/feature-level", Access.OPERATE, _feature_level),
     Route("POST", "/api/pause", Access.OPERATE, _pause),
     Route("POST", "/api/resume", Access.OPERATE, _resume),
     *mooncake_routes.ROUTES,

@@ -69,6 +69,9 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     buffer_waiting_bytes: int = 0  # acknowledged by earlier runs of this node, not yet known to be in the journal
     # acknowledged batches that can no longer be added to the journal: an operator decides
     buffer_quarantined_batches: int = field(default=0, name=JSON_NAMES["buffer_quarantined_batches"])
+    feature_level: int = 0  # of the cluster, as applied by this node
+    feature_level_n: int = 0  # the record that set it
+    reads_level: int = 0  # the highest feature level that this node can read
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests whose function hashes belong to another release than the port's
     refused: dict[str, int] = {}  # requests and connections refused since the worker started, by reason
@@ -86,6 +89,7 @@ class Peer(Struct, frozen=True):
     admin: str
     quarantined_records: int = field(default=0, name=JSON_NAMES["quarantined_records"])
     leads: bool = False
+    reads_level: int = 0  # the highest feature level that it can read
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
@@ -139,6 +143,8 @@ class NodeFace(Protocol):
     async def switchover(self, target: str) -> Operated: ...
 
     async def force(self) -> Operated: ...
+
+    async def switch_level(self, level: str) -> Operated: ...
 
     async def pause(self, reason: str) -> Operated: ...
 

@@ -50,7 +50,17 @@ def _without_store(admin: str, problem: PeerError) -> Everything:
     if not found:
         raise problem
     peers = tuple(
-        Peer(one.name, one.role, one.ready, one.applied_n, one.rpc, one.admin, one.quarantined_records, one.may_serve)
+        Peer(
+            one.name,
+            one.role,
+            one.ready,
+            one.applied_n,
+            one.rpc,
+            one.admin,
+            one.quarantined_records,
+            one.may_serve,
+            one.reads_level,
+        )
         for one in found.values()
     )
     leader = next((one for one in found.values() if one.may_serve), None)
@@ -125,6 +135,13 @@ def problems(everything: Everything) -> list[str]:
         f"{peer.name} does not answer at {peer.admin}: check that it runs and is reachable from here"
         for peer in cluster.nodes
         if peer.name not in everything.nodes
+    ]
+    level = max((status.feature_level for status in everything.nodes.values()), default=0)
+    found += [
+        f"{peer.name} cannot read feature level {level} and does not campaign: upgrade it, or lower the level "
+        "(`leasehold feature-level lower --help`)"
+        for peer in cluster.nodes
+        if peer.reads_level < level
     ]
     for status in everything.nodes.values():
         if not status.ready:

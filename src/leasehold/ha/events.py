@@ -78,6 +78,12 @@ class ForceRequested(Struct, frozen=True):
     """An operator allows this node to lead despite quarantined records or an unreachable buffer."""
 
 
+class FeatureLevelRequested(Struct, frozen=True):
+    """An operator switches the cluster to this feature level."""
+
+    level: int
+
+
 class BufferPushed(Struct, frozen=True):
     """The buffer holds every record up to `n`."""
 
@@ -134,6 +140,7 @@ NodeEvent: TypeAlias = (
     | Decided
     | SwitchoverRequested
     | ForceRequested
+    | FeatureLevelRequested
     | BufferPushed
     | BufferDrained
     | BufferFailed

@@ -10,6 +10,7 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
+from leasehold.ha.feature_level import level_of_new_cluster
 from leasehold.ha.keys import EndMarker, end_epoch
 from leasehold.ha.leader_lease import LeaderLease
 from leasehold.ha.unlogged import RETRY_MS, UnloggedWriter
@@ -146,9 +147,11 @@ class Leading(Activity):
         """Write the epoch's first record. `spoke_ms`: lower bound on when the previous epoch last wrote."""
         self._wrote_ms = spoke_ms
         drift_ms = self._drift_ms() if handover_ms is not None else 0
-        self._ctx.state.index.begin(
-            0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unproven=owners_unheard
-        )
+        index, is_new = self._ctx.state.index, self._ctx.state.applied.n == 0
+        index.begin(0, self.epoch, handover_ms=handover_ms, drift_ms=drift_ms, owners_unproven=owners_unheard)
+        level = level_of_new_cluster(self._ctx.view.nodes.values()) if is_new else 0
+        if level and self._ctx.settings.newest_level:
+            index.set_feature_level(0, level)
         self.decided(now_ms)
 
     def _drift_ms(self) -> int:

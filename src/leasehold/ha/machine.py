@@ -27,6 +27,7 @@ from leasehold.ha.events import (
     BufferFailed,
     BufferPushed,
     Decided,
+    FeatureLevelRequested,
     ForceRequested,
     LeaseLost,
     NodeEvent,
@@ -212,6 +213,8 @@ class NodeMachine:
                 roles.switchover(now_ms, target)
             case ForceRequested():
                 roles.force()
+            case FeatureLevelRequested(level):
+                roles.switch_level(now_ms, level)
             case BufferPushed(n):
                 if roles.leading is not None:
                     roles.leading.pushed(now_ms, n)

@@ -31,6 +31,7 @@ class NodeValue(Struct, frozen=True, omit_defaults=True):
     rpc: str = ""
     door: str = ""
     admin: str = ""
+    reads_level: int = 0  # the highest feature level that the node can read
 
 
 class TruncationPoint(Struct, frozen=True):

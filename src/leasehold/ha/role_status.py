@@ -6,6 +6,7 @@ from leasehold.ha.context import Context
 from leasehold.ha.effects import ChangeRole, Role
 from leasehold.ha.node_values import ConfirmedSnapshot, NodeValue
 from leasehold.ha.publisher import Publisher
+from leasehold.index.features import LEVEL_NEWEST
 from leasehold.journal.batch import READS
 from leasehold.journal.snapshot_file import VERSION_NEWEST as SNAPSHOT_VERSION_NEWEST
 
@@ -72,4 +73,5 @@ class RoleStatus:
             rpc=who.rpc,
             door=who.door,
             admin=who.admin,
+            reads_level=LEVEL_NEWEST,
         )

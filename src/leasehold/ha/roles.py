@@ -11,6 +11,7 @@ from leasehold.ha.context import Context
 from leasehold.ha.effects import DropLease, Role
 from leasehold.ha.election import Campaign, Turn
 from leasehold.ha.events import SnapshotRead
+from leasehold.ha.feature_level import obstacle
 from leasehold.ha.leading import Leading, Phase
 from leasehold.ha.promotion import Promotion, PromotionResult
 from leasehold.ha.publisher import Publisher
@@ -220,6 +221,22 @@ class Roles:
         successor = target or "any ready node"
         self.status.become(Role.STEPPING_DOWN, f"Switchover requested: handing over to {successor}.")
         leading.hand_over(now_ms, target)
+
+    def switch_level(self, now_ms: int, level: int) -> None:
+        """An operator requests another feature level."""
+        leading, index = self.leading, self._ctx.state.index
+        if leading is None or leading.phase is not Phase.SERVING:
+            self._ctx.effects.say("The feature level stays: this node is not the primary.")
+            return
+        present = index.features.level
+        if reason := obstacle(level, present, self._ctx.view.nodes.values()):
+            self._ctx.effects.say(f"The feature level stays: {reason}.")
+            return
+        n = index.set_feature_level(leading.leader_ms(now_ms), level)
+        leading.decided(now_ms)
+        self.status.warn(
+            f"The feature level is {level} from record {n} on, as an operator requested; it was {present}."
+        )
 
     def _over(self, now_ms: int, sentence: str, clean: bool) -> None:
         """The epoch ended. Unless every decided record is durable, the state cannot be trusted: rebuild it."""

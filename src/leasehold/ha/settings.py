@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.base.errors import SettingError
-from leasehold.base.settings import choice, count, duration, ratio, size
+from leasehold.base.settings import choice, count, duration, flag, ratio, size
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,9 @@ class HaSettings:
     )  # fmt: skip
     snapshot_pin_ms: int = duration(
         "10m", low="1s", help="longest time that a node copying a snapshot may delay the truncation of the journal"
+    )
+    newest_level: bool = flag(
+        True, help="whether a new cluster starts at the newest feature level that all its nodes can read"
     )
     history_max: int = count(200, low=10, high=10_000, help="changes of leadership kept in the history")
 

@@ -6,7 +6,8 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import WriteSnapshot
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.node_values import ConfirmedSnapshot
-from leasehold.journal.snapshot_file import VERSION_NEWEST, SnapshotTaker
+from leasehold.index.features import LEVEL_NEWEST
+from leasehold.journal.snapshot_file import SnapshotTaker
 
 STEP_MS = 2
 KEPT = 2
@@ -67,16 +68,15 @@ class SnapshotSchedule:
             self._last_ms = now_ms  # the first one is due an interval after the first check
         fresh = n - self._last_n
         aged = fresh > 0 and now_ms - self._last_ms >= settings.snapshot_ms
-        if fresh >= settings.snapshot_records or aged or (fresh > 0 and self._pressed()):
+        # After the feature level was lowered, nodes of an older release can start only from a newer snapshot.
+        features = self._ctx.state.index.features
+        switched = features.level < LEVEL_NEWEST and features.switched_n > self._last_n
+        if fresh >= settings.snapshot_records or aged or (fresh > 0 and (switched or self._pressed())):
             length = self._ctx.state.journal_length
             self._seen = (length.batches_seen, length.bytes_seen)
             self._number += 1
-            self._taker = SnapshotTaker(self._ctx.state.index, self._ctx.identity.cluster, self._version())
+            self._taker = SnapshotTaker(self._ctx.state.index, self._ctx.identity.cluster)
             self._next_step_ms = now_ms
-
-    def _version(self) -> int:
-        """The newest version that every live node can read: any of them may load this snapshot."""
-        return min([VERSION_NEWEST, *(node.reads_snapshots for node in self._ctx.view.nodes.values())])
 
     def _pressed(self) -> bool:
         """Whether a quarter of the journal's limit was written since the last snapshot: truncation depends on it."""
@@ -92,8 +92,8 @@ class SnapshotSchedule:
         if taker is None or now_ms < self._next_step_ms:
             return
         self._next_step_ms = now_ms + STEP_MS
-        if taker.started.epoch != self._ctx.state.index.log.epoch:
-            self.abandon()  # its slices would mix the leader times of two epochs: start again
+        if taker.outdated:
+            self.abandon()  # start again
             return
         if not taker.sliced:
             first = taker.untouched

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from leasehold.base.invariants import ensure
+from leasehold.index.features import LEVEL_OF, Features
 from leasehold.index.log import Log
 from leasehold.index.records import Record
 
@@ -18,14 +20,17 @@ class Decisions:
     objects, and frozen cycles are never collected.
     """
 
-    __slots__ = ("_handlers", "_log")
+    __slots__ = ("_features", "_handlers", "_log")
 
-    def __init__(self, log: Log, handlers: Handlers) -> None:
+    def __init__(self, log: Log, features: Features, handlers: Handlers) -> None:
         self._log = log
+        self._features = features
         self._handlers = handlers
 
     def emit(self, record: Record) -> int:
         """Decide a record: apply it by the same code as every other node does. Returns its number."""
+        if type(record) in LEVEL_OF:
+            ensure(self._features.allow(type(record)), "P7 records are written at their feature level", record)
         n = self._log.append(record)
         self._handlers[type(record)](n, record)
         return n

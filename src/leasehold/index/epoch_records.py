@@ -1,4 +1,4 @@
-"""Applying records about epochs and the maximum lease term."""
+"""Applying records about epochs, the maximum lease term and the feature level."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Handlers
+from leasehold.index.errors import Unappliable
+from leasehold.index.features import LEVEL_NEWEST, Features
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.owners import Owners
-from leasehold.index.records import NEVER_MS, Begin, Handover, MaxTerm
+from leasehold.index.records import NEVER_MS, Begin, FeatureLevel, Handover, MaxTerm
 from leasehold.index.renewals import Renewals
 from leasehold.index.space.space import Space
 
@@ -17,12 +19,13 @@ from leasehold.index.space.space import Space
 class EpochRecords:
     """One method for each kind of record."""
 
-    __slots__ = ("_catalog", "_clock", "_coverage", "_leases", "_log", "_owners", "_renewals", "_space")
+    __slots__ = ("_catalog", "_clock", "_coverage", "_features", "_leases", "_log", "_owners", "_renewals", "_space")
 
     def __init__(
         self,
         clock: LeaderClock,
         log: Log,
+        features: Features,
         coverage: Coverage,
         space: Space,
         renewals: Renewals,
@@ -32,6 +35,7 @@ class EpochRecords:
     ) -> None:
         self._clock = clock
         self._log = log
+        self._features = features
         self._coverage = coverage
         self._space = space
         self._renewals = renewals
@@ -40,7 +44,12 @@ class EpochRecords:
         self._owners = owners
 
     def handlers(self) -> Handlers:
-        return {Begin: self._begin, Handover: self._handover, MaxTerm: self._max_term}
+        return {
+            Begin: self._begin,
+            Handover: self._handover,
+            MaxTerm: self._max_term,
+            FeatureLevel: self._feature_level,
+        }
 
     def _begin(self, n: int, record: Begin) -> None:
         if self._coverage.covers_keyless(n):
@@ -66,3 +75,12 @@ class EpochRecords:
     def _max_term(self, n: int, record: MaxTerm) -> None:
         if not self._coverage.covers_keyless(n):
             self._clock.set_max_term(record.max_term_ms)
+
+    def _feature_level(self, n: int, record: FeatureLevel) -> None:
+        if record.level > LEVEL_NEWEST:
+            raise Unappliable(
+                f"the cluster's feature level is {record.level}, and this release reads up to {LEVEL_NEWEST}: "
+                "upgrade this node"
+            )
+        if not self._coverage.covers_keyless(n):
+            self._features.switch(record.level, n)

@@ -4,6 +4,7 @@
 |---|---|
 | `clock` | internal time: offset, grace, maximum lease term |
 | `log` | record numbers, outbox, what answers must wait for, refusals |
+| `features` | the feature level: which record kinds may be written |
 | `coverage` | which records a loaded snapshot already contains |
 | `space` | segments, allocators, quarantine, suspect space, retired segments: P3 |
 | `renewals` | the contents of the next unlogged batch |
@@ -35,6 +36,7 @@ from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Decisions
 from leasehold.index.epoch_records import EpochRecords
 from leasehold.index.eviction import Eviction
+from leasehold.index.features import Features
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.mount_records import MountRecords
@@ -44,7 +46,7 @@ from leasehold.index.placement import Placement
 from leasehold.index.put_records import PutRecords
 from leasehold.index.puts import Puts
 from leasehold.index.reads import Reads
-from leasehold.index.records import NEVER_MS, Begin, Handover, MaxTerm
+from leasehold.index.records import NEVER_MS, Begin, FeatureLevel, Handover, MaxTerm
 from leasehold.index.removes import Removes
 from leasehold.index.renewals import Renewals
 from leasehold.index.settings import IndexSettings
@@ -68,8 +70,8 @@ class Index:
 
     __slots__ = (
         "_loader", "_maintained", "apply", "catalog", "clock", "copies", "coverage", "decisions", "eviction", "export",
-        "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals", "settings", "space",
-        "task_table", "tasks",
+        "features", "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals",
+        "settings", "space", "task_table", "tasks",
     )  # fmt: skip
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
@@ -79,6 +81,7 @@ class Index:
         # the state
         self.clock = clock = LeaderClock(settings.lease_ttl_ms)
         self.log = log = Log(clock)
+        self.features = features = Features()
         self.coverage = coverage = Coverage()
         self.space = space = Space(clock, coverage, release_ms)
         self.renewals = renewals = Renewals()
@@ -88,13 +91,13 @@ class Index:
         self.task_table = task_table = TaskTable(log, coverage)
         # records
         handlers = {
-            **EpochRecords(clock, log, coverage, space, renewals, leases, catalog, owners).handlers(),
+            **EpochRecords(clock, log, features, coverage, space, renewals, leases, catalog, owners).handlers(),
             **MountRecords(clock, log, coverage, space, catalog, owners).handlers(),
             **PutRecords(clock, log, coverage, space, catalog).handlers(),
             **CopyRecords(clock, coverage, space, catalog).handlers(),
             **task_table.handlers(),
         }
-        self.decisions = decisions = Decisions(log, handlers)
+        self.decisions = decisions = Decisions(log, features, handlers)
         applier = Applier(clock, log, coverage, space, catalog, handlers)
         self.apply = applier.apply  # standby, replay; the method itself, since a forwarding call costs 60 ns a record
         # commands
@@ -107,8 +110,8 @@ class Index:
         self.copies = Copies(clock, log, decisions, space, leases, catalog, placement, eviction)
         self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
         # snapshots
-        self.export = SnapshotExport(clock, log, space, catalog, owners, task_table)
-        self._loader = SnapshotLoad(clock, log, coverage, space, catalog, owners, task_table, applier)
+        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table)
+        self._loader = SnapshotLoad(clock, log, features, coverage, space, catalog, owners, task_table, applier)
         self._maintained = -_MAINTENANCE_MS
 
     # --- epochs ---
@@ -149,6 +152,10 @@ class Index:
     def handover(self, now_ms: int, last_unlogged: int) -> int:
         """Primary: decide the last record of this epoch. Nothing may be decided after it."""
         return self.decisions.emit(Handover(now_ms, self.log.epoch, last_unlogged))
+
+    def set_feature_level(self, now_ms: int, level: int) -> int:
+        """Primary: decide which record kinds may be written from now on; returns the record's number."""
+        return self.decisions.emit(FeatureLevel(now_ms, level))
 
     # --- time ---
 
@@ -279,6 +286,7 @@ class Index:
         """Raise `InvariantBroken` unless every invariant of every part holds. Slow: for tests and simulation."""
         self.clock.check()
         self.log.check()
+        self.features.check()
         self.coverage.check()
         self.renewals.check()
         self.space.check()

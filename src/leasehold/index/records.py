@@ -5,7 +5,7 @@ continue across epochs. Times (`at_ms`) are leader time (milliseconds of the epo
 (`quarantine_ms`) count from `at_ms`.
 
 Records are packed as arrays with an integer tag, so that each costs few bytes. New fields are added at the end, with
-a default, so that a neighbouring release can read them.
+a default, so that a neighbouring release can read them. A new kind gets the next tag and a level (`features.LEVELS`).
 """
 
 from __future__ import annotations
@@ -266,6 +266,16 @@ class TaskDone(Struct, tag=17, array_like=True, frozen=True, gc=False):
     message: str
 
 
+class FeatureLevel(Struct, tag=18, array_like=True, frozen=True, gc=False):
+    """The cluster's feature level from now on. Nodes that cannot read the level are refused by this record.
+
+    The only kind that may be written at a lower level than its own (1): it is the switch.
+    """
+
+    at_ms: int
+    level: int
+
+
 Record = (
     Begin
     | Handover
@@ -285,4 +295,5 @@ Record = (
     | CopyRevoke
     | TaskCreate
     | TaskDone
+    | FeatureLevel
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from leasehold.base.limits import snapshot_step_extents, snapshot_step_objects
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import Object, Quarantined, Replica
 from leasehold.index.owners import Owners
@@ -34,13 +35,21 @@ _TABLES_PER_OBJECT = 48  # looking into this many tables takes as long as saving
 class SnapshotExport:
     """Each method is one short step, and the state may change between them (docs/journal.md, "Snapshots")."""
 
-    __slots__ = ("_catalog", "_clock", "_log", "_owners", "_space", "_tasks")
+    __slots__ = ("_catalog", "_clock", "_features", "_log", "_owners", "_space", "_tasks")
 
     def __init__(
-        self, clock: LeaderClock, log: Log, space: Space, catalog: Catalog, owners: Owners, tasks: TaskTable
+        self,
+        clock: LeaderClock,
+        log: Log,
+        features: Features,
+        space: Space,
+        catalog: Catalog,
+        owners: Owners,
+        tasks: TaskTable,
     ) -> None:
         self._clock = clock
         self._log = log
+        self._features = features
         self._space = space
         self._catalog = catalog
         self._owners = owners
@@ -135,7 +144,8 @@ class SnapshotExport:
         return Keyless(
             self._log.epoch, self._log.last_n, clock.latest - offset, clock.max_term_ms, clock.older_than - offset,
             clock.grace_end - offset, clock.epoch_start - offset, segments, tuple(self._owners.clients), quarantine,
-            retired, tasks, space.all_suspect(), self._owners.unproven_before_n,
+            retired, tasks, space.all_suspect(), self._owners.unproven_before_n, self._features.level,
+            self._features.switched_n,
         )  # fmt: skip
 
 

@@ -120,7 +120,8 @@ class SavedTask(Struct, array_like=True, frozen=True, gc=False):
 class Keyless(Struct, array_like=True, frozen=True, gc=False):
     """The last slice: segments, clients, retired segments, tasks, maximum term, grace, epoch (H7).
 
-    Of the quarantine it has the extents that are in no `QuarantineSlice` before it.
+    Of the quarantine it has the extents that are in no `QuarantineSlice` before it. A new field is added at the end,
+    with a default, and is listed in `features.LEVELS`: nodes of an older release would ignore it.
     """
 
     epoch: int
@@ -137,3 +138,5 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     tasks: tuple[SavedTask, ...]
     suspect: tuple[tuple[int, list[tuple[int, int]]], ...] = ()  # incarnation, stretches (start, end)
     unproven_before_n: int = 0
+    level: int = 0
+    switched_n: int = 0

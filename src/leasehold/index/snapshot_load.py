@@ -10,6 +10,7 @@ from leasehold.index.apply import Applier
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
+from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import CopyJob, Draft, Object, Quarantined, Replica, RetiredExtent, RetiredSegment, Task
 from leasehold.index.owners import Owners
@@ -28,12 +29,13 @@ class BadSnapshot(LeaseholdError):
 class SnapshotLoad:
     """Loads a snapshot, whose slices may be of different ages. Records replayed over it bring all of it to one age."""
 
-    __slots__ = ("_applier", "_catalog", "_clock", "_coverage", "_log", "_owners", "_space", "_tasks")
+    __slots__ = ("_applier", "_catalog", "_clock", "_coverage", "_features", "_log", "_owners", "_space", "_tasks")
 
     def __init__(
         self,
         clock: LeaderClock,
         log: Log,
+        features: Features,
         coverage: Coverage,
         space: Space,
         catalog: Catalog,
@@ -43,6 +45,7 @@ class SnapshotLoad:
     ) -> None:
         self._clock = clock
         self._log = log
+        self._features = features
         self._coverage = coverage
         self._space = space
         self._catalog = catalog
@@ -91,6 +94,7 @@ class SnapshotLoad:
         self._clock.load(
             keyless.latest_ms, keyless.max_term_ms, keyless.older_than_ms, keyless.grace_end_ms, keyless.epoch_start_ms
         )
+        self._features.switch(keyless.level, keyless.switched_n)
         for saved in keyless.segments:
             drain_end = 0 if saved.drain_end_ms is None else saved.drain_end_ms
             self._space.load_segment(saved.spec, saved.client, saved.incarnation, drain_end, saved.evicted)

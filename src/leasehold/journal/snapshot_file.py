@@ -20,13 +20,15 @@ from msgspec import Struct
 
 from leasehold.base.errors import PeerError
 from leasehold.base.limits import snapshot_step_extents
+from leasehold.index.features import LEVEL_NEWEST
 from leasehold.index.index import Index
 from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
 from leasehold.index.space.walk import QuarantineWalk
 from leasehold.index.tables import TABLES
 from leasehold.journal.chain import Position
 
-VERSION_NEWEST: Final = 1  # the only version that this release writes and reads
+# Version 1 is feature level 0. Version 2 states its level, and has sections that a reader of version 1 would ignore.
+VERSION_NEWEST: Final = 2
 T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
 _FRAME_BYTES_MAX: Final = 1 << 30
@@ -52,6 +54,7 @@ class Head(Struct, frozen=True, array_like=True):
     cluster: str
     epoch: int
     n: int
+    level: int = 0
 
 
 class Loaded(Struct, frozen=True):
@@ -77,13 +80,12 @@ class SnapshotTaker:
     Call `slice` until `sliced`, then `quarantined` until it returns nothing, then `keyless`.
     """
 
-    __slots__ = ("_cluster", "_index", "_next", "_version", "_walk", "end", "low_n", "started")
+    __slots__ = ("_cluster", "_index", "_level", "_next", "_walk", "end", "low_n", "started")
 
-    def __init__(self, index: Index, cluster: str, version: int = VERSION_NEWEST) -> None:
-        """`version`: one that every node that may receive this snapshot can read."""
+    def __init__(self, index: Index, cluster: str) -> None:
         self._index = index
         self._cluster = cluster
-        self._version = version
+        self._level = index.features.level
         self._next = 0  # table
         self._walk: QuarantineWalk | None = None
         self.started = Position(index.log.epoch, index.log.last_n)
@@ -95,6 +97,15 @@ class SnapshotTaker:
         return self._next == 0
 
     @property
+    def outdated(self) -> bool:
+        """Whether this snapshot can no longer be completed: another epoch began, or the feature level changed.
+
+        Its slices would mix the leader times of two epochs; its head would state another level than its sections have.
+        """
+        log, features = self._index.log, self._index.features
+        return self.started.epoch != log.epoch or self._level != features.level
+
+    @property
     def sliced(self) -> bool:
         """All slices are taken; the quarantine and the keyless state are still missing."""
         return self._next == TABLES
@@ -103,7 +114,8 @@ class SnapshotTaker:
         """The frame of the next slice, one short step; the first call also returns the frame of the head."""
         head = b""
         if self._next == 0:
-            head = _pack(Head(self._version, self._cluster, self.started.epoch, self.started.n))
+            version = 1 if self._level == 0 else VERSION_NEWEST
+            head = _pack(Head(version, self._cluster, self.started.epoch, self.started.n, self._level))
         part = self._index.export.tables(self._next, tables_max)
         self._next += part.table_count
         return head + _pack(part)
@@ -138,9 +150,10 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
     frames = list(_frames(raw))
     try:
         head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
-        if head.version != VERSION_NEWEST:
+        if head.version > VERSION_NEWEST or head.level > LEVEL_NEWEST:
             raise UnreadableSnapshot(
-                f"the snapshot has version {head.version}; this release reads version {VERSION_NEWEST}"
+                f"the snapshot has version {head.version} and feature level {head.level}; this release reads up to "
+                f"version {VERSION_NEWEST} and level {LEVEL_NEWEST}: upgrade this node"
             )
         if head.cluster != cluster:
             raise ForeignSnapshot(head.cluster, cluster)

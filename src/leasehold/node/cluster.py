@@ -41,6 +41,7 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
                 admin=node.admin,
                 quarantined_records=node.quarantined_records,
                 leads=leader is not None and leader.run == node.run,
+                reads_level=node.reads_level,
             )
             for node in nodes
         ),

@@ -242,7 +242,8 @@ class NodeGroup:
     def __enter__(self) -> Self:
         try:
             for node in self.nodes:
-                node.spawn()
+                if not node.running:
+                    node.spawn()
             for node in self.nodes:
                 node.wait_ready()
             self.settle()

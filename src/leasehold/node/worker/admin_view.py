@@ -18,8 +18,10 @@ from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCo
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.measures import Measure
 from leasehold.ha.effects import Role
-from leasehold.ha.events import ForceRequested, SwitchoverRequested
+from leasehold.ha.events import FeatureLevelRequested, ForceRequested, SwitchoverRequested
+from leasehold.ha.feature_level import obstacle
 from leasehold.ha.keys import Keys
+from leasehold.index.features import LEVEL_NEWEST
 from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
 from leasehold.node.worker.measuring import node_measures
@@ -28,6 +30,7 @@ from leasehold.node.worker.run import RunningNode
 log = structlog.get_logger("leasehold.admin")
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
+LEVEL_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
 STORE_TIMEOUT_S: Final = 2.0  # shorter than the timeout of the operator's command
 EXPORT_WHILE_LEADING_MAX: Final = 50_000  # objects; exporting them blocks the primary for about 0.25 s
@@ -88,6 +91,9 @@ class AdminView:
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
             ),
             buffer_quarantined_batches=node.keeping.cleanup.quarantined.batches,
+            feature_level=machine.index.features.level,
+            feature_level_n=machine.index.features.switched_n,
+            reads_level=LEVEL_NEWEST,
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             refused=self._refused(),
@@ -137,9 +143,7 @@ class AdminView:
         """Hand the leadership over, and wait until another node leads."""
         node = self._node
         if node.machine.role is not Role.PRIMARY:
-            leader = (await self.cluster()).leader
-            now = f"the leader is {leader}" if leader else "no node leads"
-            return Operated(False, f"this node does not lead ({now}): send the command to the leader")
+            return await self._not_the_leader()
         others = [peer.name for peer in (await self.cluster()).nodes if peer.ready and not peer.leads]
         if not others:
             return Operated(False, "no other node is ready to lead: see `leasehold status`")
@@ -153,6 +157,11 @@ class AdminView:
                 return await self._successor()
         except TimeoutError:
             return Operated(False, f"no node took over within {SWITCHOVER_TIMEOUT_S:g} s: see `leasehold status`")
+
+    async def _not_the_leader(self) -> Operated:
+        leader = (await self.cluster()).leader
+        now = f"the leader is {leader}" if leader else "no node leads"
+        return Operated(False, f"this node does not lead ({now}): send the command to the leader")
 
     async def _successor(self) -> Operated:
         me = self._node.machine.identity.name
@@ -174,6 +183,25 @@ class AdminView:
             )
         self._node.driver.tell(ForceRequested())
         return Operated(True, "this node will lead despite missing records, once it wins an election")
+
+    async def switch_level(self, level: str) -> Operated:
+        """Switch the cluster's feature level, and wait until the switch is durable."""
+        machine = self._node.machine
+        if machine.role is not Role.PRIMARY:
+            return await self._not_the_leader()
+        wanted = int(level) if level.isdecimal() else -1
+        if reason := obstacle(wanted, machine.index.features.level, machine.ctx.view.nodes.values()):
+            return Operated(False, reason)
+        self._node.driver.tell(FeatureLevelRequested(wanted))
+        try:
+            async with asyncio.timeout(LEVEL_TIMEOUT_S):
+                while True:
+                    features = machine.index.features
+                    if features.level == wanted and machine.durable_n >= features.switched_n:
+                        return Operated(True, f"the feature level is {wanted} from record {features.switched_n} on")
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            return Operated(False, f"the switch was not durable within {LEVEL_TIMEOUT_S:g} s: see `leasehold status`")
 
     async def pause(self, reason: str) -> Operated:
         return await cluster.pause(self._node.coord, self._keys, self._node.machine.identity.name, reason)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leasehold.ha.events import ForceRequested, SwitchoverRequested
+from leasehold.ha.events import FeatureLevelRequested, ForceRequested, SwitchoverRequested
 from leasehold.ha.keys import pack
 from leasehold.ha.node_values import NodeValue
-from leasehold.index.records import PutEnd
+from leasehold.index.records import FeatureLevel, PutEnd, Record
 from leasehold.journal.batch import decode_explicit, encode_explicit, encode_records
 from leasehold.mvcc.model import DeleteRange, Put, Range, SortOrder, prefix_end
 from leasehold.testing.sim.world import World
@@ -91,11 +91,33 @@ class FaultCommands:
         self._world.store.store.execute(Put(self._world.keys.node(name), pack(value)))
         return ""
 
+    def delete_node(self, name: str) -> str:
+        """The registration of a node expires."""
+        self._world.store.store.execute(DeleteRange(self._world.keys.node(name)))
+        return ""
+
     def version(self) -> str:
         """Show the version of the last batch."""
         store, keys = self._world.store.store, self._world.keys
         tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs
         return f"version {tail[0].value[3]}"
+
+    def level(self, name: str, level: str = "") -> str:
+        """An operator switches the feature level; without a number, show the levels as node `name` knows them."""
+        run = self._world.nodes_by_name[name].run
+        if run is None:
+            return "down"
+        if level:
+            run.deliver(FeatureLevelRequested(int(level)))
+            return ""
+        features, truncated_n = run.machine.index.features, run.machine.ctx.view.truncated_n
+        joins = "older nodes can join" if truncated_n >= features.switched_n else "older nodes cannot join"
+        return f"level {features.level} since record {features.switched_n}, {joins}"
+
+    def newer_level(self) -> str:
+        """Append a switch to a feature level of a later release to the last batch in the store."""
+        self._append_to_tail(FeatureLevel(0, 99))
+        return ""
 
     def switchover(self, name: str, target: str = "") -> str:
         run = self._world.nodes_by_name[name].run
@@ -116,14 +138,17 @@ class FaultCommands:
 
     def spoil_tail(self) -> str:
         """Append a record that no node can apply to the last batch in the store."""
+        self._append_to_tail(PutEnd(0, b"default", b"missing", 1 << 40))
+        return ""
+
+    def _append_to_tail(self, record: Record) -> None:
         store, keys = self._world.store.store, self._world.keys
         tail = store.range(Range(keys.explicit, prefix_end(keys.explicit), limit=1, sort_order=SortOrder.DESCEND)).kvs
         batch = decode_explicit(tail[0].value)
-        records = [encode_records([*batch.records, PutEnd(0, b"default", b"missing", 1 << 40)])]
+        records = [encode_records([*batch.records, record])]
         prev = (batch.prev_epoch, batch.prev_n)
         value = encode_explicit(batch.epoch, batch.first_n, prev, batch.right_ms, batch.wall_us, records)
         store.execute(Put(tail[0].key, value))
-        return ""
 
     def damage_tail(self) -> str:
         """Damage one byte of the last batch in the store."""

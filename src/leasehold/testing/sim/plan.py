@@ -86,6 +86,7 @@ def plan_for(seed: int) -> Plan:
         verify_ms=10_000,
         call_deadline_ms=6_000,
         unlogged_ttl_s=chance.choice((10, 60)),
+        newest_level=random.Random(f"level-{seed}").random() < 0.85,
     )
     index = IndexSettings(
         lease_ttl_ms=lease_ttl_ms,

@@ -33,7 +33,7 @@ WAIT_MS_MAX = 60_000
 def calm_plan(nodes: int, blocks: int, **changes: Any) -> Plan:
     """A plan without clients and faults of its own, with the product's default settings."""
     base = plan_for(0)
-    ha = dataclasses.replace(type(base.ha)(), **changes.pop("ha", {}))
+    ha = dataclasses.replace(type(base.ha)(newest_level=False), **changes.pop("ha", {}))
     index = dataclasses.replace(type(base.index)(), **changes.pop("index", {}))
     return dataclasses.replace(
         base, nodes=nodes, hosts=0, writers=0, readers=0, segment_blocks=blocks, roomy=False,
