@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,39 @@ def test_committed_batches_leave_the_disk_buffer_which_is_bounded(tmp_path: Path
     buffer.forget(7, 1)
     buffer.push(7, 2, b"x" * 60)
     assert list(buffer.read(7)) == [(2, b"x" * 60)]
+
+
+def test_committed_batches_empty_the_last_file_of_the_disk_buffer(tmp_path: Path) -> None:
+    buffer = DiskBuffer(tmp_path)
+    for n in range(1, 4):
+        buffer.push(7, n, b"batch %d" % n)
+        assert list(DiskBuffer(tmp_path).read(7)) == [(n, b"batch %d" % n)]
+        buffer.forget(7, n)
+        assert list(DiskBuffer(tmp_path).read(7)) == []
+        assert buffer.bytes_left(led_epoch=None) == 0
+    assert len(list(tmp_path.iterdir())) == 1
+    buffer.push(8, 9, b"of the next epoch")
+    assert list(buffer.read(8)) == [(9, b"of the next epoch")]
+    buffer.drop(7)
+    assert buffer.epochs() == [8]
+
+
+def test_a_frame_that_could_not_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    """A later frame behind half of another could not be read."""
+    buffer = DiskBuffer(tmp_path)
+    buffer.push(7, 1, b"one")
+    size = next(tmp_path.iterdir()).stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then the write fails with an error
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            buffer.push(7, 2, b"x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    buffer.push(7, 2, b"two")
+    assert list(DiskBuffer(tmp_path).read(7)) == [(1, b"one"), (2, b"two")]
 
 
 @pytest.fixture(scope="module")

@@ -51,28 +51,58 @@ class DiskBuffer:
         self._file_bytes = file_bytes
         self._epoch = -1
         self._files: list[tuple[Path, int, int]] = []  # of this run's epoch: (path, bytes, last number in it)
+        self._open_file = -1  # the descriptor of the last one, which stays open: opening a file costs more than a write
         folder.mkdir(parents=True, exist_ok=True)
         self._quarantined_bytes = self.quarantined().bytes
 
     def push(self, epoch: int, last_n: int, batch: bytes) -> None:
         """Append one finished batch."""
         if epoch != self._epoch:
+            self.close()
             self._epoch, self._files = epoch, []
         held = sum(size for _, size, _ in self._files) + self._quarantined_bytes
         if held + len(batch) > self._bytes_max:
             raise BufferFull(f"the buffer on disk is full ({held} bytes): the store must commit some batches first")
-        if not self._files or self._files[-1][1] >= self._file_bytes:
-            self._files.append((self._folder / f"{epoch:020d}-{last_n:020d}.buffer", 0, 0))
+        if self._open_file < 0 or self._files[-1][1] >= self._file_bytes:
+            self.close()
+            path = self._folder / f"{epoch:020d}-{last_n:020d}.buffer"
+            self._open_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._files.append((path, 0, 0))
         path, size, _ = self._files[-1]
         frame = _frame(last_n, batch)
-        with path.open("ab") as file:
-            file.write(frame)
+        self._append(frame, size)
         self._files[-1] = (path, size + len(frame), last_n)
 
+    def _append(self, frame: bytes, size: int) -> None:
+        """Write a whole frame or nothing: frames after an incomplete one could not be read."""
+        written = 0
+        try:
+            while written < len(frame):
+                written += os.write(self._open_file, frame[written:])
+        except OSError:
+            os.ftruncate(self._open_file, size)
+            raise
+
     def forget(self, epoch: int, last_n: int) -> None:
-        """Everything up to record `last_n` is in the store: delete files that contain nothing newer."""
+        """Everything up to record `last_n` is in the store: delete files that contain nothing newer.
+
+        The last file is emptied instead: with a file for each batch, every commit would create and delete one.
+        """
         while epoch == self._epoch and self._files and self._files[0][2] <= last_n:
-            self._files.pop(0)[0].unlink(missing_ok=True)
+            path, size, file_n = self._files[0]
+            if len(self._files) > 1:
+                self._files.pop(0)
+                path.unlink(missing_ok=True)
+                continue
+            if size:
+                os.ftruncate(self._open_file, 0)
+                self._files[0] = (path, 0, file_n)
+            return
+
+    def close(self) -> None:
+        if self._open_file >= 0:
+            os.close(self._open_file)
+            self._open_file = -1
 
     def epochs(self) -> list[int]:
         return sorted({int(path.stem.partition("-")[0]) for path in self._folder.glob(f"{_NUMBER}-{_NUMBER}.buffer")})
@@ -90,6 +120,9 @@ class DiskBuffer:
 
     def drop(self, epoch: int) -> None:
         """Delete the files of an epoch whose batches are in the journal or quarantined."""
+        if epoch == self._epoch:
+            self.close()
+            self._files = []
         for path in self._paths(epoch):
             path.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ class Persistence:
         await self.snapshots.close()
         if self._redis is not None:
             await self._redis.close()
+        if self._disk is not None:
+            self._disk.close()
 
     def settle(self, epoch: int, *, leads: bool) -> None:
         """Clean up batches of epochs before `epoch`, which has begun. Called about once a second.
@@ -70,13 +73,40 @@ class Persistence:
         self.snapshots.write(effect)
 
     def push(self, effect: PushBuffer) -> None:
-        self._in_turn(lambda: self._push(effect))
+        if self._disk is None:
+            self._in_turn(lambda: self._push(effect))
+            return
+        # A write to the page cache takes less time than starting a task for it.
+        try:
+            self._disk.push(effect.epoch, effect.last_n, effect.batch)
+        except Exception as error:  # any error: acknowledgements wait for this result
+            self._tell_soon(BufferFailed(_reason(error)))
+        else:
+            self._tell_soon(BufferPushed(effect.last_n))
 
     def forget(self, effect: ForgetBuffer) -> None:
-        self._in_turn(lambda: self._forget(effect))
+        if self._disk is None:
+            self._in_turn(lambda: self._forget(effect))
+            return
+        try:
+            self._disk.forget(effect.epoch, effect.last_n)
+        except OSError as error:
+            _log_untrimmed(error)
 
     def drain(self, effect: DrainBuffer) -> None:
-        self._in_turn(lambda: self._drain(effect))
+        if self._disk is None:
+            self._in_turn(lambda: self._drain(effect))
+            return
+        try:
+            batches = self._drain_disk(self._disk, effect.before_epoch)
+        except Exception as error:  # any error: a promotion waits for this result, and keeps its lease alive
+            self._tell_soon(BufferFailed(_reason(error)))
+        else:
+            self._tell_soon(BufferDrained(tuple(batches)))
+
+    def _tell_soon(self, event: NodeEvent) -> None:
+        """The machine carries out the effect at this moment: it must not be entered again."""
+        asyncio.get_running_loop().call_soon(self._tell, event)
 
     def _in_turn(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run steps one by one: a batch must not overtake its predecessor, nor be deleted before it is pushed."""
@@ -94,10 +124,7 @@ class Persistence:
 
     async def _push(self, effect: PushBuffer) -> None:
         try:
-            if self._disk is not None:
-                self._disk.push(effect.epoch, effect.last_n, effect.batch)
-            elif self._redis is not None:
-                await self._redis.push(effect.epoch, effect.last_n, effect.batch)
+            await self._in_redis().push(effect.epoch, effect.last_n, effect.batch)
         except Exception as error:  # any error: acknowledgements wait for this result
             self._tell(BufferFailed(_reason(error)))
         else:
@@ -105,29 +132,30 @@ class Persistence:
 
     async def _forget(self, effect: ForgetBuffer) -> None:
         try:
-            if self._disk is not None:
-                self._disk.forget(effect.epoch, effect.last_n)
-            elif self._redis is not None:
-                await self._redis.forget(effect.epoch, effect.last_n)
+            await self._in_redis().forget(effect.epoch, effect.last_n)
         except (LeaseholdError, OSError) as error:
-            log.info("could not trim the buffer: retrying later", error=str(error))
+            _log_untrimmed(error)
 
     async def _drain(self, effect: DrainBuffer) -> None:
         try:
-            if self._redis is not None:
-                batches = await self._redis.drain(effect.before_epoch)
-            else:
-                batches = self._drain_disk(effect.before_epoch)
+            batches = await self._in_redis().drain(effect.before_epoch)
         except Exception as error:  # any error: a promotion waits for this result, and keeps its lease alive
             self._tell(BufferFailed(_reason(error)))
         else:
             self._tell(BufferDrained(tuple(batches)))
 
-    def _drain_disk(self, before_epoch: int) -> list[bytes]:
+    def _in_redis(self) -> RedisBuffer:
+        assert self._redis is not None
+        return self._redis
+
+    @staticmethod
+    def _drain_disk(disk: DiskBuffer, before_epoch: int) -> list[bytes]:
         """Batches of this node's earlier runs. The guardian has drained them, unless the whole host failed."""
-        if self._disk is None:
-            return []
-        return [batch for epoch in self._disk.epochs() if epoch < before_epoch for _, batch in self._disk.read(epoch)]
+        return [batch for epoch in disk.epochs() if epoch < before_epoch for _, batch in disk.read(epoch)]
+
+
+def _log_untrimmed(error: Exception) -> None:
+    log.info("could not trim the buffer: retrying later", error=str(error))
 
 
 def _reason(error: Exception) -> str:
