@@ -99,6 +99,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     leader: str = ""
     epoch: int = 0
     paused: str = ""  # operator and reason; "" if not paused
+    forged: tuple[str, ...] = ()  # values in the store that no node of the cluster wrote
     truncated_n: int = field(default=0, name=JSON_NAMES["truncated_n"])
     durable_copies: int = 0  # nodes whose snapshots cover the truncated part of the journal; 0: unknown
     nodes: tuple[Peer, ...] = ()

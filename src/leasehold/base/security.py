@@ -14,6 +14,10 @@ class SecuritySettings:
     token_file: str = text(
         "", help="file with lines 'read NAME TOKEN' or 'operate NAME TOKEN' for the admin port; re-read when it changes"
     )
+    cluster_secret_file: str = text(
+        "",
+        help="file with one secret in each line; the first signs what nodes write in the store, all are accepted",
+    )
     allowed_hosts: tuple[str, ...] = texts(
         help="names under which the HTTP ports may be addressed, besides IP addresses, localhost and their own names"
     )

@@ -125,6 +125,10 @@ def problems(everything: Everything) -> list[str]:
         found.append("the table shows only the nodes given by --admin")
     if cluster.paused:
         found.append(f"failover is paused {cluster.paused}: no node takes over until `leasehold resume`")
+    found += [
+        f"{one} was not written by a node of this cluster, and is ignored: find out which client of the store writes it"
+        for one in cluster.forged
+    ]
     if not cluster.leader:
         found.append("no node leads, so calls wait: see `leasehold history` for the reason")
     if not [peer for peer in cluster.nodes if _stands_by(peer, everything.nodes.get(peer.name))]:

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from leasehold.ha.applied_state import AppliedState
 from leasehold.ha.effect_queue import EffectQueue
-from leasehold.ha.keys import Keys
+from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.ha.settings import HaSettings
+from leasehold.ha.signing import Signer
 from leasehold.ha.view import View
 from leasehold.index.index import Index
 from leasehold.journal.batch import READS
@@ -33,7 +34,7 @@ class Identity(Struct, frozen=True):
 class Context:
     """One node's identity, settings, view of the cluster and state."""
 
-    __slots__ = ("effects", "identity", "keys", "settings", "state", "step", "view", "wall_us")
+    __slots__ = ("effects", "identity", "keys", "settings", "signer", "state", "step", "view", "wall_us")
 
     def __init__(
         self,
@@ -41,13 +42,15 @@ class Context:
         settings: HaSettings,
         make_index: Callable[[], Index],
         step: Callable[[], None] = lambda: None,
+        signer: Signer | None = None,
     ) -> None:
         settings.check()
         self.identity = identity
         self.settings = settings
         self.keys = Keys(identity.cluster, identity.prefix)
         self.effects = EffectQueue(settings.store_timeout_ms)
-        self.view = View(self.keys)
+        self.signer = signer or Signer()
+        self.view = View(self.keys, self.signer)
         self.state = AppliedState(make_index)
         self.wall_us = 0  # of the present event, for people to read
         self.step = step  # called between steps of long work
@@ -56,6 +59,12 @@ class Context:
         """An event is handled at this time."""
         self.wall_us = wall_us
         self.effects.begin_event(now_ms)
+
+    def leader_value(self, lease: int) -> LeaderValue:
+        """The value of the leader key while this node leads under `lease`."""
+        who = self.identity
+        value = LeaderValue(who.name, who.run, who.rpc, who.door, who.admin)
+        return self.signer.signed(value, self.keys.leader, lease)
 
     def writes(self) -> int:
         """The format version of new batches: the newest that every live node reads."""

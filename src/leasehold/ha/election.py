@@ -8,7 +8,7 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import DropLease, KeepLease
 from leasehold.ha.events import Failure, StoreAnswered
-from leasehold.ha.keys import LeaderValue, pack
+from leasehold.ha.keys import pack
 from leasehold.mvcc.model import (
     Compare,
     CompareResult,
@@ -92,8 +92,8 @@ class Campaign(Activity):
         self._try(now_ms)
 
     def _try(self, now_ms: int) -> None:
-        who, key = self._ctx.identity, self._ctx.keys.leader
-        value = pack(LeaderValue(who.name, who.run, who.rpc, who.door, who.admin))
+        key = self._ctx.keys.leader
+        value = pack(self._ctx.leader_value(self._lease))
         txn = Txn(
             compare=(Compare(key, CompareTarget.CREATE, CompareResult.EQUAL, 0),),
             success=(Put(key, value, lease=self._lease), Range(key)),

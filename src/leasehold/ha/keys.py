@@ -69,6 +69,8 @@ class LeaderValue(Struct, frozen=True, omit_defaults=True):
     rpc: str = ""  # the address for clients
     door: str = ""  # the port for guardians only: they forward connections without an open request to it
     admin: str = ""
+    lease: int = 0  # the key's lease, if the value is signed
+    signature: str = ""
 
 
 class EndMarker(Struct, frozen=True, omit_defaults=True):

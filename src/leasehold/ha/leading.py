@@ -11,13 +11,13 @@ from leasehold.ha.effect_queue import Activity
 from leasehold.ha.effects import ForgetBuffer, PushBuffer
 from leasehold.ha.events import Failure, StoreAnswered
 from leasehold.ha.feature_level import level_of_new_cluster
-from leasehold.ha.keys import EndMarker, end_epoch
+from leasehold.ha.keys import EndMarker, end_epoch, pack
 from leasehold.ha.leader_lease import LeaderLease
 from leasehold.ha.unlogged import RETRY_MS, UnloggedWriter
 from leasehold.index.records import Handover
 from leasehold.journal.committer import Committer
-from leasehold.journal.fenced_writer import Fate, FencedWriter
-from leasehold.mvcc.model import Txn, TxnResult
+from leasehold.journal.fenced_writer import Fate, FencedWriter, fence
+from leasehold.mvcc.model import Put, Txn, TxnResult
 
 HAND_OVER_MS_MAX = 20_000  # a leader that cannot finish its hand-over by then gives up its lease
 
@@ -319,6 +319,19 @@ class Leading(Activity):
             self.end(now_ms, "Handed over and resigned.", clean=True)
         else:
             self._retry_at_ms = now_ms + RETRY_MS
+
+    def restore_key(self, lease: int) -> None:
+        """The leader key has another value than this leader wrote: write it again, in the same epoch, or step down."""
+        keys = self._ctx.keys
+        txn = Txn(
+            compare=(fence(keys.leader, self.epoch),),
+            success=(Put(keys.leader, pack(self._ctx.leader_value(lease)), lease=lease),),
+        )
+        self._ctx.effects.ask(self, txn, self._restored)
+
+    def _restored(self, now_ms: int, event: StoreAnswered) -> None:
+        if not isinstance(event.result, TxnResult) or not event.result.succeeded:
+            self.end(now_ms, "The forged leader key could not be restored.", clean=False)
 
     def end(self, now_ms: int, sentence: str, *, clean: bool) -> None:
         """End this epoch on this node, permanently."""

@@ -47,6 +47,7 @@ from leasehold.ha.outbox import Outbox
 from leasehold.ha.roles import Roles
 from leasehold.ha.serving import Serving
 from leasehold.ha.settings import HaSettings
+from leasehold.ha.signing import Signer
 from leasehold.ha.steps import Steps
 from leasehold.index.index import Index
 
@@ -65,10 +66,11 @@ class NodeMachine:
         settings: HaSettings,
         make_index: Callable[[], Index],
         step: Callable[[], None] = lambda: None,
+        signer: Signer | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
-        self.ctx = ctx = Context(identity, settings, make_index, step)
+        self.ctx = ctx = Context(identity, settings, make_index, step, signer)
         self._roles = Roles(ctx)
         self._work: Steps[None] | None = None  # the rest of the work on the present event
         self._waiting: deque[NodeEvent] = deque()  # events that arrived during that work
@@ -132,6 +134,11 @@ class NodeMachine:
     def ready(self) -> bool:
         """Whether this node may be promoted, or serves."""
         return self._roles.status.ready
+
+    @property
+    def forgeries(self) -> int:
+        """How often this node has restored its leader key after another client had overwritten it."""
+        return self._roles.forgeries
 
     @property
     def forced(self) -> bool:

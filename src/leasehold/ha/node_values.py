@@ -32,6 +32,8 @@ class NodeValue(Struct, frozen=True, omit_defaults=True):
     door: str = ""
     admin: str = ""
     reads_level: int = 0  # the highest feature level that the node can read
+    lease: int = 0  # the key's lease, if the value is signed
+    signature: str = ""
 
 
 class TruncationPoint(Struct, frozen=True):

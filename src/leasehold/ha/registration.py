@@ -19,7 +19,7 @@ class Registration(Activity):
 
     __slots__ = (
         "_applied_at_ms", "_busy", "_ctx", "_lease", "_published", "_published_ms", "_requested_ms", "_retry_at_ms",
-        "_wanted",
+        "_signed_with", "_wanted",
     )  # fmt: skip
 
     def __init__(self, ctx: Context) -> None:
@@ -31,6 +31,7 @@ class Registration(Activity):
         self._wanted: NodeValue | None = None
         self._published: NodeValue | None = None
         self._published_ms = -FAR_MS
+        self._signed_with = b""  # the secret of the published value
         self._retry_at_ms = FAR_MS  # after a failure: publish nothing before this
         self._applied_at_ms = FAR_MS  # when to publish a new applied position; other changes do not wait for it
 
@@ -47,6 +48,12 @@ class Registration(Activity):
         """Publish this value from now on."""
         self._wanted = value
         self._go(now_ms)
+
+    def write_again(self, now_ms: int) -> None:
+        """Another client has overwritten the value."""
+        if not self._busy and self._retry_at_ms == FAR_MS:
+            self._published = None
+            self._retry_at_ms = now_ms + RETRY_MS
 
     def tick(self, now_ms: int) -> None:
         if now_ms >= self.wake_at_ms:
@@ -67,17 +74,25 @@ class Registration(Activity):
             self._ctx.effects.grant(self, -(-self._ctx.settings.node_ttl_ms // 1000), self._granted)
             return
         wanted, published = self._wanted, self._published
-        if wanted is None or wanted == published:
+        current = self._ctx.signer.current
+        secret_changed = current != self._signed_with
+        if wanted is None or (wanted == published and not secret_changed):
             return
-        if published is not None and now_ms < self._published_ms + APPLIED_MS and _same_but_applied(wanted, published):
+        if (
+            published is not None
+            and not secret_changed
+            and now_ms < self._published_ms + APPLIED_MS
+            and _same_but_applied(wanted, published)
+        ):
             self._applied_at_ms = self._published_ms + APPLIED_MS
             return
         self._applied_at_ms = FAR_MS
         self._busy = True
         key = self._ctx.keys.node(self._ctx.identity.name)
-        sent = wanted
+        sent, self._signed_with = wanted, current
+        value = self._ctx.signer.signed(sent, key, self._lease)
         self._ctx.effects.ask(
-            self, Put(key, pack(sent), lease=self._lease), lambda at_ms, event: self._put(at_ms, event, sent)
+            self, Put(key, pack(value), lease=self._lease), lambda at_ms, event: self._put(at_ms, event, sent)
         )
 
     def _granted(self, now_ms: int, event: StoreAnswered) -> None:

@@ -12,6 +12,7 @@ from leasehold.ha.effects import DropLease, Role
 from leasehold.ha.election import Campaign, Turn
 from leasehold.ha.events import SnapshotRead
 from leasehold.ha.feature_level import obstacle
+from leasehold.ha.forged_key import ForgedKey
 from leasehold.ha.leading import Leading, Phase
 from leasehold.ha.promotion import Promotion, PromotionResult
 from leasehold.ha.publisher import Publisher
@@ -20,6 +21,7 @@ from leasehold.ha.restore import Restore
 from leasehold.ha.role_status import RoleStatus
 from leasehold.ha.snapshot_schedule import SnapshotSchedule
 from leasehold.ha.truncation import Truncation
+from leasehold.ha.view import Leader
 from leasehold.ha.watcher import Watcher
 
 NO_CONTACT = "Not ready: no recent contact with the store."
@@ -41,6 +43,9 @@ class Roles:
         self.leading: Leading | None = None
         self.truncation: Truncation | None = None
         self._turn = Turn(ctx)
+        self._forged_key = ForgedKey(ctx)
+        self._restored_revision = 0  # the last write of the leader key that this leader has overwritten
+        self.forgeries = 0  # forged values of the leader key that this node has restored
         self._publisher: Publisher | None = None
         self._counts: dict[str, int] = {}  # of the last promotion
 
@@ -63,6 +68,10 @@ class Roles:
         if self._publisher is not None:
             self._publisher.tick(now_ms)
         self.restore.tick(now_ms)
+        if self.leading is None and self.promotion is None:
+            self._forged_key.follow(now_ms)
+        else:
+            self._forged_key.rest()
         self._ctx.state.discard_some()
         if self.status.ready:
             self.snapshots.consider(now_ms)
@@ -75,6 +84,7 @@ class Roles:
         parts = (self.campaign, self.promotion, self.leading, self.truncation, self._publisher)
         wakes = [part.wake_at_ms for part in parts if part is not None]
         wakes += [self.watcher.wake_at_ms, self.registration.wake_at_ms, self.restore.wake_at_ms]
+        wakes.append(self._forged_key.wake_at_ms)
         if self.status.ready:
             wakes.append(self.snapshots.wake_at_ms)
         if self.status.role is Role.STANDBY and self._ctx.view.leader is None and self._turn.comes_at_ms > now_ms:
@@ -154,9 +164,29 @@ class Roles:
             return
         if leading.phase is not Phase.RESIGNING and (view.leader is None or view.leader.epoch != leading.epoch):
             leading.end(now_ms, f"The leader key of epoch {leading.epoch} was lost.", clean=False)
+            return
+        if view.leader is not None and view.leader.revision > self._restored_revision:
+            self._check_value(leading, view.leader)
+
+    def _check_value(self, leading: Leading, leader: Leader) -> None:
+        """A client of the store may have overwritten the value, or the cluster's secret has changed: write it again.
+
+        Without this, clients would be forwarded to another address, and the key would outlive this leader's lease.
+        """
+        own = self._ctx.leader_value(leading.lease)
+        if leader.lease == leading.lease and leader.value == own:
+            return
+        self._restored_revision = leader.revision
+        forged = leader.lease != leading.lease or leader.value.run != own.run or leader.value.door != own.door
+        if forged:
+            self.forgeries += 1
+            self.status.warn(f"The leader key was overwritten: it named '{leader.value.name}'. Restoring it.")
+        leading.restore_key(leading.lease)
 
     def _publish(self, now_ms: int) -> None:
         self.registration.want(now_ms, self.status.value(self.snapshots.confirmed, self.restore.pin_n))
+        if self._ctx.identity.name in self._ctx.view.rejected:
+            self.registration.write_again(now_ms)
 
     # --- leading ---
 

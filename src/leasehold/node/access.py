@@ -8,6 +8,7 @@ from typing import Any
 
 from leasehold.admin.access import Access, AccessPolicy, parse_tokens
 from leasehold.base.hosts import HostPolicy
+from leasehold.ha.signing import Signer, parse_secrets
 from leasehold.node.settings import EVERYWHERE, NodeConfig, split_address
 from leasehold.runtime.reloaded import Reloaded, read_small
 from leasehold.runtime.tls import Tls
@@ -23,6 +24,14 @@ def access_policy(config: NodeConfig) -> Callable[[], AccessPolicy]:
         return AccessPolicy(tokens, operators=security.operators, readers=security.readers, certificates=mutual)
 
     return Reloaded([file] if file else [], policy).value
+
+
+def signer(config: NodeConfig) -> Signer:
+    """Signs with the first secret of the file, which is read again when it changes."""
+    file = config.security.cluster_secret_file
+    if not file:
+        return Signer()
+    return Signer(Reloaded([file], lambda: parse_secrets(read_small(file, "cluster_secret_file"), file)).value)
 
 
 def host_policy(config: NodeConfig) -> HostPolicy:

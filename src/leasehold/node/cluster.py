@@ -6,19 +6,26 @@ from leasehold.admin.access import Order
 from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
 from leasehold.base.text import printable
 from leasehold.coord.api import Coord
-from leasehold.ha.keys import Keys, LeaderValue, pack, unpack
-from leasehold.ha.node_values import HistoryEntry, NodeValue, PauseValue, TruncationPoint
+from leasehold.ha.keys import Keys, pack, unpack
+from leasehold.ha.node_values import HistoryEntry, PauseValue, TruncationPoint
+from leasehold.ha.signing import Signer
+from leasehold.ha.view import View
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
 from leasehold.runtime.clock import wall_us
 
 ORDER_ROLE = "order"  # in the history, where a change of role has the role
 
 
-async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
-    """Read the leader, the nodes, the truncation point, a pause, and the length of the journal."""
+async def read_cluster(coord: Coord, keys: Keys, cluster: str, signer: Signer) -> ClusterStatus:
+    """Read the leader, the nodes, the truncation point, a pause, and the length of the journal.
+
+    Forged values are not shown as a leader or as nodes, but named.
+    """
     leader_kv = await coord.get_one(keys.leader)
-    leader = unpack(LeaderValue, leader_kv.value, keys.leader) if leader_kv else None
-    nodes = [unpack(NodeValue, kv.value, kv.key) for kv in (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs]
+    node_kvs = (await coord.get(keys.nodes, prefix_end(keys.nodes))).kvs
+    view = View(keys, signer)
+    view.replace(0, 0, [*node_kvs, *([leader_kv] if leader_kv else [])])
+    leader = view.leader.value if view.leader is not None and view.leader.trusted else None
     truncated_kv = await coord.get_one(keys.truncation)
     truncated = unpack(TruncationPoint, truncated_kv.value, truncated_kv.key) if truncated_kv else TruncationPoint(0, 0)
     pause_kv = await coord.get_one(keys.pause)
@@ -26,7 +33,8 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
     return ClusterStatus(
         cluster=cluster,
         leader=leader.name if leader else "",
-        epoch=leader_kv.create_revision if leader_kv else 0,
+        epoch=leader_kv.create_revision if leader_kv and leader else 0,
+        forged=_forged(view),
         paused=_paused(pause_kv),
         truncated_n=truncated.n,
         durable_copies=truncated.copies,
@@ -43,9 +51,16 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str) -> ClusterStatus:
                 leads=leader is not None and leader.run == node.run,
                 reads_level=node.reads_level,
             )
-            for node in nodes
+            for node in view.nodes.values()
         ),
     )
+
+
+def _forged(view: View) -> tuple[str, ...]:
+    found = [f"the registration of '{name}' in the store" for name in sorted(view.rejected)]
+    if view.leader is not None and not view.leader.trusted:
+        found.append(f"the leader key in the store, which names '{view.leader.value.name}'")
+    return tuple(found)
 
 
 def _paused(kv: KeyValue | None) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable, SettingError
 from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
-from leasehold.node.access import access_policy
+from leasehold.node.access import access_policy, signer
 from leasehold.node.settings import NodeConfig, parse_compat
 from leasehold.runtime.tls import Tls
 from leasehold.wire.tables import find_release
@@ -35,6 +35,7 @@ def check(config: NodeConfig) -> BinaryIO:
             raise SettingError(f"rpc_compat: {error}") from None
     check_buffer(node.buffer)
     access_policy(config)  # raises if the token file is unreadable or malformed
+    signer(config)  # raises if the secret file is
     tls = Tls.of(config.tls)  # raises if a file is unreadable or no certificate
     if tls is not None and not tls.serves:
         raise SettingError("tls_ca is given without tls_cert and tls_key: a node serves its ports with a certificate")

@@ -12,9 +12,11 @@ from leasehold.coord.api import Coord
 from leasehold.etcd.diagnosis import unreachable
 from leasehold.ha.keys import EndMarker, Keys, LeaderValue, end_epoch, unpack
 from leasehold.ha.node_values import TruncationPoint
+from leasehold.ha.signing import Signer
+from leasehold.ha.view import View
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced_writer import Fate, FencedWriter, slot_key
-from leasehold.mvcc.model import EventType, KeyValue, SortOrder
+from leasehold.mvcc.model import EventType, KeyValue, SortOrder, prefix_end
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.runtime.clock import wall_us
 from leasehold.runtime.outage_log import OutageLog
@@ -27,26 +29,40 @@ CALL_TIMEOUT_S: Final = 2.0
 OnLeader = Callable[[LeaderValue | None], None]
 
 
-async def follow_leader(coord: Coord, url: str, keys: Keys, on_leader: OnLeader) -> None:
-    """Call `on_leader` with the leader now and after every change, without end; keep the last one during an outage."""
+async def follow_leader(coord: Coord, url: str, keys: Keys, signer: Signer, on_leader: OnLeader) -> None:
+    """Call `on_leader` with the leader now and after every change, without end; keep the last one during an outage.
+
+    A value that no node of the cluster wrote counts as no leader: clients' connections are not forwarded there.
+    """
     outage = OutageLog(log, "waiting for the store: no node can lead until it answers", "the store answers again")
     while True:
         try:
-            await _follow_once(coord, keys, on_leader, outage)
+            await _follow_once(coord, keys, signer, on_leader, outage)
         except Exception as error:  # any error: without this task the guardian would never forward a connection
             if not outage.ongoing:
                 outage.failed(why=await unreachable(url), error=str(error), kind=type(error).__name__)
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-async def _follow_once(coord: Coord, keys: Keys, on_leader: OnLeader, outage: OutageLog) -> None:
+async def _follow_once(coord: Coord, keys: Keys, signer: Signer, on_leader: OnLeader, outage: OutageLog) -> None:
     listed = await coord.get(keys.leader, timeout_s=CALL_TIMEOUT_S)
     outage.succeeded()
-    on_leader(_value(listed.kvs[0]) if listed.kvs else None)
+    on_leader(await _trusted(coord, keys, signer, listed.kvs[0]) if listed.kvs else None)
     async with coord.watch(keys.leader, start_revision=listed.header.revision + 1) as stream:
         async for batch in stream:
             for event in batch.events:
-                on_leader(_value(event.kv) if event.type is EventType.PUT else None)
+                on_leader(await _trusted(coord, keys, signer, event.kv) if event.type is EventType.PUT else None)
+
+
+async def _trusted(coord: Coord, keys: Keys, signer: Signer, kv: KeyValue) -> LeaderValue | None:
+    """The leader value, unless it is forged."""
+    nodes = (await coord.get(keys.nodes, prefix_end(keys.nodes), timeout_s=CALL_TIMEOUT_S)).kvs
+    view = View(keys, signer)
+    view.replace(0, kv.mod_revision, [*nodes, kv])
+    if view.leader is not None and view.leader.trusted:
+        return view.leader.value
+    log.error("the leader key holds a value that no node of this cluster wrote: nothing is forwarded there")
+    return None
 
 
 def _value(kv: KeyValue) -> LeaderValue:

@@ -41,7 +41,7 @@ from leasehold.ha.guardian import (
 )
 from leasehold.ha.keys import Keys, LeaderValue
 from leasehold.node import preflight, timing_rules
-from leasehold.node.access import PeerAccess
+from leasehold.node.access import PeerAccess, signer
 from leasehold.node.boot import Boot, GuardianCounts, HandoffBoot, Listener
 from leasehold.node.buffer.disk import DiskBuffer
 from leasehold.node.guardian import forwarder
@@ -139,7 +139,9 @@ class Guardian:
         if self._remote:
             self._coord = await connect(self._config.node.coord)
             self._tasks.start(self._check_name(self._coord))  # reads the node's key before a worker writes it
-            self._tasks.start(follow_leader(self._coord, self._config.node.coord, self._keys, self._on_leader))
+            self._tasks.start(
+                follow_leader(self._coord, self._config.node.coord, self._keys, signer(self._config), self._on_leader)
+            )
             if (buffer := self._buffer()) is not None:
                 self._tasks.start(drain_left_behind(self._coord, self._keys, buffer))
         self._refuse_forwarded(True)

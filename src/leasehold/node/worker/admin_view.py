@@ -70,7 +70,7 @@ class AdminView:
             may_serve=serves,
             ready=serves or machine.role is Role.STANDBY,
             epoch=machine.epoch,
-            leader=view.leader.value.name if view.leader is not None else "",
+            leader=view.leader.value.name if view.leader is not None and view.leader.trusted else "",
             applied_n=machine.index.log.last_n,
             durable_n=machine.durable_n,
             lag_records=machine.lag,
@@ -115,7 +115,11 @@ class AdminView:
 
     def _refused(self) -> dict[str, int]:
         """Requests refused by the wire server and by the index, by reason."""
-        return dict(Counter(self._node.entrance.refusals()) + Counter(self._node.machine.index.log.refused))
+        machine = self._node.machine
+        forged = Counter(
+            {"forged leader value": machine.forgeries, "forged registration": len(machine.ctx.view.rejected)}
+        )
+        return dict(Counter(self._node.entrance.refusals()) + Counter(machine.index.log.refused) + forged)
 
     def _counters(self) -> Counters:
         server = self._node.entrance.server
@@ -126,7 +130,8 @@ class AdminView:
 
     async def cluster(self) -> ClusterStatus:
         async with _store_timeout():
-            return await cluster.read_cluster(self._node.coord, self._keys, self._node.config.node.cluster)
+            node = self._node
+            return await cluster.read_cluster(node.coord, self._keys, node.config.node.cluster, node.machine.ctx.signer)
 
     async def history(self, limit: int) -> list[HistoryLine]:
         async with _store_timeout():

@@ -16,6 +16,7 @@ from leasehold.ha.effects import ChangeRole, Role
 from leasehold.ha.events import NodeEvent, Started, SwitchoverRequested
 from leasehold.ha.machine import Identity, NodeMachine
 from leasehold.index.index import Index
+from leasehold.node.access import signer
 from leasehold.node.boot import Boot
 from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.functions import MasterService
@@ -65,7 +66,9 @@ class RunningNode:
         self.owner_pings = OwnerPings()
         self.call_counts = CallCounts()
         # A large snapshot loads for longer than a beat may be late.
-        self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index, step=lifeline.beat)
+        self.machine = NodeMachine(
+            _identity(boot, config), config.ha, self._make_index, step=lifeline.beat, signer=signer(config)
+        )
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,

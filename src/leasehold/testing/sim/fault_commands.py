@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.ha.events import FeatureLevelRequested, ForceRequested, SwitchoverRequested
-from leasehold.ha.keys import pack
+from leasehold.ha.keys import LeaderValue, pack
 from leasehold.ha.node_values import NodeValue
 from leasehold.index.records import FeatureLevel, PutEnd, Record
 from leasehold.journal.batch import decode_explicit, encode_explicit, encode_records
@@ -94,6 +94,12 @@ class FaultCommands:
     def delete_node(self, name: str) -> str:
         """The registration of a node expires."""
         self._world.store.store.execute(DeleteRange(self._world.keys.node(name)))
+        return ""
+
+    def forge_leader(self, name: str) -> str:
+        """A client of the store overwrites the leader key, without a lease, as `etcdctl put` does."""
+        value = LeaderValue(name, "forged", door="stranger:1")
+        self._world.store.store.execute(Put(self._world.keys.leader, pack(value)))
         return ""
 
     def version(self) -> str:
