@@ -13,6 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # Adapters: installing Leasehold alone installs none of their frameworks. module -> extra
 NEED_EXTRAS = {
+    "leasehold.contrib.aiocache": "aiocache",
+    "leasehold.contrib.apscheduler": "apscheduler",
+    "leasehold.contrib.apscheduler4": "apscheduler",
+    "leasehold.contrib.celery": "celery",
+    "leasehold.contrib.django": "django",
     "leasehold.contrib.tooz": "tooz",
 }
 # Modules of the test kit that need the extra `testing`. Everything else must work without it.

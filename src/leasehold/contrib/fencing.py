@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from leasehold.base.errors import NotHeld
 
 _token: ContextVar[int | None] = ContextVar("leasehold_fencing_token", default=None)
+_scheduled_s: ContextVar[float | None] = ContextVar("leasehold_scheduled_time", default=None)
 
 
 def fencing_token() -> int:
@@ -23,11 +24,20 @@ def fencing_token() -> int:
     return token
 
 
+def scheduled_time() -> float:
+    """The time of the tick for which this job runs, in seconds since 1970. No other job of the fleet has it."""
+    at_s = _scheduled_s.get()
+    if at_s is None:
+        raise NotHeld("no scheduled time here: call this inside a job of one of the schedulers")
+    return at_s
+
+
 @contextmanager
-def fenced(token: int) -> Iterator[None]:
-    """Set the token for the code in the block."""
-    before = _token.set(token)
+def fenced(token: int, scheduled_s: float | None = None) -> Iterator[None]:
+    """Set the token, and the time of the tick, for the code in the block."""
+    before, before_s = _token.set(token), _scheduled_s.set(scheduled_s)
     try:
         yield
     finally:
         _token.reset(before)
+        _scheduled_s.reset(before_s)

@@ -29,6 +29,9 @@ PREFIX = "/leasehold/singleton/"
 STORE_VARIABLE = "LEASEHOLD_COORD"
 DEFAULT_TTL_S = 10
 RETRY_S = 0.5
+# etcd deletes the keys of an expired lease up to this much later. The lease is shorter by it, so that a successor leads
+# within the TTL.
+EXPIRY_S = 1
 
 
 def store_url(given: str | None) -> str:
@@ -141,7 +144,7 @@ class Singleton(Closing):
         self.ticks = Ticks(self._store, f"{self.prefix}ticks/".encode())
 
     async def _campaign(self, identity: str) -> Candidacy:
-        return Candidacy(self._store.coord, f"{self.prefix}leader", identity, self.ttl_s)
+        return Candidacy(self._store.coord, f"{self.prefix}leader", identity, max(1, self.ttl_s - EXPIRY_S))
 
     def held(self) -> Held | None:
         """The leadership, or None. Local: the answer is certain for this moment, without a round trip."""
