@@ -25,6 +25,7 @@ NEED_TESTING = [
     "leasehold.testing.certificates",
     "leasehold.testing.grpc_stubs",
     "leasehold.testing.grpc_stubs.election_pb2_grpc",
+    "leasehold.testing.grpc_stubs.health_pb2_grpc",
     "leasehold.testing.grpc_stubs.lock_pb2_grpc",
     "leasehold.testing.grpc_stubs.rpc_pb2_grpc",
     "leasehold.testing.pytest_plugin",
