@@ -16,6 +16,9 @@ class StubMooncake:
     def numbers(self) -> Numbers:
         return Numbers({}, (), (0,) * 8, 0)
 
+    def kv_events(self) -> dict[str, int | bool]:
+        return {"enabled": False}
+
     async def find_keys(self, keys: Sequence[bytes]) -> list[FoundKey]:
         raise MooncakeRefused(503, -1011, "service plane is not active")
 

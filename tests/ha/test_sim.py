@@ -29,6 +29,13 @@ def test_seeds_that_once_found_a_bug(seed: int) -> None:
     assert outcome.ok, outcome.story()
 
 
+def test_the_seeds_take_every_path_of_the_event_stream() -> None:
+    outcomes = [run_seed(seed, events=EVENTS) for seed in range(10)]
+    assert sum(outcome.event_reloads for outcome in outcomes) > 3
+    assert sum(outcome.event_resumes for outcome in outcomes) > 10
+    assert sum(outcome.event_overflows for outcome in outcomes) > 0
+
+
 def test_a_seed_always_gives_the_same_events() -> None:
     one, two = run_seed(11, events=2_000), run_seed(11, events=2_000)
     assert (one.lines, one.events, one.records) == (two.lines, two.events, two.records)
@@ -49,6 +56,12 @@ def test_a_seed_always_gives_the_same_events() -> None:
         ("forget-pin", 53, ("P1", "convergence")),
         ("trust-owners", 4, ("P7",)),
         ("no-fence", 65, ("P1", "P2", "P3", "P4", "P5")),
+        ("early-event", 0, ("events",)),
+        ("silent-overflow", 10, ("events",)),
+        ("resume-any-epoch", 0, ("events",)),
+        ("page-wins", 8, ("events",)),
+        ("early-page", 101, ("events",)),
+        ("late-page", 17, ("events",)),
     ],
 )
 def test_planted_bugs_are_found(bug: str, first: int, promises: tuple[str, ...]) -> None:

@@ -62,6 +62,10 @@ async def _leader(request: web.Request) -> web.Response:
     return json_answer({"present": present, "leader_address": state.leader_address, "view_version": state.view_version})
 
 
+async def _kv_events(request: web.Request) -> web.Response:
+    return json_answer(request.app[MOONCAKE].kv_events())
+
+
 async def _query_key(request: web.Request) -> web.Response:
     (found,) = await request.app[MOONCAKE].find_keys([_raw(request.query.get("key", ""))])
     if found.code:
@@ -158,6 +162,7 @@ ROUTES: Final = (
     Route("GET", "/role", Access.OPEN, _role),
     Route("GET", "/ha_status", Access.OPEN, _ha_status),
     Route("GET", "/leader", Access.READ, _leader),
+    Route("GET", "/kv_events/status", Access.READ, _kv_events),
     Route("GET", "/query_key", Access.READ, _query_key),
     Route("GET", "/batch_query_keys", Access.READ, _batch_query_keys),
     Route("GET", "/get_all_keys", Access.READ, _all_keys),

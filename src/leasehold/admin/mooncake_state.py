@@ -77,6 +77,10 @@ class MooncakeFace(Protocol):
 
     def numbers(self) -> Numbers: ...
 
+    def kv_events(self) -> dict[str, int | bool]:
+        """Counters of the event stream."""
+        ...
+
     async def find_keys(self, keys: Sequence[bytes]) -> list[FoundKey]:
         """Look up keys of the default tenant, without a lease."""
         ...

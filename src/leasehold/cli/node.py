@@ -10,6 +10,7 @@ from leasehold.base.security import SecuritySettings, TlsSettings
 from leasehold.cli.entry import exit_on_signals
 from leasehold.cli.help import Explained
 from leasehold.cli.settings import resolve_options, sections_options
+from leasehold.events.settings import EventSettings
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
@@ -24,6 +25,7 @@ SECTIONS: dict[str, type[Any]] = {
     "wire": WireSettings,
     "security": SecuritySettings,
     "tls": TlsSettings,
+    "events": EventSettings,
 }
 
 
@@ -62,5 +64,6 @@ def node(**options: Any) -> None:
             wire=resolve_options(WireSettings, "wire", options).values,
             security=resolve_options(SecuritySettings, "security", options).values,
             tls=resolve_options(TlsSettings, "tls", options).values,
+            events=resolve_options(EventSettings, "events", options).values,
         )
     )

@@ -8,6 +8,7 @@ from zlib import crc32
 from leasehold.base.codes import SoftPin
 from leasehold.base.invariants import ensure
 from leasehold.base.limits import segment_end_step_objects, tenants_step
+from leasehold.index.changes import Changes
 from leasehold.index.clock import LeaderClock
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
@@ -33,11 +34,21 @@ class Catalog:
     """
 
     __slots__ = (
-        "_clock", "_leases", "_log", "_put_release_ms", "_space", "_tenants_ahead", "copies", "ending", "object_count",
-        "pending", "settle_step_objects", "tables", "unfinished", "wheel",
+        "_changes", "_clock", "_leases", "_log", "_put_release_ms", "_space", "_tenants_ahead", "copies", "ending",
+        "object_count", "pending", "settle_step_objects", "tables", "unfinished", "wheel",
     )  # fmt: skip
 
-    def __init__(self, clock: LeaderClock, log: Log, space: Space, leases: Leases, put_release_ms: int) -> None:
+    def __init__(
+        self,
+        clock: LeaderClock,
+        log: Log,
+        space: Space,
+        leases: Leases,
+        put_release_ms: int,
+        changes: Changes | None = None,
+    ) -> None:
+        """`changes` receives every object that becomes readable, or is no longer; None: no events are published."""
+        self._changes = changes
         self._clock = clock
         self._log = log
         self._space = space
@@ -158,6 +169,8 @@ class Catalog:
         entry.visible = True
         entry.changed_n = n
         entry.lease_end = now + record.lease_ms
+        if self._changes is not None:
+            self._changes.stored(entry, n)
         del self.unfinished[record.put_seq]
         if not entry.hard_pin:
             self.wheel.add(entry, entry.lease_end)
@@ -200,6 +213,8 @@ class Catalog:
             del self.copies[(entry.tenant, entry.key)]
             self._space.let_go(job.replicas, job.size, n, now, max(quarantine_ms, self._put_release_ms))
         self._space.let_go(entry.replicas, entry.size, n, now, quarantine_ms)
+        if self._changes is not None and entry.visible:
+            self._changes.removed(entry, n)
         entry.replicas = ()
         self._forget(entry)
 
@@ -217,6 +232,8 @@ class Catalog:
 
     def evict(self, entry: Object) -> None:
         """An object leaves its table without a record. Its space must be free already."""
+        if self._changes is not None and entry.visible:
+            self._changes.removed(entry, entry.changed_n)  # there is no record of the eviction itself
         entry.replicas = ()
         del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
@@ -341,6 +358,8 @@ class Catalog:
             return False  # it was settled before and has a replica elsewhere
         del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
+        if self._changes is not None:
+            self._changes.removed(entry, entry.replicas[0].segment.ended_n)
         entry.visible = False
         entry.replicas = ()
         return True
@@ -365,6 +384,8 @@ class Catalog:
             self.unfinished[entry.put_seq] = entry
             return
         entry.visible = not entry.replicas or any(replica.status == COMPLETE for replica in entry.replicas)
+        if self._changes is not None and entry.visible:
+            self._changes.stored(entry, entry.changed_n)
         if not entry.hard_pin:
             self.wheel.add(entry, entry.lease_end)
 
@@ -421,6 +442,8 @@ class Catalog:
                 known = not isinstance(owner, Object | CopyJob) or (segment.incarnation, start) in places
                 ensure(known, "every owner of space is known", segment.spec.name, start)
         self._leases.check(objects)
+        if self._changes is not None:
+            self._changes.check(objects)
 
     def _check_places(self, entry: Object | CopyJob, places: set[tuple[int, int]]) -> None:
         ensure(bool(entry.replicas) or isinstance(entry, CopyJob), "an object has a replica", entry.key)

@@ -29,6 +29,7 @@ from typing import Final
 from leasehold.base.invariants import ensure
 from leasehold.index.apply import Applier
 from leasehold.index.catalog import Catalog
+from leasehold.index.changes import Changes
 from leasehold.index.clock import LeaderClock
 from leasehold.index.copies import Copies
 from leasehold.index.copy_records import CopyRecords
@@ -69,13 +70,13 @@ class Index:
     """
 
     __slots__ = (
-        "_loader", "_maintained", "apply", "catalog", "clock", "copies", "coverage", "decisions", "eviction", "export",
-        "features", "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals",
+        "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "eviction",
+        "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals",
         "settings", "space", "task_table", "tasks",
     )  # fmt: skip
 
-    def __init__(self, settings: IndexSettings, choose: Callable[[int], int]) -> None:
-        """`choose(n)` returns a number in 0..n-1: the only randomness, from outside."""
+    def __init__(self, settings: IndexSettings, choose: Callable[[int], int], changes: Changes | None = None) -> None:
+        """`choose(n)` returns a number in 0..n-1: the only randomness, from outside. `changes`: for events."""
         self.settings = settings
         release_ms = settings.put_release_ms
         # the state
@@ -86,7 +87,8 @@ class Index:
         self.space = space = Space(clock, coverage, release_ms)
         self.renewals = renewals = Renewals()
         self.leases = leases = Leases(settings, clock, renewals)
-        self.catalog = catalog = Catalog(clock, log, space, leases, release_ms)
+        self.changes = changes
+        self.catalog = catalog = Catalog(clock, log, space, leases, release_ms, changes)
         self.owners = owners = Owners(clock, log, space)
         self.task_table = task_table = TaskTable(log, coverage)
         # records

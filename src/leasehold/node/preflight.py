@@ -11,6 +11,7 @@ from leasehold.base.errors import InvalidArgument, ResourceUnavailable, SettingE
 from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.node.access import access_policy, signer
+from leasehold.node.event_addresses import check_events
 from leasehold.node.settings import NodeConfig, parse_compat
 from leasehold.runtime.tls import Tls
 from leasehold.wire.tables import find_release
@@ -34,6 +35,7 @@ def check(config: NodeConfig) -> BinaryIO:
         except InvalidArgument as error:
             raise SettingError(f"rpc_compat: {error}") from None
     check_buffer(node.buffer)
+    check_events(config.events)
     access_policy(config)  # raises if the token file is unreadable or malformed
     signer(config)  # raises if the secret file is
     tls = Tls.of(config.tls)  # raises if a file is unreadable or no certificate

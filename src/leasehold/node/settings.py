@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from leasehold.base.errors import SettingError
 from leasehold.base.security import SecuritySettings, TlsSettings
 from leasehold.base.settings import choice, duration, flag, text, texts
+from leasehold.events.settings import EventSettings
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
@@ -60,6 +61,7 @@ class NodeConfig:
     wire: WireSettings = field(default_factory=WireSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
+    events: EventSettings = field(default_factory=EventSettings)
 
 
 def split_address(address: str, setting: str) -> tuple[str, int]:

@@ -81,7 +81,9 @@ class Driver:
         on_role: Callable[[ChangeRole], None],
         on_answers: Callable[[list[Waiting]], None],
         on_fatal: Callable[[BaseException], None],
+        after_turn: Callable[[], None] | None = None,
     ) -> None:
+        """`after_turn` is called when the effects of an event were carried out."""
         self.machine = machine
         self._coord = coord
         self._clock = clock
@@ -90,6 +92,7 @@ class Driver:
         self._on_role = on_role
         self._on_answers = on_answers
         self._on_fatal = on_fatal
+        self._after_turn = after_turn
         self._loop = asyncio.get_running_loop()
         self._tasks = TaskSet(self._failed)
         self._watches: dict[int, asyncio.Task[None]] = {}
@@ -120,6 +123,8 @@ class Driver:
             while self._answers:
                 for effect in machine.handle(self._clock.now_ms(), self._answers.popleft(), now_us):
                     self._do(effect)
+            if self._after_turn is not None:
+                self._after_turn()
             self._arm()
             if machine.busy:
                 self._idle.clear()

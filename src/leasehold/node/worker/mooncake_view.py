@@ -29,6 +29,9 @@ _STATES: Final = {
     Role.STANDBY: "standby",
     Role.STEPPING_DOWN: "standby",
 }
+_NO_EVENTS: Final = {
+    "enabled": False, "published_batches": 0, "published_events": 0, "dropped_events": 0, "skipped_unparsed_keys": 0,
+}  # fmt: skip
 _ERRORS: Final = {Code.NOT_FOUND: "OBJECT_NOT_FOUND", Code.NOT_READY: "REPLICA_IS_NOT_READY"}
 
 
@@ -52,6 +55,10 @@ class MooncakeView:
 
     def numbers(self) -> Numbers:
         return numbers_of(self._node)
+
+    def kv_events(self) -> dict[str, int | bool]:
+        events = self._node.events
+        return dict(_NO_EVENTS) if events is None else events.status()
 
     # --- only on the primary ---
 

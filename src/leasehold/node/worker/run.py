@@ -23,6 +23,7 @@ from leasehold.node.service.functions import MasterService
 from leasehold.node.service.metadata_owners import OwnerPings
 from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
+from leasehold.node.worker.event_publisher import EventPublisher
 from leasehold.node.worker.guardian_link import GuardianLink
 from leasehold.node.worker.listeners import Listeners
 from leasehold.node.worker.persistence import Persistence
@@ -65,6 +66,7 @@ class RunningNode:
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.owner_pings = OwnerPings()
         self.call_counts = CallCounts()
+        self.events = EventPublisher(config.events) if config.events.events_bind else None
         # A large snapshot loads for longer than a beat may be late.
         self.machine = NodeMachine(
             _identity(boot, config), config.ha, self._make_index, step=lifeline.beat, signer=signer(config)
@@ -78,6 +80,7 @@ class RunningNode:
             on_role=self._on_role,
             on_answers=self._on_answers,
             on_fatal=self._on_fatal,
+            after_turn=self.events.flush if self.events is not None else None,
         )
         self.calls = measured_calls()
         self.entrance = Listeners(
@@ -93,6 +96,8 @@ class RunningNode:
     def start(self) -> None:
         """Begin: the machine decides from now on."""
         self.lifeline.say_serving(False)  # the guardian leaves the door to this worker
+        if self.events is not None:
+            self.events.start(self.machine)
         self.driver.tell(Started())
         self._every_second()
 
@@ -112,12 +117,15 @@ class RunningNode:
             timer.cancel()
         self.entrance.close()
         await self.driver.close()
+        if self.events is not None:
+            await self.events.close()
         await self.keeping.close()
 
     # --- called by the machine and the wire ---
 
     def _make_index(self) -> Index:
-        return Index(self.config.index, random.Random().randrange)
+        changes = self.events.new_changes() if self.events is not None else None
+        return Index(self.config.index, random.Random().randrange, changes)
 
     def _admin_of(self, name: str) -> str:
         """The address of a peer's admin port, as registered; "" if the peer is not registered."""
@@ -154,6 +162,8 @@ class RunningNode:
     def _on_role(self, change: ChangeRole) -> None:
         """Law: when the new role is not primary, connections are closed before any other effect."""
         self.lifeline.be_patient(change.role in _PATIENT)
+        if self.events is not None:
+            self.events.on_role(change.role)
         if change.role is Role.PRIMARY:
             self.entrance.open()
             self.lifeline.say_serving(True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from leasehold.base.codes import Code
+from leasehold.base.invariants import ensure
+from leasehold.events.messages import Encoder, Message, Style
+from leasehold.events.stream import EventStream
 from leasehold.ha.effects import (
     ChangeRole,
     CloseWatch,
@@ -37,10 +40,12 @@ from leasehold.ha.events import (
 )
 from leasehold.ha.keys import EndMarker, end_epoch
 from leasehold.ha.machine import Identity, NodeMachine
+from leasehold.index.changes import Changes
 from leasehold.index.index import Index
 from leasehold.index.replies import Reply, SpaceHandedOut, View
 from leasehold.testing.sim.bugs import bend, bend_machine
 from leasehold.testing.sim.calls import Call
+from leasehold.testing.sim.event_bugs import bend_changes
 from leasehold.testing.sim.plan import settings_of
 from leasehold.testing.sim.storage import Stream
 from leasehold.wire.answers import Waiting
@@ -62,7 +67,13 @@ class Run:
         chance = self.world.clock.random
         identity = Identity(self.name, f"{self.name}-{number}", self.world.cluster, rpc=self.name)
         ha, index = settings_of(plan, chance, random.Random(f"settings-{self.world.seed}-{self.name}-{number}"))
-        self.machine = NodeMachine(identity, ha, lambda: bend(self.world.bugs, Index(index, chance.randrange)))
+        self.events = EventStream(Encoder(Style("sim")), plan.event_messages_max, 1 << 30)
+        bugs, changes_max = self.world.bugs, plan.event_changes_max
+        self.machine = NodeMachine(
+            identity,
+            ha,
+            lambda: bend(bugs, Index(index, chance.randrange, bend_changes(bugs, Changes(changes_max)))),
+        )
         self.machine.ctx.state.limit_steps(plan.step_objects)
         bend_machine(self.world.bugs, self.machine)
         self.inbox: deque[Callable[[], None]] = deque()
@@ -93,6 +104,7 @@ class Run:
     def _handle(self, event: NodeEvent) -> None:
         for effect in self.machine.handle(self.node.now_ms(), event):
             self._do(effect)
+        self._publish(self.events.publish(0, self.machine.durable_n, self.changes))
         self._arm()
         self.world.check_node(self)
         self.world.targeted_faults.worked(self)
@@ -165,6 +177,18 @@ class Run:
             call.leaving(answer)
             self.world.network.send(self.name, "clients", call.finish, answer.value)
 
+    # --- events for routers ---
+
+    @property
+    def changes(self) -> Changes:
+        changes = self.machine.index.changes
+        ensure(changes is not None, "a simulated index lists its changes")
+        return cast(Changes, changes)
+
+    def _publish(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.world.subscriber.sent(message)
+
     # --- effects ---
 
     def _do(self, effect: NodeEffect) -> None:
@@ -190,6 +214,10 @@ class Run:
             case ChangeRole(role, sentence):
                 world.clock.log(self.name, f"[{role.value}] {sentence}")
                 world.role_changed(self, role)
+                if role is Role.PRIMARY:
+                    self._publish([self.events.begin(0, self.machine.epoch, self.changes)])
+                elif self.events.epoch:
+                    self.events.end(self.changes)
                 if role is not Role.PRIMARY:
                     self.machine.outbox.drop_all()
             case SendAnswers(answers):

@@ -27,6 +27,12 @@ BUGS = (
     "early-copy",  # readers see a copy before it is complete
     "forget-pin",  # a successor forgets pins
     "trust-owners",  # the leader does not wait for the owners of memory after a restart of everything
+    "early-event",  # an event is published before its record is durable
+    "silent-overflow",  # dropped events are not followed by a reload
+    "resume-any-epoch",  # a new leader lets every subscriber continue
+    "page-wins",  # a page overwrites later events
+    "late-page",  # a subscriber takes a late answer for the page that it requested
+    "early-page",  # a page shows what is not published yet, and pages do not wait for dropped events
 )
 
 
@@ -55,6 +61,8 @@ class Plan:
     groups: int  # number of groups; with few groups each is large
     changing: bool  # settings may change at every start of a node: lease terms, policy
     targeted_faults: frozenset[TargetedFault]
+    event_changes_max: int  # events that a leader keeps until they are durable
+    event_messages_max: int  # messages from which a subscriber can resume
     store_keeps_expiry: bool  # a restarted store keeps the remaining time of leases (embedded), not the full TTL (etcd)
 
     @property
@@ -121,6 +129,8 @@ def plan_for(seed: int) -> Plan:
         groups=random.Random(f"groups-{seed}").choice((2, 2, 2, 1)),
         changing=random.Random(f"changing-{seed}").random() < 0.15,
         targeted_faults=targeted_faults_for(seed),
+        event_changes_max=random.Random(f"changes-{seed}").choice((2, 5, 1_000)),
+        event_messages_max=random.Random(f"messages-{seed}").choice((3, 30, 1_000)),
         lonely=more.random() < 0.1,
     )
 

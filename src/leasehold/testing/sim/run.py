@@ -28,6 +28,9 @@ class Outcome:
     reads_checked: int = 0
     promotions: int = 0
     records: int = 0
+    event_reloads: int = 0
+    event_resumes: int = 0
+    event_overflows: int = 0
     lines: list[str] = field(default_factory=list)
 
     @property
@@ -61,6 +64,9 @@ def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset
     outcome.reads_checked = world.oracle.reads_checked
     outcome.promotions = world.promotions
     outcome.records = world.oracle.truth.tail_n
+    outcome.event_reloads = world.subscriber.follower.reloads
+    outcome.event_resumes = world.subscriber.follower.resumes
+    outcome.event_overflows = world.subscriber.overflows
     return outcome
 
 

@@ -56,6 +56,7 @@ class Truth:
         self.visible: dict[bytes, int] = {}
         self.changed: dict[bytes, int] = {}  # number of the last record that changed the visible version of a key
         self.started: dict[int, PutStart] = {}
+        self.ended: set[int] = set()  # versions that were readable once
         self.pinned: set[int] = set()  # versions with a soft pin
         self.where: dict[int, Places] = {}
         self.copies: dict[int, Copy] = {}  # by the number of their start
@@ -103,6 +104,7 @@ class Truth:
         if wanted == SoftPin.ENABLE or (wanted == SoftPin.PRESERVE and old in self.pinned):
             self.pinned.add(record.put_seq)
         self.visible[record.key] = record.put_seq
+        self.ended.add(record.put_seq)
         self.changed[record.key] = n
 
     def _put_revoke(self, n: int, record: PutRevoke) -> None:

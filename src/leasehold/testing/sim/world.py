@@ -17,6 +17,7 @@ from leasehold.testing.sim.oracle import Oracle, Writing
 from leasehold.testing.sim.plan import Plan
 from leasehold.testing.sim.readers import Reader
 from leasehold.testing.sim.storage import SimStore, unfenced
+from leasehold.testing.sim.subscriber import Subscriber
 from leasehold.testing.sim.targeted_faults import TargetedFaults
 from leasehold.testing.sim.virtual_clock import Violation, VirtualClock
 from leasehold.testing.sim.writers import Writer
@@ -69,6 +70,7 @@ class World:
         self._incarnations = plan.hosts
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
+        self.subscriber = Subscriber(self)
         self.faults = Faults(self)
         self.targeted_faults = TargetedFaults(self, seed, plan.targeted_faults)
         self.clock.after_ms(1_000, self._sample)
@@ -129,6 +131,7 @@ class World:
             raise Violation(
                 "P6", f"{len(self.oracle.slots)} explicit batches are in the store, more than {self._batches_max}"
             )
+        self.subscriber.step()
 
     def _sample(self) -> None:
         self.clock.after_ms(1_000, self._sample)
@@ -226,6 +229,7 @@ class World:
                 if found is None or found.put_seq != put_seq:
                     held = "nothing" if found is None else f"put {found.put_seq}"
                     raise Violation("P1", f"at the end {key!r} should be put {put_seq}, and {serving.name} has {held}")
+        self.subscriber.final_check(serving)
         digests = {}
         for node in self.nodes:
             if node.run is not None:
