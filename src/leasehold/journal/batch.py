@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
-import zstandard
 from msgspec import Struct
 
+from leasehold.journal.compression import DoesNotInflate, deflate, inflate
 from leasehold.base import limits
 from leasehold.base.errors import PeerError
 from leasehold.base.invariants import ensure
@@ -102,8 +102,6 @@ class UnloggedBatch(Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _explicit_decoder = msgspec.msgpack.Decoder(ExplicitBatch)
 _unlogged_decoder = msgspec.msgpack.Decoder(UnloggedBatch)
-_compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
-_decompressor = zstandard.ZstdDecompressor()
 _HEAD_CHECKSUMS: Final = {
     (version, flags, kind): zlib.crc32(bytes((version, flags, kind)))
     for version in range(VERSION_OLDEST, VERSION_NEWEST + 1)
@@ -156,7 +154,7 @@ def _frame(kind: int, body: bytes, version: int) -> bytes:
     ensure(VERSION_OLDEST <= version <= VERSION_NEWEST, "a batch is written in a known version", version)
     flags = 0
     if version >= 2 and len(body) >= _COMPRESS_FROM_BYTES:
-        smaller = _compressor.compress(body)
+        smaller = deflate(body)
         if len(smaller) < len(body):
             body, flags = smaller, _ZSTD
     ensure(len(body) <= _BODY_BYTES_MAX, "P6 a batch fits its bound", len(body))
@@ -191,7 +189,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:
         raise UnreadableBatch("a batch whose checksum does not match: its bytes were damaged")
     try:
         if flags & _ZSTD:
-            body = _decompressor.decompress(body, max_output_size=8 * limits.journal_batch_bytes_max)
+            body = inflate(body, 8 * limits.journal_batch_bytes_max)
         return decoder.decode(body)
-    except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+    except (msgspec.MsgspecError, DoesNotInflate) as error:
         raise UnreadableBatch(f"a batch that does not decode: {error}") from None

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
-import zstandard
 from msgspec import Struct
 
 from leasehold.base.errors import PeerError
@@ -26,15 +25,14 @@ from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
 from leasehold.index.space.walk import QuarantineWalk
 from leasehold.index.tables import TABLES
 from leasehold.journal.chain import Position
+from leasehold.journal.compression import DoesNotInflate, deflate, inflate
 
 # Version 1 is feature level 0. Version 2 states its level, and has sections that a reader of version 1 would ignore.
 VERSION_NEWEST: Final = 2
 T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
-_FRAME_BYTES_MAX: Final = 1 << 30
+_FRAME_BYTES_MAX: Final = 256 << 20  # of the content of one frame, which has a few hundred objects
 _encoder = msgspec.msgpack.Encoder()
-_compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
-_decompressor = zstandard.ZstdDecompressor()
 
 
 class UnreadableSnapshot(PeerError):
@@ -177,7 +175,7 @@ def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:
 
 
 def _pack(value: Struct) -> bytes:
-    body = _compressor.compress(_encoder.encode(value))
+    body = deflate(_encoder.encode(value))
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
 
 
@@ -192,6 +190,6 @@ def _frames(raw: bytes) -> Iterator[bytes]:
         if len(body) != length or zlib.crc32(body) != crc:
             raise UnreadableSnapshot("a frame of the snapshot is damaged or cut off")
         try:
-            yield _decompressor.decompress(body, max_output_size=_FRAME_BYTES_MAX)
-        except zstandard.ZstdError as error:
+            yield inflate(body, _FRAME_BYTES_MAX)
+        except DoesNotInflate as error:
             raise UnreadableSnapshot(f"a frame of the snapshot does not decompress: {error}") from None
