@@ -19,10 +19,8 @@ from leasehold.journal.snapshot_file import UnreadableSnapshot, load_snapshot
 def bomb(size_bytes: int) -> bytes:
     """A small frame that states its large size, and keeps the promise."""
     writer = zstandard.ZstdCompressor(level=1).compressobj(size=size_bytes)
-    piece, parts = bytes(MIB), []
-    for _ in range(size_bytes // MIB):
-        parts.append(writer.compress(piece))
-    return b"".join(parts) + writer.flush()
+    piece = bytes(MIB)
+    return b"".join([writer.compress(piece) for _ in range(size_bytes // MIB)]) + writer.flush()
 
 
 def stated(size_bytes: int) -> bytes:

@@ -65,4 +65,4 @@ def asking(path: str, stream: int, request: Any) -> bytes:
 
 def http2_connections(server: StoreServer) -> list[Connection]:
     """The open connections that speak HTTP/2."""
-    return [one for one in server._open if isinstance(one, Connection)]
+    return [one for one in server._clients if isinstance(one, Connection)]

@@ -133,7 +133,7 @@ async def test_requests_follow_one_another_on_one_connection(server: StoreServer
 )
 async def test_malformed_requests_are_refused_and_closed(server: StoreServer, data: bytes, status: bytes) -> None:
     assert (await raw(server, data)).startswith(b"HTTP/1.1 " + status)
-    await until(lambda: not server._open)
+    await until(lambda: not len(server._clients))
 
 
 async def test_a_body_that_is_too_large_is_refused(server: StoreServer) -> None:
@@ -164,7 +164,7 @@ async def test_slow_clients_are_disconnected(server: StoreServer, monkeypatch: p
     assert await raw(server, b"GET /health HTT") == b""
     assert await raw(server, b"POST /v3/kv/put HTTP/1.1\r\nHost: 1.1.1.1\r\nContent-Length: 9\r\n\r\n{") == b""
     assert (await raw(server, request("GET /version"))).startswith(b"HTTP/1.1 200")
-    await until(lambda: not server._open)
+    await until(lambda: not len(server._clients))
 
 
 async def test_a_stream_ends_with_its_client(server: StoreServer) -> None:
@@ -173,9 +173,9 @@ async def test_a_stream_ends_with_its_client(server: StoreServer) -> None:
     writer.write(request("POST /v3/watch", body=body))
     async with asyncio.timeout(60):
         await reader.readuntil(b'"created":true}}\n')
-    assert server.calls == 1
+    assert server._clients.calls == 1
     writer.close()
-    await until(lambda: not server._open)
+    await until(lambda: not len(server._clients))
     assert not server._engine.store._hub._by_key
 
 
@@ -247,4 +247,4 @@ async def test_random_bytes_do_no_harm(server: StoreServer) -> None:
         await writer.drain()
         writer.close()
     assert (await raw(server, request("GET /health", "Connection: close"))).endswith(b'{"health":"true","reason":""}')
-    await until(lambda: not server._open)
+    await until(lambda: not len(server._clients))

@@ -28,6 +28,7 @@ from leasehold.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
+from leasehold.store.server.clients import Burden
 from leasehold.store.server.http2 import connection as http2
 from leasehold.store.server.http2 import intake
 from leasehold.store.server.serve import StoreServer
@@ -71,7 +72,7 @@ async def test_windows_of_calls_open_with_the_settings(server: StoreServer) -> N
     for stream in (1, 3, 5):
         raw.writer.write(asking(GET, stream, rpc_pb2.RangeRequest(key=b"a")))
     (connection,) = http2_connections(server)
-    await until(lambda: len(connection.calls) == 3 and connection.held_bytes > 3_000)
+    await until(lambda: len(connection.calls) == 3 and connection.burden.held_bytes > 3_000)
     raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 70_000, 4, 0, 4, 30_000)))
     async with asyncio.timeout(30):
         while connection.calls:
@@ -88,7 +89,7 @@ async def test_tiny_pieces_of_a_request_are_not_kept_as_pieces(server: StoreServ
     try:
         raw.writer.write(frame(DATA, 0, 1, b"xy") * 20_000)
         (connection,) = http2_connections(server)
-        await until(lambda: connection.buffered_bytes >= 40_000)
+        await until(lambda: connection.burden.buffered_bytes >= 40_000)
         taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/coord/*")])
         assert sum(trace.size for trace in taken.traces) < MIB // 4
     finally:
@@ -97,7 +98,7 @@ async def test_tiny_pieces_of_a_request_are_not_kept_as_pieces(server: StoreServ
 
 
 async def test_unread_empty_requests_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "REQUESTS_BYTES_MAX", 4 * MIB)
+    monkeypatch.setattr(Burden, "REQUESTS_BYTES_MAX", 4 * MIB)
     raw = await Raw.connect(server, struct.pack(">HI", 4, 0))  # it takes no answers, so no further requests are taken
     empty = bytes(5) * 50_000
     for stream in range(1, 9, 2):
@@ -118,7 +119,7 @@ async def test_who_never_says_what_it_speaks_is_left(server: StoreServer, monkey
     with suppress(ConnectionError):
         async with asyncio.timeout(30):
             await reader.read(-1)
-    assert not server._open
+    assert not len(server._clients)
     writer.close()
 
 

@@ -30,6 +30,7 @@ from leasehold.http2.frames import (
 )
 from leasehold.http2.header_codec import HeaderReader, ProtocolBroken
 from leasehold.store.opening import open_folder
+from leasehold.store.server.clients import Burden
 from leasehold.store.server.http2 import connection as http2
 from leasehold.store.server.serve import StoreServer
 from leasehold.testing.waiting import until
@@ -160,7 +161,7 @@ async def test_unfinished_requests_of_a_connection_are_bounded(server: StoreServ
             assert dict(raw.headers.read(block))[b"grpc-status"] == b"8"
             ended += 1
     (connection,) = http2_connections(server)
-    assert connection.buffered_bytes <= http2.REQUESTS_BYTES_MAX + MIB
+    assert connection.burden.buffered_bytes <= Burden.REQUESTS_BYTES_MAX + MIB
 
 
 async def test_a_client_that_floods_pings_without_reading_is_not_read(server: StoreServer) -> None:
@@ -195,8 +196,8 @@ async def test_large_answers_that_are_not_taken_hold_up_their_own_client_only(se
             raw.writer.write(asking(RANGE, 2 * number + 1, rpc_pb2.RangeRequest(key=b"\0", range_end=b"\0")))
         await raw.writer.drain()
         await until(lambda: any(len(connection.calls) == 12 for connection in http2_connections(server)))
-        held = [connection.held_bytes for connection in http2_connections(server)]
-        assert max(held) <= http2.HELD_BYTES_MAX + 9 * MIB
+        held = [connection.burden.held_bytes for connection in http2_connections(server)]
+        assert max(held) <= Burden.HELD_BYTES_MAX + 9 * MIB
         assert (await client.get(b"\0", b"\0", count_only=True)).count == 8
         # When it takes them, all of them come.
         raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 64 * MIB)))
@@ -206,7 +207,7 @@ async def test_large_answers_that_are_not_taken_hold_up_their_own_client_only(se
             if kind == DATA:
                 raw.writer.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", len(payload))))
             done += kind == HEADERS and bool(flags & END_STREAM)
-        assert all(connection.held_bytes == 0 for connection in http2_connections(server))
+        assert all(connection.burden.held_bytes == 0 for connection in http2_connections(server))
         raw.writer.close()
 
 
@@ -265,11 +266,11 @@ async def test_progress_requests_after_a_long_backlog_are_bounded(server: StoreS
         requests = [rpc_pb2.WatchRequest(create_request=create) for _ in range(4)]
         requests.append(rpc_pb2.WatchRequest(progress_request=rpc_pb2.WatchProgressRequest()))
         raw.writer.write(opening(WATCH, 1) + b"".join(frame(DATA, 0, 1, message(each)) for each in requests))
-        await until(lambda: any(connection.held_bytes > MIB for connection in http2_connections(server)))
+        await until(lambda: any(connection.burden.held_bytes > MIB for connection in http2_connections(server)))
         for _ in range(10):
             await asyncio.sleep(0.01)
             await client.put(b"b")
-        assert max(connection.held_bytes for connection in http2_connections(server)) < 16 * MIB
+        assert max(connection.burden.held_bytes for connection in http2_connections(server)) < 16 * MIB
         raw.writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1)))
         received, events = b"", 0
         async with asyncio.timeout(110):

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from leasehold.journal.compression import DoesNotInflate, deflate, inflate
 from leasehold.base import limits
 from leasehold.base.errors import PeerError
 from leasehold.base.invariants import ensure
 from leasehold.index.records import Record
+from leasehold.journal.compression import DoesNotInflate, deflate, inflate
 
 VERSION_OLDEST: Final = 1
 VERSION_NEWEST: Final = 2

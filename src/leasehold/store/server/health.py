@@ -11,6 +11,7 @@ from leasehold.store.server.dispatch import Methods, direct
 from leasehold.store.server.http2.streams import CallEnded, Handler, Message, StreamCall, parse
 
 _STATUS = health_pb2.HealthCheckResponse
+HEALTH_CHECK = b"/grpc.health.v1.Health/Check"
 _WHOLE_SERVER = ""  # the only service name that etcd reports on
 
 

@@ -12,18 +12,20 @@ from pathlib import Path
 
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.base.hosts import HostPolicy
+from leasehold.mvcc.errors import Code
 from leasehold.store.client import LocalClient
 from leasehold.store.engine import Engine
 from leasehold.store.server.auth import auth_service
+from leasehold.store.server.clients import Clients
 from leasehold.store.server.cluster import cluster_service
 from leasehold.store.server.election import election_service
-from leasehold.store.server.front import Front, Served
+from leasehold.store.server.front import Front
 from leasehold.store.server.gateway.gateway import Gateway
-from leasehold.store.server.health import health_service
+from leasehold.store.server.health import HEALTH_CHECK, health_service
 from leasehold.store.server.http1.connection import Http1Connection
 from leasehold.store.server.http1.site import Site
 from leasehold.store.server.http2.connection import Connection
-from leasehold.store.server.http2.streams import Handler
+from leasehold.store.server.http2.streams import CallEnded, Handler, StreamCall
 from leasehold.store.server.kv import kv_service
 from leasehold.store.server.lease import lease_service
 from leasehold.store.server.lock import lock_service
@@ -50,10 +52,11 @@ class StoreServer:
         # For the lock and election services, whose callers set deadlines.
         self._client = LocalClient(engine, timeout_s=3600)
         self._server: asyncio.Server | None = None
-        self._open: set[Served] = set()
+        self._clients = Clients(engine.settings)
         self._handlers: dict[bytes, Handler] = {}
+        self._probe_handlers: dict[bytes, Handler] = {}  # of a connection beyond the limit
         hosts = HostPolicy([self._host, socket.gethostname(), *engine.settings.allowed_hosts])
-        self._site = Site(engine, Gateway(self._handlers), hosts, self)
+        self._site = Site(engine, Gateway(self._handlers), hosts, self._clients)
 
     @property
     def address(self) -> str:
@@ -81,30 +84,22 @@ class StoreServer:
             raise ResourceUnavailable(f"cannot listen on {self.address}: {why}; use another address") from None
         self._port = self._server.sockets[0].getsockname()[1]
         self._handlers.update(self._all_handlers())
+        busy = Handler(stream=self._refuse)
+        self._probe_handlers.update(dict.fromkeys(self._handlers, busy))
+        self._probe_handlers[HEALTH_CHECK] = self._handlers[HEALTH_CHECK]
+        self._clients.start()
+
+    async def _refuse(self, _call: StreamCall) -> None:
+        limit = self._clients.connections_max
+        raise CallEnded(Code.UNAVAILABLE, f"leasehold: the store has {limit} connections, its limit")
 
     def _accepted(self) -> Front:
-        front = Front(
-            lambda: Connection(self._handlers, self._open.discard),
-            lambda: Http1Connection(self._site.serve, self._open.discard),
-            self._switched,
-            self._open.discard,
+        site, clients = self._site, self._clients
+        return Front(
+            clients,
+            lambda probes: Connection(self._probe_handlers if probes else self._handlers, clients),
+            lambda probes: Http1Connection(site.serve_probes if probes else site.serve, clients),
         )
-        self._open.add(front)
-        return front
-
-    def _switched(self, front: Front, spoken: Served) -> None:
-        self._open.discard(front)
-        self._open.add(spoken)
-
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return len(self._open)
-
-    @property
-    def calls(self) -> int:
-        """The number of calls that are being handled."""
-        return sum(len(one.calls) if isinstance(one, Connection) else bool(one.calls) for one in self._open)
 
     def _all_handlers(self) -> dict[bytes, Handler]:
         scheme = "https" if self._tls else "http"
@@ -129,12 +124,13 @@ class StoreServer:
         """Accept no new calls, give running ones `grace_s`, then close. The engine stays open."""
         if self._server is not None:
             self._server.close()
-            for connection in list(self._open):
+            self._clients.stop()
+            for connection in self._clients:
                 connection.go_away()
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await self._quiet()
-            for connection in list(self._open):
+            for connection in self._clients:
                 connection.close()
             self._server = None
         await self._client.close()
@@ -142,7 +138,7 @@ class StoreServer:
     async def _quiet(self) -> None:
         """Wait until no call is running."""
         # Called once per server: not worth an event that every call would have to set.
-        while any(connection.calls for connection in self._open):  # noqa: ASYNC110 -- see the line above
+        while any(connection.calls for connection in self._clients):  # noqa: ASYNC110 -- see the line above
             await asyncio.sleep(0.01)
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import h11
 
 from leasehold.runtime.log import get_logger
+from leasehold.store.server.clients import Burden, Clients
 from leasehold.store.server.http1.exchange import Exchange
 
 # The limit for the head of a request. The parser gets no more at a time: it has no limit for a head in one piece.
@@ -26,9 +27,10 @@ _log = get_logger("leasehold.store")
 class Http1Connection(asyncio.Protocol):
     """`serve` handles a request. The `Line` of its exchanges."""
 
-    def __init__(self, serve: Serve, on_closed: Callable[[Http1Connection], None]) -> None:
+    def __init__(self, serve: Serve, clients: Clients) -> None:
         self._serve = serve
-        self._on_closed = on_closed
+        self._clients = clients
+        self._burden = Burden(clients.memory)
         self._loop = asyncio.get_running_loop()
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -70,13 +72,22 @@ class Http1Connection(asyncio.Protocol):
         self._cancel_timer()
         if self._task is not None:
             self._task.cancel()
-        self._on_closed(self)
+        self._clients.discard(self)
+        self._burden.drop()
 
     def pause_writing(self) -> None:
         self._paused = True
+        if self._transport is not None:
+            self._burden.hold(self._transport.get_write_buffer_size())
+        if self._exchange is None:
+            self._limit(UNREAD_S)
 
     def resume_writing(self) -> None:
         self._paused = False
+        self._burden.hold(-self._burden.held_bytes)
+        if self._exchange is None:
+            self._limit(IDLE_S)
+            self._loop.call_soon(self._take_events)
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -95,6 +106,12 @@ class Http1Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def idle_s(self, now_s: float) -> float:
+        return 0.0  # it has timers of its own
+
+    def check_alive(self, now_s: float, silent_s: float) -> None:
+        """It has timers of its own; the end of a stream's client is noticed by reading."""
+
     def _limit(self, seconds: float | None) -> None:
         """Disconnect the client in `seconds`, unless this is called again."""
         self._cancel_timer()
@@ -111,6 +128,9 @@ class Http1Connection(asyncio.Protocol):
     def _take_events(self) -> None:
         try:
             while self._transport is not None and not self._transport.is_closing():
+                if self._paused and self._exchange is None:
+                    self.want_body(False)  # the last response was not read: no further ones
+                    break
                 event = self._parser.next_event()
                 if event is h11.PAUSED and len(self._parser.trailing_data[0]) > HEAD_BYTES_MAX:
                     self.want_body(False)  # the next requests wait. Fewer bytes do not stop us from seeing the end
@@ -134,6 +154,9 @@ class Http1Connection(asyncio.Protocol):
                 self._write(h11.InformationalResponse(status_code=100, headers=[]))
             self._task = self._loop.create_task(self._handle(self._exchange))
         elif isinstance(event, h11.Data) and self._exchange is not None:
+            self._burden.buffer(len(event.data))
+            if self._burden.overfull:
+                raise h11.RemoteProtocolError("the memory for requests is full", error_status_hint=503)
             self._exchange.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and self._exchange is not None:
             self._limit(None)
@@ -152,11 +175,11 @@ class Http1Connection(asyncio.Protocol):
                 exchange.respond(500, b"leasehold: internal error; see the store's log\n", "text/plain; charset=utf-8")
 
     def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """The bytes are no HTTP. A response, if none was begun, and the end."""
+        """The bytes are no HTTP, or too many. A response, if none was begun, and the end."""
         if self._task is not None:
             self._task.cancel()
         if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.respond(error.error_status_hint, [("Content-Type", "text/plain")], whole=b"not HTTP/1.1\n")
+            self.respond(error.error_status_hint, [("Content-Type", "text/plain")], whole=f"{error}\n".encode())
         self.close()
 
     # --- responses: the line of an exchange ---
@@ -180,12 +203,13 @@ class Http1Connection(asyncio.Protocol):
     def finish(self) -> None:
         self._write(h11.EndOfMessage())
         self._exchange = self._task = None
+        self._burden.buffer(-self._burden.buffered_bytes)
         if self._parser.our_state is h11.MUST_CLOSE or self._parser.their_state is not h11.DONE or self._leaving:
             self.close()
             return
         self._parser.start_next_cycle()
-        self._limit(IDLE_S)
-        self.want_body(True)
+        self._limit(UNREAD_S if self._paused else IDLE_S)
+        self.want_body(not self._paused)
         self._loop.call_soon(self._take_events)  # the next request may have arrived
 
     def _write(self, event: Any) -> None:

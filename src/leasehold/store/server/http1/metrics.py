@@ -5,26 +5,16 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
-from typing import Protocol
 
 from leasehold.store.engine import Engine
+from leasehold.store.server.clients import Clients
 from leasehold.store.status import ETCD_VERSION
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Traffic(Protocol):
-    """The counts of the server's connections."""
-
-    @property
-    def connections(self) -> int: ...
-
-    @property
-    def calls(self) -> int: ...
-
-
-def metrics_text(engine: Engine, traffic: Traffic) -> str:
+def metrics_text(engine: Engine, clients: Clients) -> str:
     """The metrics in Prometheus' text format."""
     with engine.lock:
         store, keys = engine.store, engine.store.keys
@@ -42,8 +32,11 @@ def metrics_text(engine: Engine, traffic: Traffic) -> str:
             ("leasehold_store_full", "Whether the quota is reached.", int(store.over_quota)),
         ]
     gauges += [
-        ("leasehold_store_connections", "Open connections of clients.", traffic.connections),
-        ("leasehold_store_calls", "Calls that are being handled.", traffic.calls),
+        ("leasehold_store_connections", "Open connections of clients.", len(clients)),
+        ("leasehold_store_connections_max", "The limit for connections.", clients.connections_max),
+        ("leasehold_store_connections_refused", "Connections beyond the limit and its reserve.", clients.refused),
+        ("leasehold_store_busy_connections", "Connections with calls.", clients.calls),
+        ("leasehold_store_traffic_bytes", "Unfinished requests and unsent answers.", clients.memory.taken_bytes),
         ("process_resident_memory_bytes", "Resident memory size in bytes.", _resident_bytes()),
         ("process_open_fds", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))),
     ]

@@ -9,23 +9,36 @@ from leasehold.base.hosts import HostPolicy
 from leasehold.base.text import printable
 from leasehold.mvcc.alarms import AlarmKind
 from leasehold.store.engine import Engine
+from leasehold.store.server.clients import Clients
 from leasehold.store.server.gateway.gateway import JSON, NO_SNIFF, TEXT, Gateway
 from leasehold.store.server.http1.exchange import Exchange
-from leasehold.store.server.http1.metrics import METRICS_TYPE, Traffic, metrics_text
+from leasehold.store.server.http1.metrics import METRICS_TYPE, metrics_text
 from leasehold.store.status import CLUSTER_VERSION, ETCD_VERSION, active_alarms
 
 PROBES = ("/health", "/livez", "/readyz", "/version", "/metrics")
 _NOT_FOUND = b"404 page not found\n"
 
 
+def is_probe(path: str) -> bool:
+    return "/" + path.removeprefix("/").partition("/")[0] in PROBES
+
+
 class Site:
     """Answers requests of HTTP/1.1."""
 
-    def __init__(self, engine: Engine, gateway: Gateway, hosts: HostPolicy, traffic: Traffic) -> None:
+    def __init__(self, engine: Engine, gateway: Gateway, hosts: HostPolicy, clients: Clients) -> None:
         self._engine = engine
         self._gateway = gateway
         self._hosts = hosts
-        self._traffic = traffic
+        self._clients = clients
+
+    async def serve_probes(self, exchange: Exchange) -> None:
+        """Serve a connection beyond the limit."""
+        if is_probe(exchange.path):
+            self._probe(exchange)
+        else:
+            limit = self._clients.connections_max
+            exchange.respond(503, f"the store has {limit} connections, its limit\n".encode(), TEXT)
 
     async def serve(self, exchange: Exchange) -> None:
         path = exchange.path
@@ -34,7 +47,7 @@ class Site:
         if path.startswith("/v3/"):
             if self._may_call(exchange):
                 await self._gateway.serve(exchange)
-        elif path.split("/")[1:2] and f"/{path.split('/')[1]}" in PROBES:
+        elif is_probe(path):
             self._probe(exchange)
         else:
             exchange.respond(404, _NOT_FOUND, TEXT, NO_SNIFF)
@@ -61,7 +74,7 @@ class Site:
             versions = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
             exchange.respond(200, _compact(versions), JSON)
         elif exchange.path == "/metrics":
-            exchange.respond(200, metrics_text(self._engine, self._traffic).encode(), METRICS_TYPE)
+            exchange.respond(200, metrics_text(self._engine, self._clients).encode(), METRICS_TYPE)
         else:
             self._checks(exchange)
 

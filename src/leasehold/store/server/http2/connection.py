@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 from leasehold.http2.endpoint import FRAME_BYTES_MAX, WINDOW_BYTES_FIRST, ConnectionEnd
@@ -37,14 +37,12 @@ from leasehold.http2.header_codec import (
 )
 from leasehold.http2.rate_limit import Allowance
 from leasehold.mvcc.errors import Code
+from leasehold.store.server.clients import PING_S, Burden, Clients
 from leasehold.store.server.http2.intake import Intake
 from leasehold.store.server.http2.streams import WINDOW_BYTES, Call, Handler
 
 STREAMS_MAX = 10_000  # concurrent calls of one connection
 LINGER_S = 5.0
-# Limits of one connection, whose client may be slow or hostile:
-HELD_BYTES_MAX = 32 << 20  # of unsent answers; beyond this, further calls wait
-REQUESTS_BYTES_MAX = 64 << 20  # of incomplete requests; beyond this, further ones are rejected
 # Answers to a burst of calls are written in bursts of this size: the client works on the first during the next.
 SENT_TOGETHER_MAX = 32
 OUT_BYTES_MAX = 256 << 10  # written in one turn, before checking whether the client reads
@@ -63,19 +61,20 @@ _SETTINGS = struct.pack(">HIHIHIHI", 3, STREAMS_MAX, 4, WINDOW_BYTES, 5, FRAME_B
 class Connection(ConnectionEnd[Call], asyncio.Protocol):
     """`handlers` are by path."""
 
-    def __init__(self, handlers: Mapping[bytes, Handler], on_closed: Callable[[Connection], None]) -> None:
+    def __init__(self, handlers: Mapping[bytes, Handler], clients: Clients) -> None:
         super().__init__(WINDOW_BYTES)
         self._handlers = handlers
-        self._on_closed = on_closed
+        self._clients = clients
+        self.burden = Burden(clients.memory)
+        self._pinged_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._received_s = self._called_s = self._loop.time()
         self._preface = b""  # its bytes so far
         self._intake = Intake(self._take_frame, lambda: self.data_received(b""))
         self._begun = False
         self._last_stream = 0
         self._deferred: dict[Call, None] = {}  # calls that wait until answers were sent
-        self.held_bytes = 0
-        self.buffered_bytes = 0
         self._resets = Allowance(RESETS_MAX, RESETS_PER_S)
         self._settings = Allowance(SETTINGS_MAX, SETTINGS_PER_S)
         self._out: list[bytes] = []
@@ -88,18 +87,19 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
         self._intake.made(self._transport)
-        self._hello = self._loop.call_later(PREFACE_S, self._abort)
+        self._hello = self._loop.call_later(PREFACE_S, self.abort)
         self.send(frame(SETTINGS, 0, 0, _SETTINGS))
         self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW_BYTES - WINDOW_BYTES_FIRST)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._on_closed(self)
+        self._clients.discard(self)
         self._transport = None
         self._intake.lost()
         self._hello.cancel()
         for call in list(self.calls.values()):
             call.cancel()
         self.calls.clear()
+        self.burden.drop()
 
     @property
     def paused(self) -> bool:
@@ -115,6 +115,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         self._intake.resume()
 
     def data_received(self, data: bytes) -> None:
+        self._received_s = self._loop.time()
         try:
             if self._begun:
                 self._intake.feed(data)
@@ -123,7 +124,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         except ProtocolBroken as error:
             self._go_away(error.code)
             self.close()
-            self._loop.call_later(LINGER_S, self._abort)  # it may never read the last frames
+            self._loop.call_later(LINGER_S, self.abort)  # it may never read the last frames
 
     def send(self, data: bytes) -> None:
         """Write at the end of this turn, combined with other data, or earlier if there is much."""
@@ -154,9 +155,21 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def idle_s(self, now_s: float) -> float:
+        return now_s - self._called_s
+
+    def check_alive(self, now_s: float, silent_s: float) -> None:
+        """Disconnect a client that has sent nothing for `silent_s` and does not answer a ping."""
+        if self._pinged_s > self._received_s:
+            if now_s - self._pinged_s > PING_S:
+                self.abort()
+        elif now_s - self._received_s > silent_s:
+            self._pinged_s = now_s
+            self.send(frame(PING, 0, 0, bytes(8)))
 
     def go_away(self) -> None:
         """Accept no new calls."""
@@ -220,6 +233,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
             self.send(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
             return
         handler = self._handlers.get(headers.get(b":path", b""))
+        self._called_s = self._loop.time()
         call = Call(self, stream, self._stream_window, handler)
         self.calls[stream] = call
         if handler is None:
@@ -274,7 +288,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
             call.headers_sent = True
             self.send(frame(HEADERS, END_HEADERS, call.stream, RESPONSE))
         call.held += struct.pack(">BI", 0, len(message)) + message
-        self.held_bytes += 5 + len(message)
+        self.burden.hold(5 + len(message))
         self._write_held(call)
 
     def end(self, call: Call, block: bytes) -> None:
@@ -294,7 +308,7 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
                 return
             part = bytes(call.held[:room])
             del call.held[:room]
-            self.held_bytes -= len(part)
+            self.burden.hold(-len(part))
             call.window -= len(part)
             self._window -= len(part)
             self.send(frame(DATA, 0, call.stream, part))
@@ -320,30 +334,21 @@ class Connection(ConnectionEnd[Call], asyncio.Protocol):
         """Drop a finished call and its data."""
         call = self.calls.pop(stream, None)
         if call is not None:
-            self.held_bytes -= len(call.held)
-            self.buffered_bytes -= call.buffered_bytes
+            self._called_s = self._loop.time()
+            self.burden.hold(-len(call.held))
+            self.burden.buffer(-call.buffered_bytes)
             self._blocked.pop(call, None)
             self._deferred.pop(call, None)
         return call
 
     # --- bounds ---
 
-    @property
-    def burdened(self) -> bool:
-        """Whether too many answers are unsent to start another call."""
-        return self.held_bytes > HELD_BYTES_MAX
-
-    @property
-    def overfull(self) -> bool:
-        """Whether incomplete requests have reached their limit."""
-        return self.buffered_bytes > REQUESTS_BYTES_MAX
-
     def defer(self, call: Call) -> None:
         """Run `call` when enough earlier answers were sent."""
         self._deferred[call] = None
 
     def _go_on(self) -> None:
-        while self._deferred and not self.burdened:
+        while self._deferred and not self.burden.burdened:
             call = next(iter(self._deferred))
             del self._deferred[call]
             call.answer_directly()

@@ -197,7 +197,7 @@ class Call:
             _wake(self._reading)
             if self._handler is not None and self._handler.direct is not None and not self._taken:
                 self._taken = True
-                if self._connection.burdened:
+                if self._connection.burden.burdened:
                     self._connection.defer(self)
                 else:
                     self.answer_directly()
@@ -229,11 +229,11 @@ class Call:
         if self._rest is not None:
             now_bytes += len(self._rest)
         if now_bytes != self.buffered_bytes and self._open:
-            self._connection.buffered_bytes += now_bytes - self.buffered_bytes
+            self._connection.burden.buffer(now_bytes - self.buffered_bytes)
             self.buffered_bytes = now_bytes
-            if self._connection.overfull:
+            if self._connection.burden.overfull:
                 self.cancel()
-                self.end(Code.RESOURCE_EXHAUSTED, "too many unfinished requests on one connection")
+                self.end(Code.RESOURCE_EXHAUSTED, "too many unfinished requests")
 
     def _next_message(self) -> bytes:
         message = self._messages.popleft()
