@@ -15,6 +15,8 @@ from tests.admin.stub_mooncake import StubMooncake
 
 from leasehold.admin import bounds
 from leasehold.admin.access import COMMAND_HEADER, Order
+from leasehold.admin.live import LiveNode
+from leasehold.admin.samples import Sample
 from leasehold.admin.server import BODY_BYTES_MAX, LARGE_ANSWERS_MAX, AdminServer
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus, Operated
 from leasehold.base.errors import Unavailable
@@ -38,6 +40,18 @@ class StubNode:
 
     def measures(self) -> list[Measure]:
         return [Measure.counter("leasehold_worker_restarts", "restarts", 2)]
+
+    def peers(self) -> list[str]:
+        return ["10.0.0.11:8700", "10.0.0.12:8700", "127.0.0.1:8701"]
+
+    def live(self) -> LiveNode:
+        return LiveNode(wall_ms=1, status=self.now, lease_ms=3_000)
+
+    def samples(self) -> list[Sample]:
+        return []
+
+    def moment(self) -> object:
+        return self.now.role
 
     async def cluster(self) -> ClusterStatus:
         raise Unavailable("the store does not answer")

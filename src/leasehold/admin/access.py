@@ -19,6 +19,8 @@ from leasehold.base.errors import LeaseholdError, SettingError
 
 TOKEN_CHARACTERS_MIN: Final = 16
 TOKEN_FILE_LINES_MAX: Final = 1_000
+SESSION_S: Final = 12 * 3600
+PASS_S: Final = 30
 ANY: Final = "*"
 ANONYMOUS: Final = "anonymous"
 COMMAND_HEADER: Final = "X-Leasehold-Command"  # a foreign page cannot send it without this port's permission
@@ -71,6 +73,8 @@ class Caller(Struct, frozen=True):
 
     address: str  # HOST:PORT of its end of the connection
     token: str = ""
+    session: str = ""  # the value of its session cookie
+    now_s: int = 0  # wall clock, for the end of the session
     certificate: tuple[str, ...] = ()  # names in its verified certificate
     local: LocalProcess | None = None  # only if it connected directly, over loopback
 
@@ -132,7 +136,12 @@ class AccessPolicy:
 
     def identify(self, caller: Caller) -> CallerIdentity:
         """Raises `AccessDenied` for a token that is not in the file."""
-        found = [self._by_certificate(caller), self._by_token(caller), (ANONYMOUS, self._without_identity())]
+        found = [
+            self._by_certificate(caller),
+            self._by_token(caller),
+            self._by_session(caller),
+            (ANONYMOUS, self._without_identity()),
+        ]
         if caller.local and not self.configured:
             found.append((str(caller.local), Access.OPERATE))
         name, access = max(found, key=lambda pair: pair[1])
@@ -170,6 +179,52 @@ class AccessPolicy:
             raise AccessDenied("this token is not in the node's token file: it may have been replaced", known=False)
         return found[0].name, found[0].access
 
+    def open_session(self, token: str, now_s: int) -> str:
+        """Exchange a token for the value of a cookie. It is signed with the token: it ends when the token is replaced.
+
+        Nothing is stored, so a session survives the worker that opened it.
+        """
+        self._by_token(Caller("", token))
+        grant = next(
+            (grant for grant in self._tokens if hmac.compare_digest(grant.token.encode(), token.encode())), None
+        )
+        if grant is None:
+            raise AccessDenied("this node has no tokens: there is nothing to sign in to", known=False)
+        return _signed(grant, "session", now_s + SESSION_S)
+
+    def make_pass(self, caller: Caller) -> str:
+        """A short-lived text that a page takes to the other nodes, to be signed in there too."""
+        grant = self._signer(caller.session, "session", caller.now_s)
+        if grant is None:
+            raise AccessDenied("only a caller with a session gets a pass: sign in first", known=False)
+        return _signed(grant, "pass", caller.now_s + PASS_S)
+
+    def exchange_pass(self, given: str, now_s: int) -> str:
+        """The value of a cookie for a pass that a node with the same token made."""
+        grant = self._signer(given, "pass", now_s)
+        if grant is None:
+            raise AccessDenied(
+                "this pass has expired, or was made with a token that this node does not have", known=False
+            )
+        return _signed(grant, "session", now_s + SESSION_S)
+
+    def _signer(self, signed: str, purpose: str, now_s: int) -> TokenGrant | None:
+        """The token with which a session or a pass was signed; None if it is not valid."""
+        payload, _, given = signed.rpartition(".")
+        name, _, end_s = payload.rpartition(".")
+        if not end_s.isdecimal() or int(end_s) < now_s:
+            return None
+        valid = (
+            grant
+            for grant in self._tokens
+            if grant.name == name and hmac.compare_digest(_signature(grant, purpose, payload), given)
+        )
+        return next(valid, None)
+
+    def _by_session(self, caller: Caller) -> tuple[str, Access]:
+        grant = self._signer(caller.session, "session", caller.now_s)
+        return (ANONYMOUS, Access.OPEN) if grant is None else (grant.name, grant.access)
+
     def _by_certificate(self, caller: Caller) -> tuple[str, Access]:
         names = caller.certificate
         if operator := next((name for name in names if name in self._operators or ANY in self._operators), ""):
@@ -177,6 +232,15 @@ class AccessPolicy:
         if reader := next((name for name in names if name in self._readers or ANY in self._readers), ""):
             return reader, Access.READ
         return names[0] if names else ANONYMOUS, Access.OPEN
+
+
+def _signed(grant: TokenGrant, purpose: str, end_s: int) -> str:
+    payload = f"{grant.name}.{end_s}"
+    return f"{payload}.{_signature(grant, purpose, payload)}"
+
+
+def _signature(grant: TokenGrant, purpose: str, payload: str) -> str:
+    return hmac.digest(grant.token.encode(), f"leasehold {purpose} {payload}".encode(), "sha256").hex()
 
 
 def parse_tokens(text: str, file: str) -> tuple[TokenGrant, ...]:

@@ -7,7 +7,7 @@ The checks, in this order: the `Host` header (DNS rebinding), the caller's role,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -30,6 +30,7 @@ from leasehold.admin.access import (
 from leasehold.admin.bounds import Handler
 from leasehold.base.hosts import HostPolicy
 from leasehold.base.text import printable
+from leasehold.runtime.clock import wall_us
 from leasehold.runtime.peer_process import peer_process
 from leasehold.runtime.tls import certificate_names
 
@@ -54,9 +55,17 @@ class Route(Struct, frozen=True):
 class Guard:
     """Wraps the handlers of a port. `policy` is called for each request: tokens may be replaced at any time."""
 
-    def __init__(self, policy: Callable[[], AccessPolicy], hosts: HostPolicy, recorder: OrderRecorder) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        policy: Callable[[], AccessPolicy],
+        hosts: HostPolicy,
+        recorder: OrderRecorder,
+        peers: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """`peers` returns the admin addresses of the registered nodes, whose pages may send commands too."""
+        self.policy = policy
         self._hosts = hosts
+        self.peers = peers
         self._recorder = recorder
         self.denied = 0  # requests refused for want of a role
         self.foreign = 0  # requests refused because of their host or origin
@@ -92,7 +101,7 @@ class Guard:
 
     def _check_page(self, route: Route, request: web.Request) -> None:
         origin = request.headers.get("Origin")
-        if origin is not None and not (route.pages and self._hosts.allows_origin(origin, request.headers.get("Host"))):
+        if origin is not None and not (route.pages and self.allows_page(origin, request)):
             self.foreign += 1
             raise web.HTTPForbidden(
                 text=f"commands from pages of '{printable(origin, 200)}' are refused: use `leasehold`, or a page that "
@@ -102,14 +111,29 @@ class Guard:
             self.foreign += 1
             raise web.HTTPForbidden(text=f"a command needs the header '{COMMAND_HEADER}: 1'")
 
+    def allows_page(self, origin: str, request: web.Request) -> bool:
+        """Whether a page of this origin may read and send commands."""
+        return self._hosts.allows_origin(origin, request.headers.get("Host"), self.peers())
+
+    def make_pass(self, request: web.Request) -> str:
+        """A pass to the other nodes for the caller's session."""
+        return self.policy().make_pass(_caller(request, None))
+
+    def may_read(self, request: web.Request) -> bool:
+        """Whether the caller has the role `read`."""
+        try:
+            return self.policy().identify(_caller(request, None)).access >= Access.READ
+        except AccessDenied:
+            return False
+
     async def identity(self, request: web.Request) -> CallerIdentity:
         """Who sends this request, and what it may do."""
-        policy = self._policy()
+        policy = self.policy()
         local = None if policy.configured else await _local_process(request)
         return policy.identify(_caller(request, local))
 
     async def _identify(self, route: Route, request: web.Request) -> CallerIdentity:
-        policy = self._policy()
+        policy = self.policy()
         local = None
         if route.access is Access.OPERATE and not policy.configured:
             local = await _local_process(request)  # it reads /proc, so not for every read
@@ -139,8 +163,16 @@ def _caller(request: web.Request, local: LocalProcess | None) -> Caller:
         address=f"{peer[0]}:{peer[1]}" if peer else "unknown",
         token=token.strip() if scheme.lower() == "bearer" else "",
         certificate=certificate_names(request.transport),
+        session=request.cookies.get(session_cookie(request), ""),
+        now_s=wall_us() // 1_000_000,
         local=local,
     )
+
+
+def session_cookie(request: web.Request) -> str:
+    """The name of this port's cookie. Browsers send a cookie to all ports of a host, so the name has the port."""
+    own = _end(request, "sockname")
+    return f"leasehold-{own[1] if own else 0}"
 
 
 def _end(request: web.Request, name: str) -> tuple[str, int] | None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
 
 from leasehold.admin import mooncake_metrics, mooncake_routes
-from leasehold.admin.access import Access, AccessDenied, AccessPolicy
+from leasehold.admin.access import ANONYMOUS, Access, AccessDenied, AccessPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
-from leasehold.admin.guard import Guard, Route, body_of
+from leasehold.admin.guard import Guard, Route, body_of, session_cookie
+from leasehold.admin.live import LiveFace, LiveHub
 from leasehold.admin.metrics import render
 from leasehold.admin.mooncake_routes import MOONCAKE
 from leasehold.admin.mooncake_state import MooncakeFace, MooncakeRefused
+from leasehold.admin.pages import Pages
+from leasehold.admin.samples import KEPT
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.hosts import HostPolicy
@@ -26,8 +30,16 @@ HISTORY_LIMIT_MAX = 10_000
 BODY_BYTES_MAX = 64 * 1024
 SHUTDOWN_S = 1.0  # a worker that stops waits this long for responses in progress
 LARGE_ANSWERS_MAX = 4  # snapshots and exports in progress: each is in memory until the client has read all of it
-FACE: web.AppKey[NodeFace] = web.AppKey("face")
+
+
+class AdminFace(NodeFace, LiveFace, Protocol):
+    """Everything that the admin port shows of a node, and the orders that it takes."""
+
+
+FACE: web.AppKey[AdminFace] = web.AppKey("face")
 GUARD: web.AppKey[Guard] = web.AppKey("guard")
+HUB: web.AppKey[LiveHub] = web.AppKey("hub")
+PAGES: web.AppKey[Pages] = web.AppKey("pages")
 LARGE: web.AppKey[asyncio.Semaphore] = web.AppKey("large")
 
 
@@ -77,10 +89,54 @@ async def _history(request: web.Request) -> web.Response:
     return _json(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
 
 
+async def _samples(request: web.Request) -> web.Response:
+    try:
+        count = int(request.query.get("count", KEPT))
+    except ValueError:
+        return _json({"error": f"count = {request.query['count']!r} is not a number"}, 400)
+    return _json(request.app[FACE].samples()[-max(1, count) :])
+
+
+async def _live(request: web.Request) -> web.StreamResponse:
+    return await request.app[HUB].serve(request)
+
+
+async def _page(request: web.Request) -> web.Response:
+    return await request.app[PAGES].page(request)
+
+
+async def _static_file(request: web.Request) -> web.Response:
+    return await request.app[PAGES].file(request)
+
+
+async def _sign_in(request: web.Request) -> web.Response:
+    return await request.app[PAGES].sign_in(request)
+
+
+async def _make_pass(request: web.Request) -> web.Response:
+    return await request.app[PAGES].make_pass(request)
+
+
+async def _sign_out(request: web.Request) -> web.Response:
+    return await request.app[PAGES].sign_out(request)
+
+
 async def _whoami(request: web.Request) -> web.Response:
-    """Name, address and role of the caller: for people who set up tokens, and for pages."""
-    identity = await request.app[GUARD].identity(request)
-    return _json({"name": identity.name, "address": identity.address, "role": identity.access.name.lower()})
+    """Name, address and role of the caller: for people who set up tokens, and for pages.
+
+    `session`: the caller is known by its cookie. `tokens`: there is something to sign in to.
+    """
+    guard = request.app[GUARD]
+    identity = await guard.identity(request)
+    return _json(
+        {
+            "name": identity.name,
+            "address": identity.address,
+            "role": identity.access.name.lower(),
+            "session": identity.name != ANONYMOUS and session_cookie(request) in request.cookies,
+            "tokens": guard.policy().configured,
+        }
+    )
 
 
 async def _switchover(request: web.Request) -> web.Response:
@@ -161,7 +217,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except LeaseholdError as error:
         return _json({"error": str(error)}, 503)
     except web.HTTPMethodNotAllowed as error:
-        answer = _json({"error": f"{request.path} accepts {', '.join(sorted(error.allowed_methods))}"}, 405)
+        methods = sorted(set(error.allowed_methods) - {"OPTIONS"})  # OPTIONS is for browsers only
+        answer = _json({"error": f"{request.path} accepts {', '.join(methods)}"}, 405)
         answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except web.HTTPNotFound:
@@ -179,9 +236,16 @@ ROUTES = (
     Route("GET", "/api/status", Access.READ, _status),
     Route("GET", "/api/cluster", Access.READ, _cluster),
     Route("GET", "/api/history", Access.READ, _history),
+    Route("GET", "/api/samples", Access.READ, _samples),
+    Route("GET", "/api/live", Access.READ, _live),
     Route("GET", "/api/snapshot", Access.READ, _snapshot),
     Route("GET", "/api/export", Access.READ, _export),
     Route("GET", "/api/whoami", Access.OPEN, _whoami),
+    Route("GET", "/", Access.OPEN, _page),
+    Route("GET", "/static/{name}", Access.OPEN, _static_file),
+    Route("POST", "/api/session", Access.OPEN, _sign_in),
+    Route("POST", "/api/session/pass", Access.READ, _make_pass),
+    Route("DELETE", "/api/session", Access.OPEN, _sign_out),
     Route("POST", "/api/switchover", Access.OPERATE, _switchover),
     Route("POST", "/api/force", Access.OPERATE, _force),
     Route("POST", "/api/feature-level", Access.OPERATE, _feature_level),
@@ -189,7 +253,7 @@ ROUTES = (
     Route("POST", "/api/resume", Access.OPERATE, _resume),
     *mooncake_routes.ROUTES,
 )
-PATHS = tuple(route.path for route in ROUTES)
+PATHS = tuple(dict.fromkeys(route.path for route in ROUTES))
 
 
 class AdminServer:
@@ -197,7 +261,7 @@ class AdminServer:
 
     def __init__(
         self,
-        face: NodeFace,
+        face: AdminFace,
         mooncake: MooncakeFace,
         sock: socket.socket,
         policy: Callable[[], AccessPolicy] = AccessPolicy,
@@ -208,8 +272,11 @@ class AdminServer:
         app = web.Application(middlewares=[self._listener.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX)
         app[FACE] = face
         app[LARGE] = asyncio.Semaphore(LARGE_ANSWERS_MAX)
-        app[GUARD] = guard = Guard(policy, hosts or HostPolicy(), face)
-        app.add_routes(guard.routes(ROUTES))
+        app[GUARD] = guard = Guard(policy, hosts or HostPolicy(), face, face.peers)
+        app[HUB] = self._hub = LiveHub(face)
+        app[PAGES] = pages = Pages(guard)
+        app.add_routes([*guard.routes(ROUTES), web.options("/api/{path:.*}", pages.preflight)])
+        app.on_response_prepare.append(pages.protect)
         mooncake_routes.install(app, mooncake)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
 
@@ -220,5 +287,6 @@ class AdminServer:
         self._listener.open(server)
 
     async def close(self) -> None:
+        await self._hub.close()
         await self._listener.close()
         await self._runner.cleanup()

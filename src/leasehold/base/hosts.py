@@ -27,12 +27,20 @@ class HostPolicy:
             return host in self._names
         return True
 
-    def allows_origin(self, origin: str, host_header: str | None) -> bool:
-        """Whether a page of this origin may send commands: only a page that came from this port itself."""
+    def allows_origin(self, origin: str, host_header: str | None, peers: Iterable[str] = ()) -> bool:
+        """Whether a page of this origin may send commands: only one that this port served, or the port of a peer."""
         scheme, separator, rest = origin.partition("://")
         if not separator or scheme not in ("http", "https") or host_header is None:
             return False
-        return rest.lower() == host_header.strip().lower() and self.allows(rest)
+        if rest.lower() == host_header.strip().lower():
+            return self.allows(rest)
+        return _plain(rest) in map(_plain, peers)
+
+
+def _plain(address: str) -> str:
+    """HOST:PORT in one spelling: `localhost` is 127.0.0.1 here."""
+    host, _, port = address.lower().rpartition(":")
+    return f"127.0.0.1:{port}" if host == "localhost" else f"{host}:{port}"
 
 
 def _without_port(host: str) -> str:

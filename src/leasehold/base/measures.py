@@ -76,6 +76,10 @@ class Histogram:
         made._row = [now - then for now, then in zip(self._row, earlier._row, strict=True)]
         return made
 
+    def merge(self, other: Histogram) -> None:
+        """Add the values of another histogram with the same buckets."""
+        self._row = [mine + theirs for mine, theirs in zip(self._row, other._row, strict=True)]
+
     def copy(self) -> Histogram:
         return self.since(Histogram(self._shift))
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
+from leasehold.admin.worries import cluster_worries, node_worries
 from leasehold.base.errors import PeerError
 from leasehold.base.text import printable
 from leasehold.base.units import format_bytes
@@ -123,55 +124,15 @@ def problems(everything: Everything) -> list[str]:
     if everything.store_problem:
         found.append(f"the state of the cluster cannot be read: {everything.store_problem}")
         found.append("the table shows only the nodes given by --admin")
-    if cluster.paused:
-        found.append(f"failover is paused {cluster.paused}: no node takes over until `leasehold resume`")
-    found += [
-        f"{one} was not written by a node of this cluster, and is ignored: find out which client of the store writes it"
-        for one in cluster.forged
-    ]
-    if not cluster.leader:
-        found.append("no node leads, so calls wait: see `leasehold history` for the reason")
-    if not [peer for peer in cluster.nodes if _stands_by(peer, everything.nodes.get(peer.name))]:
-        found.append("no standby is ready: if the primary fails now, there is an outage until a node is ready")
-    if cluster.durable_copies == 1:
-        found.append("durable_copies 1: records truncated from the journal are on one disk only; start another node")
+    standbys = [peer for peer in cluster.nodes if _stands_by(peer, everything.nodes.get(peer.name))]
+    level = max((status.feature_level for status in everything.nodes.values()), default=0)
+    found += [str(worry) for worry in cluster_worries(cluster, len(standbys), level)]
     found += [
         f"{peer.name} does not answer at {peer.admin}: check that it runs and is reachable from here"
         for peer in cluster.nodes
         if peer.name not in everything.nodes
     ]
-    level = max((status.feature_level for status in everything.nodes.values()), default=0)
-    found += [
-        f"{peer.name} cannot read feature level {level} and does not campaign: upgrade it, or lower the level "
-        "(`leasehold feature-level lower --help`)"
-        for peer in cluster.nodes
-        if peer.reads_level < level
-    ]
-    for status in everything.nodes.values():
-        if not status.ready:
-            found.append(f"{status.name} is not ready ({status.role}): {status.reason}")
-        if status.journal_full:
-            found.append(f"{status.name} refuses puts because the journal is full: start a node that takes snapshots")
-        if status.quarantined_records:
-            found.append(
-                f"{status.name} has {status.quarantined_records} quarantined records and does not campaign: "
-                "it recovers with the next snapshot of another node"
-            )
-        if status.buffer_waiting_bytes:
-            found.append(
-                f"{status.name} has {format_bytes(status.buffer_waiting_bytes)} of acknowledged records on its disk "
-                "that are not in the journal yet: they are written as soon as the store accepts them"
-            )
-        if status.buffer_quarantined_batches:
-            found.append(
-                f"{status.name} has {status.buffer_quarantined_batches} quarantined batches: acknowledged, but no "
-                "longer possible to add to the journal; see `leasehold journal quarantined` and docs/troubleshooting.md"
-            )
-        for other, count in status.other_releases.items():
-            found.append(
-                f"{other} sent {count} requests to a port for another release: add a port with --rpc-compat, or "
-                "upgrade the older clients"
-            )
+    found += [str(worry) for status in everything.nodes.values() for worry in node_worries(status)]
     return found
 
 

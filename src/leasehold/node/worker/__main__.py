@@ -45,7 +45,8 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     hosts = host_policy(config)
     policy, tls = access_policy(config), Tls.of(config.tls)
     sock = socket.socket(fileno=boot.admin.fd)
-    admin = AdminServer(AdminView(node), MooncakeView(node), sock, policy, hosts, tls)
+    view = AdminView(node)
+    admin = AdminServer(view, MooncakeView(node), sock, policy, hosts, tls)
     await admin.start()
     metadata = NodeMetadata(node, hosts, tls if config.tls.tls_metadata else None)
     if boot.metadata is not None:
@@ -65,6 +66,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     await _release_leader_key(config, coord, (boot.run,), "stopped in an orderly way")
     await metadata.close()
     await admin.close()
+    view.close()
     await coord.close()
     return 0
 

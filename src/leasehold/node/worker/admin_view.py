@@ -14,7 +14,10 @@ import structlog
 
 import leasehold
 from leasehold.admin.access import Order
+from leasehold.admin.live import LiveNode
+from leasehold.admin.samples import Sample
 from leasehold.admin.status import ClusterStatus, Counters, HistoryLine, IndexCounts, NodeStatus, Operated
+from leasehold.admin.worries import node_worries
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.measures import Measure
 from leasehold.ha.effects import Role
@@ -24,13 +27,16 @@ from leasehold.ha.keys import Keys
 from leasehold.index.features import LEVEL_NEWEST
 from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
+from leasehold.node.worker.live_view import LiveView
 from leasehold.node.worker.measuring import node_measures
 from leasehold.node.worker.run import RunningNode
+from leasehold.runtime.clock import wall_us
 
 log = structlog.get_logger("leasehold.admin")
 
 SWITCHOVER_TIMEOUT_S: Final = 20.0
 LEVEL_TIMEOUT_S: Final = 10.0
+SLOW_CALLS_SHOWN: Final = 12
 POLL_S: Final = 0.02
 STORE_TIMEOUT_S: Final = 2.0  # shorter than the timeout of the operator's command
 EXPORT_WHILE_LEADING_MAX: Final = 50_000  # objects; exporting them blocks the primary for about 0.25 s
@@ -47,10 +53,11 @@ async def _store_timeout() -> AsyncIterator[None]:
 
 
 class AdminView:
-    """Implements `admin.status.NodeFace`."""
+    """Implements `admin.server.AdminFace`."""
 
     def __init__(self, node: RunningNode) -> None:
         self._node = node
+        self._live = LiveView(node)
         settings = node.config.node
         self._keys = Keys(settings.cluster, settings.prefix)
 
@@ -127,6 +134,35 @@ class AdminView:
 
     def measures(self) -> list[Measure]:
         return node_measures(self._node)
+
+    def close(self) -> None:
+        self._live.close()
+
+    def peers(self) -> list[str]:
+        return [node.admin for node in self._node.machine.ctx.view.nodes.values() if node.admin]
+
+    def samples(self) -> list[Sample]:
+        return self._live.samples()
+
+    def live(self) -> LiveNode:
+        node, status = self._node, self.status()
+        ha = node.config.ha
+        left_ms = node.machine.outbox.lease_until_ms - node.clock.now_ms()
+        return LiveNode(
+            wall_ms=wall_us() // 1_000,
+            status=status,
+            lease_ms=ha.leader_ttl_ms - ha.leader_margin_ms,
+            lease_left_ms=left_ms if status.may_serve else -1,
+            sample=self._live.newest(),
+            pool=self._live.pool,
+            slow=tuple(node.calls.slow()[:SLOW_CALLS_SHOWN]),
+            worries=tuple(node_worries(status)),
+        )
+
+    def moment(self) -> object:
+        machine, view = self._node.machine, self._node.machine.ctx.view
+        nodes = tuple((node.name, node.role, node.run) for node in view.nodes.values())
+        return machine.role, machine.epoch, view.leader, view.paused, nodes
 
     async def cluster(self) -> ClusterStatus:
         async with _store_timeout():
