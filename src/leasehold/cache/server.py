@@ -9,10 +9,12 @@ of the loop share a frame.
 from __future__ import annotations
 
 import socket
+from collections import Counter
 
 import structlog
 
 from leasehold.base.errors import InvalidArgument
+from leasehold.base.measures import Measure
 from leasehold.cache.authority import Authority
 from leasehold.cache.model import (
     ABSENT,
@@ -65,6 +67,7 @@ class CacheServer:
         self._server = Server()
         self._peers: dict[Connection, _Peer] = {}
         self._authority: Authority | None = None
+        self._messages: Counter[str] = Counter()  # received, by kind
         self._listener = self._server.serve(
             sock or listen(host, port), {**implement(TELL, self._on_tell), SAY: self._on_say}, tls=tls
         )
@@ -83,6 +86,23 @@ class CacheServer:
 
     def close(self) -> None:
         self._server.close()
+
+    def measures(self) -> list[Measure]:
+        """For the metrics port."""
+        machine = self._authority.machine if self._authority is not None else None
+        return [
+            Measure.gauge("leasehold_cache_serving", "1 while an authority serves here", machine is not None),
+            Measure.gauge("leasehold_cache_clients", "connected clients", len(self._peers)),
+            Measure.gauge("leasehold_cache_keys", "keys in memory", len(machine.keys) if machine else 0),
+            Measure.gauge("leasehold_cache_leases", "keys with leases", len(machine.grants.table) if machine else 0),
+            Measure(
+                "leasehold_cache_messages",
+                "messages from clients, by kind: Ask reads, Write writes, Ack confirms a callback",
+                "counter",
+                {(kind,): count for kind, count in self._messages.items()},
+                ("kind",),
+            ),
+        ]
 
     def _on_say(self, connection: Connection, _seq: int, body: bytes) -> WireAnswer:
         """Messages without an answer: their results are pushed at the end of the turn."""
@@ -108,6 +128,7 @@ class CacheServer:
             peer = self._greet(authority, connection, messages)
         peer.authority.receive(peer.client, messages)
         for message in messages:
+            self._messages[type(message).__name__] += 1
             if type(message) is Ack:
                 self._scheduler.acknowledged(peer.queue)
         return []

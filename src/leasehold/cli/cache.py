@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
+from leasehold.admin.exposition import MetricsPort
 from leasehold.base.errors import SettingError
 from leasehold.base.security import TlsSettings
 from leasehold.base.settings import duration, text
@@ -46,6 +47,7 @@ class CacheSettings(AuthoritySettings):
     """Settings of `leasehold cache serve`."""
 
     listen: str = text(_ADDRESS, help="host:port to listen on; port 0 takes a free one")
+    metrics: str = text("", help="HOST:PORT of an HTTP port with /metrics and /health; empty: none")
     store: str = text(
         "memory://", help="store for the values: memory://, sqlite://FILE, redis://..., etcd://..., embedded:///DIR"
     )
@@ -94,6 +96,9 @@ async def _serve(settings: CacheSettings, tls: Tls | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     server = CacheServer(*parse_address(settings.listen), tls=tls)
+    metrics = MetricsPort(settings.metrics, server.measures) if settings.metrics else None
+    if metrics is not None:
+        click.echo(f"metrics at http://{await metrics.start()}/metrics")
     stopping = asyncio.ensure_future(stop.wait())
     serving = asyncio.ensure_future(_serve_until_cancelled(settings, server))
     try:
@@ -104,6 +109,8 @@ async def _serve(settings: CacheSettings, tls: Tls | None) -> None:
         stopping.cancel()
         serving.cancel()
         await asyncio.wait((serving,), timeout=END_GRACE_S)
+        if metrics is not None:
+            await metrics.close()
         server.close()
 
 

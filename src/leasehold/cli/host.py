@@ -45,6 +45,7 @@ def host(**options: Any) -> None:
 
 
 async def _lend(settings: HostSettings, tls: Tls | None) -> None:
+    from leasehold.admin.exposition import MetricsPort
     from leasehold.coord.connect import connect
     from leasehold.pool.host import Host
     from leasehold.pool.lending import Lending
@@ -64,6 +65,10 @@ async def _lend(settings: HostSettings, tls: Tls | None) -> None:
         memory = Host(settings.segment_bytes, settings, tls)
         await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
+        if settings.metrics:
+            metrics = MetricsPort(settings.metrics, memory.measures)
+            click.echo(f"metrics at http://{await metrics.start()}/metrics")
+            stack.push_async_callback(metrics.close)
         master = settings.coord or settings.master
         click.echo(f"lending {format_bytes(memory.size)} at {memory.endpoint} as soon as {master} answers")
         lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)

@@ -13,12 +13,14 @@ import asyncio
 import mmap
 import os
 import socket
+from collections import Counter
 from zlib import crc32
 
 import structlog
 
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.base.limits import pool_transfer_bytes_max
+from leasehold.base.measures import Labels, Measure
 from leasehold.base.units import format_bytes
 from leasehold.pool.budget import Budget
 from leasehold.pool.fence import WriteFence
@@ -63,6 +65,29 @@ class Host:
         self.turned_away = 0
         self.endpoint = ""
         self.read_bytes = 0
+        self._written_bytes = 0
+        self._writes: Counter[Status] = Counter()  # by outcome
+
+    def measures(self) -> list[Measure]:
+        """For the metrics port."""
+        transferred: dict[Labels, int] = {("read",): self.read_bytes, ("write",): self._written_bytes}
+        return [
+            Measure.gauge("leasehold_host_segment_bytes", "memory that this host lends", self.size),
+            Measure.gauge("leasehold_host_connections", "open connections", len(self._tasks)),
+            Measure.counter(
+                "leasehold_host_connections_turned_away", "connections closed because of the limit", self.turned_away
+            ),
+            Measure(
+                "leasehold_host_transferred_bytes", "bytes read and written", "counter", transferred, ("operation",)
+            ),
+            Measure(
+                "leasehold_host_writes",
+                "writes by outcome; TOO_LATE is a writer whose space belongs to another put now",
+                "counter",
+                {(status.name,): count for status, count in self._writes.items()},
+                ("outcome",),
+            ),
+        ]
 
     async def start(self, listen: str, advertise: str = "") -> None:
         """Bind. `advertise` is the address for clients, if it differs from `listen`."""
@@ -135,6 +160,8 @@ class Host:
                 writer.write(ANSWER.pack(MAGIC, Status.BAD_REQUEST, 0, 0))
             elif operation == Operation.WRITE:
                 status = await self._write(reader, offset, length, checksum, number, inside=inside)
+                self._writes[status] += 1
+                self._written_bytes += length if status == Status.OK else 0
                 writer.write(ANSWER.pack(MAGIC, status, 0, 0))
             elif inside:
                 await self._read(writer, offset, length)

@@ -13,6 +13,7 @@ class HostSettings:
 
     segment_bytes: int = size("1GiB", low="64KiB", high="64TiB", help="amount of memory to lend")
     listen: str = text("127.0.0.1:0", help="HOST:PORT to serve reads and writes on; port 0 picks a free one")
+    metrics: str = text("", help="HOST:PORT of an HTTP port with /metrics and /health; empty: none")
     advertise: str = text("", help="HOST:PORT published to clients, if it differs from `listen`")
     master: str = text("", help="HOST:PORT of the master; several are separated by commas")
     coord: str = text("", help="URL of the coordination store in which to look up the master, instead of `master`")
