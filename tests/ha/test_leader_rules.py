@@ -70,11 +70,22 @@ def test_a_snapshot_that_could_not_be_written_is_tried_again() -> None:
 
     run.deliver = full_disk  # type: ignore[method-assign]  # the disk is full from now on
     before = snapshots._number
-    for number in range(60):
+    begun_ms = script.world.clock.now_ms
+    for number in range(600):
         script.run(f"put L{number % 20}")
         script.run(f"remove L{number % 20} force")
-    script.run("wait 1000")
-    assert snapshots._number > before + 1, "it is tried again"
+        script.run("wait 50")
+    attempts, passed_s = snapshots._number - before, (script.world.clock.now_ms - begun_ms) / 1000
+    assert attempts > 1, "it is tried again"
+    assert passed_s > 25
+    assert attempts <= 6, "after 1, 2, 4, 8, 16 seconds, not for each hundred records"
+    run.deliver = stored  # type: ignore[method-assign]  # there is space again
+    confirmed = snapshots.confirmed
+    for number in range(40):
+        script.run(f"put M{number}")
+        script.run("wait 1000")
+    assert snapshots.confirmed != confirmed
+    assert not snapshots._failures
 
 
 def test_8d_a_begin_that_takes_long_declares_no_owner_dead() -> None:

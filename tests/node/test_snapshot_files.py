@@ -98,9 +98,11 @@ async def test_a_full_disk_is_logged_once_and_the_next_snapshot_is_stored(tmp_pa
             recorder.files.write(WriteSnapshot(1, b"x" * 10_000, first=at == 0, last=at == 49))
         await until(lambda: SnapshotFailed(1) in recorder.events, "the result is reported")
     assert len(lines) == 1
+    assert "No space left" in recorder.files.problem
     (tmp_path / "snapshot.part").unlink()
     await recorder.write(2, b"snapshot 2")
     assert await recorder.read() == b"snapshot 2"
+    assert not recorder.files.problem
     await recorder.files.close()
 
 

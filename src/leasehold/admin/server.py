@@ -62,6 +62,8 @@ async def _health(request: web.Request) -> web.Response:
     """200 while the process answers. The body also has the fields of the C++ master, with its names of the roles."""
     status, state = request.app[FACE].status(), request.app[MOONCAKE].runtime_state()
     body = {"status": "ok", "name": status.name, "reason": status.reason, "epoch": status.epoch}
+    if status.snapshot_problem:  # a warning, not a failure: a restart would not free the disk
+        body["warning"] = f"snapshots cannot be written: {status.snapshot_problem}"
     return _json({**body, **msgspec.structs.asdict(state)})
 
 

@@ -66,6 +66,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     journal_batches: int = 0  # as known to this node
     journal_bytes: int = 0
     journal_full: bool = False  # the journal is full: puts are refused
+    snapshot_problem: str = ""  # why the last snapshot could not be written, e.g. a full disk; "" if it was
     buffer_waiting_bytes: int = 0  # acknowledged by earlier runs of this node, not yet known to be in the journal
     # acknowledged batches that can no longer be added to the journal: an operator decides
     buffer_quarantined_batches: int = field(default=0, name=JSON_NAMES["buffer_quarantined_batches"])

@@ -62,6 +62,11 @@ def node_worries(status: NodeStatus) -> Iterator[Worry]:
         yield Worry(
             f"{name} refuses puts because the journal is full", "start a node that takes snapshots", serious=True
         )
+    if status.snapshot_problem:
+        yield Worry(
+            f"{name} cannot write snapshots ({status.snapshot_problem}), so the journal grows",
+            "free space on the disk of its data directory, or repair it",
+        )
     if status.quarantined_records:
         yield Worry(
             f"{name} has {status.quarantined_records} quarantined records and does not campaign",

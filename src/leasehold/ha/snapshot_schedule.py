@@ -10,6 +10,8 @@ from leasehold.index.features import LEVEL_NEWEST
 from leasehold.journal.snapshot_file import SnapshotTaker
 
 STEP_MS = 2
+# A snapshot that could not be written is tried again after this time, doubled with every further failure.
+RETRY_MS, RETRY_MS_MAX = 1_000, 60_000
 KEPT = 2
 
 
@@ -18,12 +20,14 @@ class SnapshotSchedule:
 
     __slots__ = (
         "_ctx",
+        "_failures",
         "_last_frame",
         "_last_ms",
         "_last_n",
         "_last_stored_n",
         "_next_step_ms",
         "_number",
+        "_retry_at_ms",
         "_seen",
         "_storing",
         "_taker",
@@ -40,6 +44,8 @@ class SnapshotSchedule:
         self._seen = (0, 0)  # batches and bytes written to the journal before the last snapshot was started
         self._last_ms = NEVER_MS
         self._next_step_ms = FAR_MS
+        self._failures = 0  # since the last one that was written
+        self._retry_at_ms = NEVER_MS
         self.confirmed: tuple[ConfirmedSnapshot, ...] = ()  # on disk and read back, the newest last
 
     @property
@@ -61,7 +67,7 @@ class SnapshotSchedule:
 
     def consider(self, now_ms: int) -> None:
         """Start a snapshot if enough records were applied since the last one."""
-        if self._taker is not None or self._storing is not None:
+        if self._taker is not None or self._storing is not None or now_ms < self._retry_at_ms:
             return
         settings, n = self._ctx.settings, self._ctx.state.applied.n
         if self._last_ms == NEVER_MS:
@@ -119,10 +125,16 @@ class SnapshotSchedule:
             return False
         self.confirmed = (*self.confirmed, self._storing)[-KEPT:]
         self._storing = None
+        self._failures = 0
         return True
 
     def failed(self, now_ms: int, snapshot: int) -> None:
-        """The file could not be written, e.g. the disk is full: try again later, or the journal grows without limit."""
-        if self._storing is not None and snapshot == self._number:
+        """A part could not be written, e.g. the disk is full: try again later, or the journal grows without limit."""
+        if snapshot != self._number or (self._storing is None and self._taker is None):
+            return
+        if self._storing is not None:
             self._storing = None
             self._last_n, self._last_ms = self._last_stored_n, now_ms
+        self.abandon()
+        self._retry_at_ms = now_ms + min(RETRY_MS << min(self._failures, 10), RETRY_MS_MAX)
+        self._failures += 1

@@ -94,6 +94,7 @@ class AdminView:
             journal_batches=machine.ctx.state.journal_length.batches,
             journal_bytes=machine.ctx.state.journal_length.bytes,
             journal_full=machine.index.log.journal_full,
+            snapshot_problem=node.keeping.snapshots.problem,
             buffer_waiting_bytes=node.keeping.cleanup.waiting_bytes(
                 machine.epoch if machine.role in (Role.PRIMARY, Role.STEPPING_DOWN) else None
             ),

@@ -75,6 +75,7 @@ class SnapshotFiles:
         self._failed = -1  # the last snapshot that could not be written completely
         self.written = 0
         self.failures = 0  # snapshots that could not be written
+        self.problem = ""  # why the last one could not be written; "" if it was
         self.written_wall_us = 0  # when the newest complete snapshot was written; 0: there is none
         folder.mkdir(parents=True, exist_ok=True)
         if names := self._names():
@@ -140,11 +141,12 @@ class SnapshotFiles:
             if effect.snapshot != self._failed:  # once per snapshot, not for every part
                 self._failed = effect.snapshot
                 self.failures += 1
+                self.problem = str(error)
                 log.error("could not write a snapshot: the journal grows until one is written", error=str(error))
-            if effect.last:
-                self._tell(SnapshotFailed(effect.snapshot))
+                self._tell(SnapshotFailed(effect.snapshot))  # immediately: further parts are not needed
             return
         if effect.last:
+            self.problem = ""
             self.written += 1
             self.written_wall_us = wall_us()
             self._tell(SnapshotStored(effect.snapshot))
