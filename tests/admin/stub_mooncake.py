@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from leasehold.admin.mooncake_state import FoundKey, MooncakeRefused, Numbers, RuntimeState, SegmentInfo
+from leasehold.admin.mooncake_state import (
+    FoundKey,
+    MooncakeRefused,
+    Numbers,
+    RuntimeState,
+    SegmentInfo,
+    TenantQuotaInfo,
+)
 
 
 class StubMooncake:
@@ -27,6 +34,15 @@ class StubMooncake:
         yield b""
 
     async def segments(self) -> list[SegmentInfo]:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def quotas(self) -> list[TenantQuotaInfo]:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def set_quota(self, tenant: bytes, requested_bytes: int) -> TenantQuotaInfo:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def delete_quota(self, tenant: bytes) -> TenantQuotaInfo:
         raise MooncakeRefused(503, -1011, "service plane is not active")
 
     async def remove_all(self, force: bool, tenant: bytes) -> int:

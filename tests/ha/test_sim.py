@@ -36,6 +36,19 @@ def test_the_seeds_take_every_path_of_the_event_stream() -> None:
     assert sum(outcome.event_overflows for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("first", range(3_000, 3_020, 5))
+def test_worlds_with_quotas_keep_the_promises(first: int) -> None:
+    outcomes = [run_seed(seed, events=EVENTS) for seed in range(first, first + 5)]
+    for outcome in outcomes:
+        assert outcome.ok, outcome.story()
+    assert sum(outcome.quota_changes for outcome in outcomes) > 5
+    assert sum(outcome.quota_refusals for outcome in outcomes) > 5
+
+
+def test_quotas_make_tenants_evict_their_own_objects() -> None:
+    assert sum(run_seed(seed, events=EVENTS).quota_evictions for seed in range(3_000, 3_030)) > 3
+
+
 def test_a_seed_always_gives_the_same_events() -> None:
     one, two = run_seed(11, events=2_000), run_seed(11, events=2_000)
     assert (one.lines, one.events, one.records) == (two.lines, two.events, two.records)
@@ -62,6 +75,11 @@ def test_a_seed_always_gives_the_same_events() -> None:
         ("page-wins", 8, ("events",)),
         ("early-page", 101, ("events",)),
         ("late-page", 17, ("events",)),
+        ("early-quota", 3_002, ("P1",)),
+        ("snapshot-without-quotas", 3_002, ("quota",)),
+        ("quota-never-released", 3_002, ("invariant",)),
+        ("quota-after-the-put", 3_004, ("quota",)),
+        ("quota-evicts-leased", 3_002, ("P2",)),
     ],
 )
 def test_planted_bugs_are_found(bug: str, first: int, promises: tuple[str, ...]) -> None:

@@ -61,6 +61,18 @@ class SegmentInfo(Struct, frozen=True):
     used_bytes: int
 
 
+class TenantQuotaInfo(Struct, frozen=True):
+    """The quota of a tenant. Admission is closed for a tenant without a policy."""
+
+    tenant_id: str
+    requested_quota_bytes: int
+    effective_quota_bytes: int
+    charged_bytes: int
+    admission_closed: bool
+    over_quota: bool
+    has_explicit_policy: bool
+
+
 class Numbers(Struct, frozen=True):
     """The metrics of a node: plain ones by name, and those with labels or buckets."""
 
@@ -92,6 +104,14 @@ class MooncakeFace(Protocol):
     async def segments(self) -> list[SegmentInfo]:
         """All mounted segments, in the order of their mounts."""
         ...
+
+    async def quotas(self) -> list[TenantQuotaInfo]:
+        """The tenants that have a quota or objects."""
+        ...
+
+    async def set_quota(self, tenant: bytes, requested_bytes: int) -> TenantQuotaInfo: ...
+
+    async def delete_quota(self, tenant: bytes) -> TenantQuotaInfo: ...
 
     async def remove_all(self, force: bool, tenant: bytes) -> int:
         """Remove the objects of a tenant (empty: of all tenants). Returns their number."""

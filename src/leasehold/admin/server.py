@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
-from leasehold.admin import mooncake_metrics, mooncake_routes
+from leasehold.admin import mooncake_metrics, mooncake_quotas, mooncake_routes
 from leasehold.admin.access import ANONYMOUS, Access, AccessDenied, AccessPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
 from leasehold.admin.guard import Guard, Route, body_of, session_cookie
@@ -254,6 +254,7 @@ ROUTES = (
     Route("POST", "/api/pause", Access.OPERATE, _pause),
     Route("POST", "/api/resume", Access.OPERATE, _resume),
     *mooncake_routes.ROUTES,
+    *mooncake_quotas.ROUTES,
 )
 PATHS = tuple(dict.fromkeys(route.path for route in ROUTES))
 

@@ -33,8 +33,12 @@ class Code(IntEnum):
     RPC_FAILED = -900  # this code and the next are set by clients, never by a master
     RPC_TIMED_OUT = -901
     NO_MASTER = -1010
+    NOT_NOW = -1012  # the state of the cluster, segment or job does not allow it
     TASK_NOT_FOUND = -1400
     NO_DFS = -1601  # the master has no distributed file system for this replica
+    TENANT_QUOTA_EXCEEDED = -1700
+    TENANT_NOT_REGISTERED = -1701  # quotas are enforced, and this tenant has none
+    TENANT_NOT_EMPTY = -1702
     # Never sent: wait until record `after` is durable, then call again (the bound on removes of absent keys, H12).
     TRY_AGAIN = -9999
 

@@ -49,6 +49,7 @@ quarantine_step_extents: Final = 100  # extents whose quarantine has expired, fr
 segment_end_step_objects: Final = 256  # objects updated in one step when their segment is unmounted
 discard_step_objects: Final = 2_000  # objects freed in one step when a node drops its index: 0.3 us each
 inline_evictions_max: Final = 256  # eviction candidates that a put checks before it is answered "no space"
+quota_bytes_max: Final = 2**63 - 1  # the C++ master's bound
 regex_results_max: Final = 100_000
 # --- the journal ---
 journal_batch_bytes_max: Final = 1 * MIB

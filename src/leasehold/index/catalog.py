@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from leasehold.base.codes import SoftPin
@@ -13,6 +13,7 @@ from leasehold.index.clock import LeaderClock
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Segment
+from leasehold.index.quotas import Quotas
 from leasehold.index.records import CopyEnd, CopyStart, PutEnd, PutStart
 from leasehold.index.space.space import Space
 from leasehold.index.tables import NO_OBJECTS, TABLES, Name, Tables
@@ -34,8 +35,8 @@ class Catalog:
     """
 
     __slots__ = (
-        "_changes", "_clock", "_leases", "_log", "_put_release_ms", "_space", "_tenants_ahead", "copies", "ending",
-        "object_count", "pending", "settle_step_objects", "tables", "unfinished", "wheel",
+        "_changes", "_clock", "_leases", "_log", "_put_release_ms", "_quotas", "_space", "_tenants_ahead", "copies",
+        "ending", "object_count", "pending", "settle_step_objects", "tables", "unfinished", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -46,8 +47,13 @@ class Catalog:
         leases: Leases,
         put_release_ms: int,
         changes: Changes | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        """`changes` receives every object that becomes readable, or is no longer; None: no events are published."""
+        """`changes` receives every object that becomes readable, or is no longer; None: no events are published.
+
+        `quotas` is charged for every replica; None: quotas are not enforced.
+        """
+        self._quotas = quotas
         self._changes = changes
         self._clock = clock
         self._log = log
@@ -116,6 +122,8 @@ class Catalog:
         )  # fmt: skip
         entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
         if entry.replicas:
+            if self._quotas is not None:
+                self._quotas.charge(entry.tenant, entry.size * len(entry.replicas))
             if not table:
                 table = _table_of(tables, key)
             self.unfinished[n] = table[key] = entry
@@ -141,6 +149,8 @@ class Catalog:
         entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
         if not entry.replicas:
             return
+        if self._quotas is not None:
+            self._quotas.charge(tenant, entry.size * len(entry.replicas))
         self.unfinished[n] = entry
         if beside:
             self.pending[(tenant, key)] = entry
@@ -184,6 +194,8 @@ class Catalog:
             (),
         )  # fmt: skip
         job.replicas = self._space.take(n, job, record.extents, self.lose_replica)
+        if self._quotas is not None:
+            self._quotas.charge(job.tenant, job.size * len(job.replicas))
         self.copies[(record.tenant, record.key)] = job
 
     def take_copy(self, tenant: bytes, key: bytes, started_n: int) -> CopyJob | None:
@@ -202,7 +214,11 @@ class Catalog:
         moved = [replica for replica in entry.replicas if replica.id == job.moves]
         entry.replicas = tuple(replica for replica in entry.replicas if replica.id != job.moves) + job.replicas
         entry.changed_n = n
-        self._space.let_go(moved, entry.size, n, now, record.quarantine_ms)
+        self._release(entry, moved, n, now, record.quarantine_ms)
+
+    def revoke_copy(self, job: CopyJob, n: int, now: int, quarantine_ms: int) -> None:
+        """Record `n` gives back a copy that was taken out."""
+        self._release(job, job.replicas, n, now, quarantine_ms)
 
     # --- leaving ---
 
@@ -211,8 +227,8 @@ class Catalog:
         job = self.copies.get((entry.tenant, entry.key)) if self.copies else None
         if job is not None and job.put_seq == entry.put_seq:
             del self.copies[(entry.tenant, entry.key)]
-            self._space.let_go(job.replicas, job.size, n, now, max(quarantine_ms, self._put_release_ms))
-        self._space.let_go(entry.replicas, entry.size, n, now, quarantine_ms)
+            self._release(job, job.replicas, n, now, max(quarantine_ms, self._put_release_ms))
+        self._release(entry, entry.replicas, n, now, quarantine_ms)
         if self._changes is not None and entry.visible:
             self._changes.removed(entry, n)
         entry.replicas = ()
@@ -228,12 +244,22 @@ class Catalog:
         """Some replicas, but not all, leave with record `n`."""
         entry.replicas = tuple(replica for replica in entry.replicas if replica not in cleared)
         entry.changed_n = n
-        self._space.let_go(cleared, entry.size, n, now, quarantine_ms)
+        self._release(entry, cleared, n, now, quarantine_ms)
+
+    def _release(
+        self, owner: Object | CopyJob, replicas: Sequence[Replica], n: int, now: int, quarantine_ms: int
+    ) -> None:
+        """Extents leave their owner with record `n`."""
+        if self._quotas is not None:
+            self._quotas.charge(owner.tenant, -owner.size * len(replicas))
+        self._space.let_go(replicas, owner.size, n, now, quarantine_ms)
 
     def evict(self, entry: Object) -> None:
         """An object leaves its table without a record. Its space must be free already."""
         if self._changes is not None and entry.visible:
             self._changes.removed(entry, entry.changed_n)  # there is no record of the eviction itself
+        if self._quotas is not None:
+            self._quotas.charge(entry.tenant, -entry.size * len(entry.replicas))
         entry.replicas = ()
         del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
@@ -243,7 +269,10 @@ class Catalog:
 
     def lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int, n: int) -> None:
         """An owner has lost this place: a newer claim has it, or its segment was unmounted."""
-        owner.replicas = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
+        left = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
+        if self._quotas is not None:
+            self._quotas.charge(owner.tenant, -owner.size * (len(owner.replicas) - len(left)))
+        owner.replicas = left
         if owner.replicas:
             return
         if isinstance(owner, CopyJob):
@@ -360,6 +389,8 @@ class Catalog:
         self.object_count -= 1
         if self._changes is not None:
             self._changes.removed(entry, entry.replicas[0].segment.ended_n)
+        if self._quotas is not None:
+            self._quotas.charge(entry.tenant, -entry.size)
         entry.visible = False
         entry.replicas = ()
         return True
@@ -373,6 +404,8 @@ class Catalog:
     def load_place(self, owner: Object | CopyJob, replica: Replica) -> None:
         """Add a replica of a snapshot, which owns its place."""
         owner.replicas = (*owner.replicas, replica)
+        if self._quotas is not None:
+            self._quotas.charge(owner.tenant, owner.size)
 
     def load_object(self, entry: Object, beside: bool) -> None:
         """Add an object of a snapshot, in the order of put numbers. `beside`: an upsert beside a readable version."""
@@ -444,6 +477,8 @@ class Catalog:
         self._leases.check(objects)
         if self._changes is not None:
             self._changes.check(objects)
+        if self._quotas is not None:
+            self._quotas.check(holders)
 
     def _check_places(self, entry: Object | CopyJob, places: set[tuple[int, int]]) -> None:
         ensure(bool(entry.replicas) or isinstance(entry, CopyJob), "an object has a replica", entry.key)

@@ -17,6 +17,7 @@ from leasehold.index.placement import Placement
 from leasehold.index.records import CopyEnd, CopyRevoke, CopyStart
 from leasehold.index.replies import Acknowledged, SpaceHandedOut
 from leasehold.index.space.space import Space
+from leasehold.index.tenants import Tenants
 
 Started = SpaceHandedOut[tuple[Replica, list[Replica]]]
 
@@ -24,7 +25,7 @@ Started = SpaceHandedOut[tuple[Replica, list[Replica]]]
 class Copies:
     """Commands about copies and moves. There is one copy or move of an object at a time."""
 
-    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log", "_placement", "_space")
+    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log", "_placement", "_space", "_tenants")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Copies:
         catalog: Catalog,
         placement: Placement,
         eviction: Eviction,
+        tenants: Tenants | None,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -45,6 +47,7 @@ class Copies:
         self._catalog = catalog
         self._placement = placement
         self._eviction = eviction
+        self._tenants = tenants
 
     def copy_start(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, source: str, targets: Sequence[str]
@@ -129,6 +132,10 @@ class Copies:
         if not targets or (move and not wanted):
             log.refuse("bad copy")
             return SpaceHandedOut(Code.BAD_PARAMS, None, entry.changed_n)
+        if self._tenants is not None:
+            now = now_ms + self._clock.offset
+            if code := self._tenants.admit(now, tenant, entry.size * len(wanted), rounds=0):
+                return SpaceHandedOut(code, None, max(entry.changed_n, self._tenants.changed_n))
         native = origin.segment.native
         named_homes = [segment for name in wanted for segment in segments.by_name.get(name)]
         homes = [segment for segment in named_homes if segment.placeable and segment.native == native]

@@ -48,7 +48,7 @@ class CopyRecords:
     def _copy_revoke(self, n: int, record: CopyRevoke) -> None:
         job = self._take_job(n, record, "copy_revoke")
         if job is not None:
-            self._space.let_go(job.replicas, job.size, n, record.at_ms + self._clock.offset, record.quarantine_ms)
+            self._catalog.revoke_copy(job, n, record.at_ms + self._clock.offset, record.quarantine_ms)
 
     def _take_job(self, n: int, record: CopyEnd | CopyRevoke, what: str) -> CopyJob | None:
         if self._coverage.covers(n, record.key):

@@ -12,6 +12,7 @@
 | `catalog` | objects, unfinished puts, upserts and copies, the expiry wheel |
 | `owners` | storage clients, and whose memory is proven |
 | `task_table` | tasks |
+| `quotas` | how much memory each tenant may use, and uses |
 
 Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`. A decision is a
 record: `Decisions.emit` queues it for the journal and applies it by the same handlers (`*_records`) that a standby
@@ -37,7 +38,7 @@ from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Decisions
 from leasehold.index.epoch_records import EpochRecords
 from leasehold.index.eviction import Eviction
-from leasehold.index.features import Features
+from leasehold.index.features import LEVEL_OF, Features
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.mount_records import MountRecords
@@ -46,8 +47,9 @@ from leasehold.index.owners import Owners
 from leasehold.index.placement import Placement
 from leasehold.index.put_records import PutRecords
 from leasehold.index.puts import Puts
+from leasehold.index.quotas import Quotas
 from leasehold.index.reads import Reads
-from leasehold.index.records import NEVER_MS, Begin, FeatureLevel, Handover, MaxTerm
+from leasehold.index.records import NEVER_MS, Begin, FeatureLevel, Handover, MaxTerm, SetQuota
 from leasehold.index.removes import Removes
 from leasehold.index.renewals import Renewals
 from leasehold.index.settings import IndexSettings
@@ -56,6 +58,7 @@ from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
 from leasehold.index.snapshot_load import SnapshotLoad
 from leasehold.index.space.space import Space
 from leasehold.index.tasks import Tasks, TaskTable
+from leasehold.index.tenants import Tenants
 
 _MAINTENANCE_MS: Final = 100
 
@@ -71,8 +74,8 @@ class Index:
 
     __slots__ = (
         "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "eviction",
-        "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "reads", "removes", "renewals",
-        "settings", "space", "task_table", "tasks",
+        "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "quotas", "reads", "removes",
+        "renewals", "settings", "space", "task_table", "tasks", "tenants",
     )  # fmt: skip
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int], changes: Changes | None = None) -> None:
@@ -88,7 +91,10 @@ class Index:
         self.renewals = renewals = Renewals()
         self.leases = leases = Leases(settings, clock, renewals)
         self.changes = changes
-        self.catalog = catalog = Catalog(clock, log, space, leases, release_ms, changes)
+        self.quotas = quotas = Quotas(coverage)
+        self.catalog = catalog = Catalog(
+            clock, log, space, leases, release_ms, changes, quotas if settings.tenant_quotas else None
+        )
         self.owners = owners = Owners(clock, log, space)
         self.task_table = task_table = TaskTable(log, coverage)
         # records
@@ -98,6 +104,7 @@ class Index:
             **PutRecords(clock, log, coverage, space, catalog).handlers(),
             **CopyRecords(clock, coverage, space, catalog).handlers(),
             **task_table.handlers(),
+            **quotas.handlers(),
         }
         self.decisions = decisions = Decisions(log, features, handlers)
         applier = Applier(clock, log, coverage, space, catalog, handlers)
@@ -106,14 +113,25 @@ class Index:
         self.placement = placement = Placement(settings, clock, space, choose)
         self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
         self.reads = Reads(settings, clock, log, leases, catalog)
-        self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.tenants = tenants = Tenants(log, features, decisions, space, leases, catalog, eviction, quotas)
+        self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction, tenants)
         self.removes = Removes(clock, log, decisions, leases, catalog, eviction)
         self.mounts = Mounts(settings, clock, log, decisions, space, owners)
-        self.copies = Copies(clock, log, decisions, space, leases, catalog, placement, eviction)
+        self.copies = Copies(
+            clock,
+            log,
+            decisions,
+            space,
+            leases,
+            catalog,
+            placement,
+            eviction,
+            tenants if settings.tenant_quotas else None,
+        )
         self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
         # snapshots
-        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table)
-        self._loader = SnapshotLoad(clock, log, features, coverage, space, catalog, owners, task_table, applier)
+        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table, quotas)
+        self._loader = SnapshotLoad(clock, log, features, coverage, space, catalog, owners, task_table, quotas, applier)
         self._maintained = -_MAINTENANCE_MS
 
     # --- epochs ---
@@ -156,7 +174,12 @@ class Index:
         return self.decisions.emit(Handover(now_ms, self.log.epoch, last_unlogged))
 
     def set_feature_level(self, now_ms: int, level: int) -> int:
-        """Primary: decide which record kinds may be written from now on; returns the record's number."""
+        """Primary: decide which record kinds may be written from now on; returns the record's number.
+
+        State of a level that is left ends first: a snapshot of the lower level could not hold it.
+        """
+        if level < LEVEL_OF[SetQuota]:
+            self.tenants.delete_all(now_ms)
         return self.decisions.emit(FeatureLevel(now_ms, level))
 
     # --- time ---

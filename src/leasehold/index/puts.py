@@ -28,6 +28,7 @@ from leasehold.index.replies import Acknowledged, Answered, SpaceHandedOut
 from leasehold.index.settings import IndexSettings
 from leasehold.index.space.allocator import rounded
 from leasehold.index.space.space import Space
+from leasehold.index.tenants import Tenants
 
 _OK = Code.OK  # a name of the module: looking a member up in its enumeration takes longer
 _OUR_KINDS = (ReplicaKind.MEMORY, ReplicaKind.ALL)
@@ -42,7 +43,7 @@ class Puts:
 
     __slots__ = (
         "_catalog", "_clock", "_decisions", "_eviction", "_good_config", "_lease_ms", "_leases", "_log", "_placement",
-        "_settings", "_space",
+        "_settings", "_space", "_tenants",
     )  # fmt: skip
 
     def __init__(
@@ -56,8 +57,10 @@ class Puts:
         catalog: Catalog,
         placement: Placement,
         eviction: Eviction,
+        tenants: Tenants,
     ) -> None:
         self._settings = settings
+        self._tenants = tenants if settings.tenant_quotas else None
         self._lease_ms = settings.lease_ttl_ms if leases.expiry else 0  # granted by the end of a put
         self._clock = clock
         self._log = log
@@ -227,6 +230,8 @@ class Puts:
         """There is no object of this name: the usual put."""
         if self._log.refuses_records() or (tenant not in self._catalog.tables and self._too_many_tenants()):
             return SpaceHandedOut(Code.NO_SPACE, None, 0)
+        if self._tenants is not None and (code := self._tenants.admit(now, tenant, size * config.replicas)):
+            return SpaceHandedOut(code, None, self._tenants.changed_n)
         extents = self._placement.place(size, config) or self._eviction.place_or_evict(now, size, config)
         if not extents:
             return SpaceHandedOut(Code.NO_SPACE, None, 0)
@@ -253,6 +258,11 @@ class Puts:
         """Over an existing object."""
         if self._log.refuses_records():
             return SpaceHandedOut(Code.NO_SPACE, None, 0)
+        if self._tenants is not None and not in_place:
+            # The space of a discarded put counts until its record is applied, which is a moment from now.
+            more_bytes = size * config.replicas - (discarded.size * len(discarded.replicas) if discarded else 0)
+            if code := self._tenants.admit(now, old.tenant, more_bytes):
+                return SpaceHandedOut(code, None, self._tenants.changed_n)
         extents = in_place or self._eviction.place_or_evict(now, size, config)
         if not extents:
             return SpaceHandedOut(Code.NO_SPACE, None, 0)

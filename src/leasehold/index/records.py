@@ -276,6 +276,14 @@ class FeatureLevel(Struct, tag=18, array_like=True, frozen=True, gc=False):
     level: int
 
 
+class SetQuota(Struct, tag=40, array_like=True, frozen=True, gc=False):
+    """The bytes of memory that a tenant may use; 0: its quota is deleted."""
+
+    at_ms: int
+    tenant: bytes
+    requested_bytes: int
+
+
 Record = (
     Begin
     | Handover
@@ -296,4 +304,5 @@ Record = (
     | TaskCreate
     | TaskDone
     | FeatureLevel
+    | SetQuota
 )

@@ -33,6 +33,9 @@ class IndexSettings:
         "1m", high="24h", help="time in which a new segment receives a limited share of new objects (0s: no limit)"
     )
     host_labels: tuple[str, ...] = texts(help="labels of hosts for `local-first`, each HOST=LABEL; a host may end in *")
+    tenant_quotas: bool = flag(
+        False, help="whether each tenant needs a quota; set one with PUT /api/v1/tenant_quotas on the admin port"
+    )
     client_ttl_ms: int = duration(
         "10s", low="100ms", high="1h", help="time without a ping after which a storage client is removed"
     )

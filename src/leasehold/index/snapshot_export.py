@@ -11,6 +11,7 @@ from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import Object, Quarantined, Replica
 from leasehold.index.owners import Owners
+from leasehold.index.quotas import Quotas
 from leasehold.index.snapshot_format import (
     Keyless,
     QuarantineSlice,
@@ -35,7 +36,7 @@ _TABLES_PER_OBJECT = 48  # looking into this many tables takes as long as saving
 class SnapshotExport:
     """Each method is one short step, and the state may change between them (docs/journal.md, "Snapshots")."""
 
-    __slots__ = ("_catalog", "_clock", "_features", "_log", "_owners", "_space", "_tasks")
+    __slots__ = ("_catalog", "_clock", "_features", "_log", "_owners", "_quotas", "_space", "_tasks")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class SnapshotExport:
         catalog: Catalog,
         owners: Owners,
         tasks: TaskTable,
+        quotas: Quotas,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -54,6 +56,7 @@ class SnapshotExport:
         self._catalog = catalog
         self._owners = owners
         self._tasks = tasks
+        self._quotas = quotas
 
     def tables(self, first_table: int, tables_max: int = TABLES, objects_max: int = snapshot_step_objects) -> Slice:
         """All objects of the tables from `first_table` on, as of now: at least one table, until a bound is reached."""
@@ -145,7 +148,7 @@ class SnapshotExport:
             self._log.epoch, self._log.last_n, clock.latest - offset, clock.max_term_ms, clock.older_than - offset,
             clock.grace_end - offset, clock.epoch_start - offset, segments, tuple(self._owners.clients), quarantine,
             retired, tasks, space.all_suspect(), self._owners.unproven_before_n, self._features.level,
-            self._features.switched_n,
+            self._features.switched_n, tuple(self._quotas.policies.items()),
         )  # fmt: skip
 
 

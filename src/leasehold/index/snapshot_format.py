@@ -140,3 +140,4 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     unproven_before_n: int = 0
     level: int = 0
     switched_n: int = 0
+    quotas: tuple[tuple[bytes, int], ...] = ()  # tenant, requested bytes

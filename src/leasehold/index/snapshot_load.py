@@ -14,6 +14,7 @@ from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import CopyJob, Draft, Object, Quarantined, Replica, RetiredExtent, RetiredSegment, Task
 from leasehold.index.owners import Owners
+from leasehold.index.quotas import Quotas
 from leasehold.index.snapshot_format import Keyless, QuarantineSlice, SavedObject, SavedQuarantine, SavedReplica, Slice
 from leasehold.index.space.space import Space
 from leasehold.index.tables import TABLES
@@ -29,7 +30,9 @@ class BadSnapshot(LeaseholdError):
 class SnapshotLoad:
     """Loads a snapshot, whose slices may be of different ages. Records replayed over it bring all of it to one age."""
 
-    __slots__ = ("_applier", "_catalog", "_clock", "_coverage", "_features", "_log", "_owners", "_space", "_tasks")
+    __slots__ = (
+        "_applier", "_catalog", "_clock", "_coverage", "_features", "_log", "_owners", "_quotas", "_space", "_tasks",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class SnapshotLoad:
         catalog: Catalog,
         owners: Owners,
         tasks: TaskTable,
+        quotas: Quotas,
         applier: Applier,
     ) -> None:
         self._clock = clock
@@ -51,6 +55,7 @@ class SnapshotLoad:
         self._catalog = catalog
         self._owners = owners
         self._tasks = tasks
+        self._quotas = quotas
         self._applier = applier
 
     def load(self, keyless: Keyless, slices: Iterable[Slice], quarantined: Iterable[QuarantineSlice]) -> None:
@@ -106,6 +111,7 @@ class SnapshotLoad:
         ]
         self._space.load(retired, dict(keyless.suspect))
         self._owners.set_unproven_before_n(keyless.unproven_before_n)
+        self._quotas.load(keyless.quotas)
         for client in keyless.clients:
             self._owners.seen(client, keyless.latest_ms)
         for task in keyless.tasks:

@@ -14,6 +14,7 @@ from leasehold.index.model import Object, PutConfig, Replica, Segment, SegmentSp
 from leasehold.index.puts import ManyStarted, NewObject, Written
 from leasehold.index.removes import RangeRemoval
 from leasehold.index.replies import Acknowledged, Answered, SpaceHandedOut, View
+from leasehold.index.tenants import TenantQuota
 
 StartMany = Callable[[Index, int, bytes, bytes, Iterable[NewObject], int], ManyStarted]
 
@@ -205,3 +206,21 @@ def finish_task(index: Index, now_ms: int, client: bytes, task: bytes, status: i
 
 def query_task(index: Index, now_ms: int, task: bytes) -> Answered[Task | None]:
     return index.tasks.query(task)
+
+
+# --- tenants ---
+
+
+def set_quota(index: Index, now_ms: int, tenant: bytes, requested_bytes: int) -> Answered[TenantQuota]:
+    """Give a tenant a quota."""
+    return index.tenants.set_quota(now_ms, tenant, requested_bytes)
+
+
+def delete_quota(index: Index, now_ms: int, tenant: bytes) -> Answered[TenantQuota]:
+    """Take the quota of an empty tenant away."""
+    return index.tenants.delete_quota(now_ms, tenant)
+
+
+def quotas(index: Index, now_ms: int) -> Answered[list[TenantQuota]]:
+    """The tenants that have a quota or objects."""
+    return index.tenants.quotas(now_ms)

@@ -6,10 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from leasehold.admin.mooncake_state import Buffer, FoundKey, MooncakeRefused, Numbers, RuntimeState, SegmentInfo
+from leasehold.admin.mooncake_state import (
+    Buffer,
+    FoundKey,
+    MooncakeRefused,
+    Numbers,
+    RuntimeState,
+    SegmentInfo,
+    TenantQuotaInfo,
+)
 from leasehold.base.codes import Code
 from leasehold.ha.effects import Role
 from leasehold.index.model import Object, Segment
+from leasehold.index.replies import Answered
+from leasehold.index.tenants import TenantQuota
 from leasehold.node.service import commands
 from leasehold.node.service.descriptors import readable
 from leasehold.node.worker.mooncake_numbers import numbers_of, used_bytes
@@ -32,6 +42,13 @@ _STATES: Final = {
 _NO_EVENTS: Final = {
     "enabled": False, "published_batches": 0, "published_events": 0, "dropped_events": 0, "skipped_unparsed_keys": 0,
 }  # fmt: skip
+_QUOTA_ERRORS: Final = {
+    Code.NOT_FOUND: (404, -704, "OBJECT_NOT_FOUND"),
+    Code.TENANT_NOT_EMPTY: (409, -1702, "TENANT_NOT_EMPTY"),
+    Code.BAD_PARAMS: (400, -600, "INVALID_PARAMS"),
+    Code.NOT_NOW: (409, -1012, "the feature level of the cluster is too low: type leasehold feature-level"),
+    Code.NO_SPACE: (500, INTERNAL_ERROR, "the journal is full: nothing can be written"),
+}
 _ERRORS: Final = {Code.NOT_FOUND: "OBJECT_NOT_FOUND", Code.NOT_READY: "REPLICA_IS_NOT_READY"}
 
 
@@ -90,6 +107,32 @@ class MooncakeView:
         await self._durable(index.log.last_n)
         return found
 
+    async def quotas(self) -> list[TenantQuotaInfo]:
+        self._require_quotas()
+        reply = self._node.machine.serving.execute(commands.quotas)
+        await self._durable(reply.after)
+        return [_quota(each) for each in reply.value]
+
+    async def set_quota(self, tenant: bytes, requested_bytes: int) -> TenantQuotaInfo:
+        self._require_quotas()
+        serving = self._node.machine.serving
+        return await self._quota_answer(serving.execute(commands.set_quota, tenant, requested_bytes))
+
+    async def delete_quota(self, tenant: bytes) -> TenantQuotaInfo:
+        self._require_quotas()
+        return await self._quota_answer(self._node.machine.serving.execute(commands.delete_quota, tenant))
+
+    async def _quota_answer(self, reply: Answered[TenantQuota]) -> TenantQuotaInfo:
+        await self._durable(reply.after)
+        if reply.code != Code.OK:
+            raise MooncakeRefused(*_QUOTA_ERRORS.get(reply.code, (500, int(reply.code), reply.code.name)))
+        return _quota(reply.value)
+
+    def _require_quotas(self) -> None:
+        self._require_leadership()
+        if not self._node.config.index.tenant_quotas:
+            raise MooncakeRefused(409, UNAVAILABLE, "UNAVAILABLE_IN_CURRENT_MODE")
+
     async def remove_all(self, force: bool, tenant: bytes) -> int:
         self._require_leadership()
         serving = self._node.machine.serving
@@ -122,6 +165,18 @@ class MooncakeView:
         except TimeoutError:
             raise MooncakeRefused(503, UNAVAILABLE, "the journal did not become durable in time") from None
         self._require_leadership()
+
+
+def _quota(quota: TenantQuota) -> TenantQuotaInfo:
+    return TenantQuotaInfo(
+        quota.tenant.decode(errors="surrogateescape"),
+        quota.requested_bytes,
+        quota.effective_bytes,
+        quota.charged_bytes,
+        not quota.has_policy,
+        quota.over_quota,
+        quota.has_policy,
+    )
 
 
 def _found(found: Object | None) -> FoundKey:

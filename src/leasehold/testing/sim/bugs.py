@@ -15,6 +15,7 @@ from leasehold.index.owners import Owners
 from leasehold.index.reads import Reads
 from leasehold.index.removes import RangeRemoval, Removes
 from leasehold.index.space.space import Space
+from leasehold.testing.sim.quota_bugs import bend_quotas
 
 if TYPE_CHECKING:
     from leasehold.ha.machine import NodeMachine
@@ -45,6 +46,7 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
         index.reads.__class__ = ReadsOfUnfinishedCopies
     if "trust-owners" in bugs:
         index.owners.__class__ = TrustedOwners
+    bend_quotas(bugs, index)
     return index
 
 

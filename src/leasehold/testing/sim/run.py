@@ -28,6 +28,9 @@ class Outcome:
     reads_checked: int = 0
     promotions: int = 0
     records: int = 0
+    quota_changes: int = 0
+    quota_refusals: int = 0
+    quota_evictions: int = 0
     event_reloads: int = 0
     event_resumes: int = 0
     event_overflows: int = 0
@@ -64,6 +67,10 @@ def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset
     outcome.reads_checked = world.oracle.reads_checked
     outcome.promotions = world.promotions
     outcome.records = world.oracle.truth.tail_n
+    if world.quota_operator is not None:
+        outcome.quota_changes = world.quota_operator.changes
+        outcome.quota_refusals = world.quota_operator.refusals
+        outcome.quota_evictions = world.quota_operator.evictions
     outcome.event_reloads = world.subscriber.follower.reloads
     outcome.event_resumes = world.subscriber.follower.resumes
     outcome.event_overflows = world.subscriber.overflows

@@ -27,6 +27,7 @@ from leasehold.index.records import (
     Remove,
     RemoveRange,
     ReplicaClear,
+    SetQuota,
     TaskCreate,
     TaskDone,
     UnmountSegment,
@@ -61,6 +62,7 @@ class Truth:
         self.where: dict[int, Places] = {}
         self.copies: dict[int, Copy] = {}  # by the number of their start
         self.tasks: dict[bytes, int] = {}  # their status
+        self.quotas: dict[bytes, int] = {}
         self.segments = 0  # mounts so far
         self.disturbed = False  # a host was lost: its space is in quarantine, and even a roomy pool may have to evict
         self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it removed, by key
@@ -87,6 +89,12 @@ class Truth:
     def group_of(self, put_seq: int) -> bytes:
         started = self.started.get(put_seq)
         return started.group if started is not None else b""
+
+    def _set_quota(self, n: int, record: SetQuota) -> None:
+        if record.requested_bytes:
+            self.quotas[record.tenant] = record.requested_bytes
+        else:
+            self.quotas.pop(record.tenant, None)
 
     # --- puts ---
 
@@ -196,6 +204,7 @@ _HANDLERS: dict[type[Any], Callable[[Truth, int, Any], None]] = {
     CopyRevoke: Truth._copy_revoke,
     TaskCreate: Truth._task_create,
     TaskDone: Truth._task_done,
+    SetQuota: Truth._set_quota,
     MountSegment: Truth._mount,
     UnmountSegment: Truth._unmount,
     ClientGone: Truth._unmount,

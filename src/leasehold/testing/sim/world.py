@@ -15,6 +15,7 @@ from leasehold.testing.sim.network import Network
 from leasehold.testing.sim.nodes import Run, SimNode
 from leasehold.testing.sim.oracle import Oracle, Writing
 from leasehold.testing.sim.plan import Plan
+from leasehold.testing.sim.quota_operator import QuotaOperator
 from leasehold.testing.sim.readers import Reader
 from leasehold.testing.sim.storage import SimStore, unfenced
 from leasehold.testing.sim.subscriber import Subscriber
@@ -71,6 +72,7 @@ class World:
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
         self.subscriber = Subscriber(self)
+        self.quota_operator = QuotaOperator(self) if plan.index.tenant_quotas else None
         self.faults = Faults(self)
         self.targeted_faults = TargetedFaults(self, seed, plan.targeted_faults)
         self.clock.after_ms(1_000, self._sample)
@@ -234,6 +236,8 @@ class World:
         for node in self.nodes:
             if node.run is not None:
                 node.run.machine.index.check()
+                if self.quota_operator is not None:
+                    self.quota_operator.final_check(node.run.machine.index, node.name)
                 digests[node.name] = node.run.machine.index.digest()
         if self.oracle.nothing_is_evicted() and len(set(digests.values())) > 1:
             raise Violation("convergence", f"nodes at the same record differ: {digests}")

@@ -70,8 +70,13 @@ class Writer(Caller):
             start = index.puts.start_upsert if upsert else index.puts.start
             if index.owners.unproven and index.owners.space_must_wait(native=False):
                 return None
+            evicted = index.eviction.evicted_count
             reply = start(leader_ms, client, TENANT, key, size, config)
             code, found, after = reply.code, reply.value, reply.after
+            if world.quota_operator is not None:
+                world.quota_operator.refused(code)
+                if found is not None and found.draft is not None and not found.draft.in_place:
+                    world.quota_operator.check_put(index, evicted)
             if code is Code.NO_SPACE:
                 world.oracle.no_space(key, index.log.journal_full)
             if code is not Code.OK or found is None:
