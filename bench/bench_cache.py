@@ -17,6 +17,7 @@ import uvloop
 from msgspec import Struct
 
 import leasehold
+from bench.cache_peers import STALE_S, opened_coredis, redis_py, stale_worker
 from bench.clients.redis_tracking import RedisClient
 from bench.rows import PER_SECOND, record
 from bench.workers import Start, run_workers
@@ -246,9 +247,14 @@ def redis_worker(number: int, start: Start, skewed: bool, port: int, tracked: bo
 
 def redis_py_worker(number: int, start: Start, skewed: bool, port: int) -> tuple[int, float]:
     """The client that people have, in its cheapest form: without asyncio, parsing with hiredis. The same loop."""
-    client = redis.Redis(port=port)
+    return work_sync(number, start, skewed, redis.Redis(port=port), warm=False)
+
+
+def work_sync(number: int, start: Start, skewed: bool, client: redis.Redis, *, warm: bool) -> tuple[int, float]:
+    """As `work_async`, for a client of Redis without asyncio."""
     read_keys, write_keys = choices(number, skewed)
-    client.ping()
+    for each in map(key, range(KEYS if warm else 1)):
+        client.get(each)
     start.wait()
     used_s = time.process_time()
     done, end = 0, time.perf_counter() + SECONDS
@@ -258,6 +264,22 @@ def redis_py_worker(number: int, start: Start, skewed: bool, port: int) -> tuple
         client.set(write_keys[done % 200], VALUE)
         done += 99
     return done, time.process_time() - used_s
+
+
+def redis_py_cache_worker(number: int, start: Start, skewed: bool, port: int) -> tuple[int, float]:
+    """redis-py with its own client-side cache, without asyncio."""
+    return work_sync(number, start, skewed, redis_py(port), warm=True)
+
+
+def coredis_worker(number: int, start: Start, skewed: bool, port: int) -> tuple[int, float]:
+    """coredis with its own client-side cache."""
+
+    async def run() -> tuple[int, float]:
+        async with opened_coredis(port) as client:
+            return await work_async(number, start, skewed, client.get, client.set)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
 
 
 async def fill(cached: str, plain: str, redis_port: int) -> None:
@@ -280,6 +302,22 @@ def compare(folder: Path) -> None:
         asyncio.run(writes(served.address))
         for skewed in (False, True):
             contest(served, plain, server, skewed)
+        stale(served.address, server.port)
+
+
+def stale(address: str, redis_port: int) -> None:
+    """Count reads of one key that are older than a write acknowledged before the read began."""
+    print(f"  {'one reader, one writer, one key':<38} {'reads/s':>10} {'writes/s':>9} {'stale reads':>12}")
+    for name, kind, where in (
+        ("leasehold cache", "leasehold", address),
+        ("Redis, tracking, a lean client", "lean", str(redis_port)),
+        ("Redis, redis-py's own cache", "redis-py", str(redis_port)),
+        ("Redis, coredis's own cache", "coredis", str(redis_port)),
+    ):
+        ((reads, writes, old),) = run_workers(stale_worker, 1, (kind, where), lambda: None)
+        print(f"  {name:<38} {reads / STALE_S:>10,.0f} {writes / STALE_S:>9,.0f} {old:>12,}")
+        if kind == "leasehold":
+            record("stale reads", old, "reads")
 
 
 def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, skewed: bool) -> None:
@@ -290,8 +328,12 @@ def contest(served: CacheProcess, plain: CacheProcess, server: RedisProcess, ske
         Contender("Redis GET, redis-py with hiredis", server.pid, redis_py_worker, (server.port,)),
         Contender("Redis GET, a client as lean as ours", server.pid, redis_worker, (server.port, False)),
     ]
-    tracking = Contender("Redis with tracking (may be stale)", server.pid, redis_worker, (server.port, True))
-    contenders = [ours, *uncached, tracking]
+    caching = [
+        Contender("Redis, tracking, a lean client", server.pid, redis_worker, (server.port, True)),
+        Contender("Redis, redis-py's own cache", server.pid, redis_py_cache_worker, (server.port,)),
+        Contender("Redis, coredis's own cache", server.pid, coredis_worker, (server.port,)),
+    ]
+    contenders = [ours, *uncached, *caching]
     rows = dict(zip([each.name for each in contenders], in_turn(contenders, skewed, ROUNDS), strict=True))
     if not skewed:
         with EtcdCluster(1) as etcd:
