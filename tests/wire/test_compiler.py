@@ -10,7 +10,7 @@ from tests.wire.random_values import random_value
 from leasehold.wire.body import head, pack, unpack
 from leasehold.wire.compiler import argument_reader, body_reader
 from leasehold.wire.errors import Malformed
-from leasehold.wire.schema import Tuple, Type
+from leasehold.wire.schema import BOOL, Tuple, Type
 from leasehold.wire.tables import RELEASES, Function
 
 CASES = [
@@ -56,6 +56,8 @@ def test_compiled_and_reference_agree(function: Function) -> None:
 def test_absurd_lengths_are_refused(function: Function) -> None:
     """Found by the fuzzer: a length beyond what an index can hold."""
     assert function.request is not None
+    if function.request is BOOL:  # it has no length: RemoveAll of 0.3.11
+        return
     read = argument_reader(function.request)
     for width in (2, 4, 8):
         with pytest.raises(Malformed):

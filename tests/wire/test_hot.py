@@ -46,8 +46,8 @@ class Bench:
         function = self.release.functions[name]
         assert function.request is not None
         self.seq += 1
-        value = arguments if len(arguments) > 1 else arguments[0]
-        body = pack(function.request, value, literal=literal)
+        sent = function.sent(arguments)
+        body = pack(function.request, tuple(sent) if len(sent) > 1 else sent[0], literal=literal)
         frame = self.handlers[function.id](_NO_CONNECTION, self.seq, body)
         self.index.log.take_outbox()
         self.index.log.durable(self.index.log.last_n)

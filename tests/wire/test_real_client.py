@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.wire.conftest import need
 
-from leasehold.testing.mooncake import NEWEST, OLDER, MooncakeMaster, OwnNode, run_client
+from leasehold.testing.mooncake import NEWEST, OLDER, OLDEST, MooncakeMaster, OwnNode, run_client
 
 SCRIPT = Path(__file__).parent / "clients" / "everything.py"
 STEPS_MIN = 70
@@ -21,7 +21,7 @@ def story(master: str, metadata: str, version: str, length: str = "all") -> list
     return lines
 
 
-@pytest.mark.parametrize("version", [NEWEST, OLDER])
+@pytest.mark.parametrize("version", [NEWEST, OLDER, OLDEST])
 def test_a_real_client_sees_no_difference(version: str) -> None:
     need(version)
     with (
@@ -29,7 +29,7 @@ def test_a_real_client_sees_no_difference(version: str) -> None:
         OwnNode("--lease-ttl", "60s") as ours,
         ThreadPoolExecutor() as pool,
     ):
-        port = ours.rpc_port if version == NEWEST else ours.compat_port
+        port = {NEWEST: ours.rpc_port, OLDER: ours.compat_port, OLDEST: ours.oldest_port}[version]
         real = pool.submit(story, theirs.rpc, "P2PHANDSHAKE", version)
         own = pool.submit(story, f"127.0.0.1:{port}", "P2PHANDSHAKE", version)
         expected, found = real.result(), own.result()

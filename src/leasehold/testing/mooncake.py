@@ -20,6 +20,7 @@ from leasehold.testing.process import MissingServer, ServerProcess, wait_until
 
 NEWEST = "0.3.13.post1"
 OLDER = "0.3.12.post1"
+OLDEST = "0.3.11.post1"
 
 
 def cache_dir() -> Path:
@@ -111,11 +112,11 @@ class StandaloneMaster(ServerProcess):
 
 
 class OwnNode:
-    """A single `leasehold node` in place of the C++ master, with a port for 0.3.12 and a metadata server."""
+    """A single `leasehold node` in place of the C++ master, with ports for older releases and a metadata server."""
 
     def __init__(self, *arguments: str) -> None:
-        self.compat_port, self.metadata_port = free_ports(2)
-        compat = f"0.3.12=127.0.0.1:{self.compat_port},cluster=older"
+        self.compat_port, self.oldest_port, self.metadata_port = free_ports(3)
+        compat = f"0.3.12=127.0.0.1:{self.compat_port},cluster=older,0.3.11=127.0.0.1:{self.oldest_port},cluster=oldest"
         metadata = f"127.0.0.1:{self.metadata_port}"
         given = ["--rpc-compat", compat, "--metadata-server", metadata, *arguments]
         self.process = NodeProcess("memory://", "alone", arguments=given)

@@ -55,7 +55,8 @@ class Caller:
         function = self.release.functions[name]
         body = b""
         if function.request is not None:
-            body = pack(function.request, arguments if len(arguments) > 1 else arguments[0], literal=False)
+            sent = function.sent(arguments)
+            body = pack(function.request, tuple(sent) if len(sent) > 1 else sent[0], literal=False)
 
         async def once(channel: Channel, left_ms: int) -> Any:
             answered = await channel.raw_call(function.id, body, timeout_ms=left_ms)

@@ -206,9 +206,7 @@ class Connection:
                 else:
                     answer = handler(self, seq, data[body_at:end_of_body])
             except Malformed:
-                self.listener.refused(self, function, data[body_at:end_of_body])
-                self.server.calls.failed(function, "invalid argument")
-                answer = Released(response(seq, _INVALID, err=Err.INVALID_ARGUMENT))
+                answer = self._other_form(seq, function, data[body_at:end_of_body])
             except InvariantBroken as error:
                 self.server.on_broken(error)
                 return -1
@@ -225,6 +223,15 @@ class Connection:
                 self.sender.defer(seq, answer, (function, arrived_ns))
             at = end
         return at
+
+    def _other_form(self, seq: int, function: int, body: bytes) -> Answer:
+        """The answer to a request that this port's release cannot read."""
+        handler = self.listener.other_form(self, function, body)
+        if handler is not None:
+            with contextlib.suppress(Malformed):
+                return handler(self, seq, body)
+        self.server.calls.failed(function, "invalid argument")
+        return Released(response(seq, _INVALID, err=Err.INVALID_ARGUMENT))
 
     def _keep(self, data: bytes, rest: int) -> None:
         """Keep an incomplete request until the rest of it arrives."""

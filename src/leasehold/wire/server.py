@@ -78,6 +78,7 @@ class Listener:
         self.release = release
         self.refusals: Counter[str] = Counter()
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (peer's host, releases that its request belongs to)
+        self._other_handlers: Callable[[Release], Mapping[int, Handler]] | None = None
         self.share = share  # shares accepted connections with another process
         self.acceptor = Acceptor(sock, self._accepted)
 
@@ -86,9 +87,12 @@ class Listener:
         host, port = self.sock.getsockname()[:2]
         return str(host), int(port)
 
-    def set_handlers(self, handlers: Mapping[int, Handler]) -> None:
-        """Serve connections accepted from now on with these."""
+    def set_handlers(
+        self, handlers: Mapping[int, Handler], others: Callable[[Release], Mapping[int, Handler]] | None = None
+    ) -> None:
+        """Serve connections accepted from now on with these. `others` makes those of another release."""
         self.handlers = handlers
+        self._other_handlers = others
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         peer = f"{address[0]}:{address[1]}"
@@ -114,11 +118,24 @@ class Listener:
     def count_refused(self, reason: str) -> None:
         self.refusals[reason] += 1
 
-    def refused(self, connection: Connection, function: int, body: bytes) -> None:
+    def other_form(self, connection: Connection, function: int, body: bytes) -> Handler | None:
+        """A handler of another release that can read this request, if the caller is newer than every table.
+
+        Callers of known releases have a port of their own: many of their requests look alike, with other answers.
+        """
+        newer = (_host(connection), _UNKNOWN_RELEASE) in self.mismatches
+        found = hash_in(body)
+        if newer and found is not None and self._other_handlers is not None:
+            for name in releases_of(function, found):
+                if self.release is not None and name != self.release.name:
+                    return self._other_handlers(RELEASES[name])[function]
+        self._refused(connection, function, found)
+        return None
+
+    def _refused(self, connection: Connection, function: int, found: int | None) -> None:
         """Count a body that could not be read; if another release would read it, log which."""
         self.refusals["argument"] += 1
         known = self.release.by_id.get(function) if self.release is not None else None
-        found = hash_in(body)
         if known is not None and found is not None and found != known.request_hash:
             self._mismatched(connection, ", ".join(releases_of(function, found)))
 
@@ -130,7 +147,7 @@ class Listener:
 
     def _mismatched(self, connection: Connection, releases: str) -> None:
         """Log a client of another release once, and count it for metrics."""
-        mismatch = connection.peer.rpartition(":")[0], releases or _UNKNOWN_RELEASE
+        mismatch = _host(connection), releases or _UNKNOWN_RELEASE
         if mismatch not in self.mismatches and len(self.mismatches) >= _MISMATCHES_MAX:
             mismatch = "others", mismatch[1]
         self.mismatches[mismatch] += 1
@@ -145,6 +162,10 @@ class Listener:
             served_release=self.release.name,
             known_releases=", ".join(RELEASES),
         )
+
+
+def _host(connection: Connection) -> str:
+    return connection.peer.rpartition(":")[0]
 
 
 class Server:

@@ -35,7 +35,8 @@ def connect(master, metadata, segment_bytes):
 def config(**changes):
     made = mooncake.ReplicateConfig()
     for name, value in changes.items():
-        setattr(made, name, value)
+        if hasattr(made, name):  # 0.3.11 has no groups
+            setattr(made, name, value)
     return made
 
 

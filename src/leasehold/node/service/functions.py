@@ -36,7 +36,6 @@ from leasehold.runtime.clock import wall_us
 from leasehold.wire import messages as m
 from leasehold.wire.answers import Answer
 from leasehold.wire.body import pack
-from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
 from leasehold.wire.schema import Failed, counted
@@ -115,9 +114,10 @@ class MasterService:
         """Every handler, by function id."""
         functions, serving = self._release.functions, self._serving
         made: dict[int, Handler] = {}
+        off = {**_OFF, **self._release.off}
         for name, function in functions.items():
-            if name in _OFF:
-                made[function.id] = self._handler(function, lambda *_, value=_OFF[name]: (value, NOTHING_SHOWN))
+            if name in off:
+                made[function.id] = self._handler(function, lambda *_, value=off[name]: (value, NOTHING_SHOWN))
             else:
                 made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
         calls = self._calls
@@ -138,11 +138,11 @@ class MasterService:
         return made
 
     def _handler(self, function: Function, method: Callable[..., Result]) -> Handler:
-        read = argument_reader(function.request) if function.request is not None else None
+        read = function.reader()
         answer, count, name = self._serving.answer, self._counts.result, function.name
 
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
-            arguments = read(body) if read is not None else ()
+            arguments = read(body)
             value, reply = method(*arguments)
             self._count_failures(function, value)
             count(name, arguments, value)
@@ -168,9 +168,8 @@ class MasterService:
 
     def _pinging(self, function: Function) -> Handler:
         """`Ping`, which also remembers the connection that it came on."""
-        assert function.request is not None
         read, execute, answer, pings = (
-            argument_reader(function.request),
+            function.reader(),
             self._execute,
             self._serving.answer,
             self._owner_pings,
@@ -220,8 +219,7 @@ class MasterService:
 
     def _removing(self, function: Function) -> Handler:
         """`Remove` and `BatchRemove`."""
-        assert function.request is not None
-        read, serving = argument_reader(function.request), self._serving
+        read, serving = function.reader(), self._serving
         front, made = heads(function.returns), {int(code): failure(code) if code else DONE for code in Code}
         results = Refusals(made, self._calls, function.id)
         answers = Refusals({code: fixed(front[1] + result) for code, result in made.items()}, self._calls, function.id)

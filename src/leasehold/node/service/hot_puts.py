@@ -20,8 +20,9 @@ from leasehold.node.service.hot_reads import replica_type
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.node.service.put_config import BatchConfig, config_of
 from leasehold.wire.answers import Answer
-from leasehold.wire.compiler import Readers, argument_reader, body_reader
+from leasehold.wire.compiler import Readers, body_reader
 from leasehold.wire.connection import Connection, Handler
+from leasehold.wire.messages import DEFAULT_TENANT
 from leasehold.wire.schema import LengthOverflow, Tuple, Type, counted
 from leasehold.wire.tables.release import Release
 
@@ -80,8 +81,8 @@ class HotPuts:
             rest = width, body[at:]
             found = known.get(rest)
             if found is None:
-                (config, tenant), _ = readers[width](body, at)
-                found = config_of(config, longest_ms), tenant
+                (config, *sent), _ = readers[width](body, at)
+                found = config_of(config, longest_ms), sent[0] if sent else DEFAULT_TENANT
                 if len(known) >= _CONFIGS_MAX:
                     known.clear()
                 if len(rest[1]) <= 4096:
@@ -183,7 +184,7 @@ class HotPuts:
         return b"".join(parts)
 
     def _end(self, name: str) -> Handler:
-        read = argument_reader(self._request(name))
+        read = self._functions[name].reader()
         front = heads(self._functions[name].returns)[1]
         done = fixed(front + DONE)
         refused = Refusals(
@@ -201,7 +202,7 @@ class HotPuts:
         return end
 
     def _batch_end(self, name: str) -> Handler:
-        read = argument_reader(self._request(name))
+        read = self._functions[name].reader()
         front = heads(self._functions[name].returns)
         execute, answer = self._serving.execute, self._serving.answer
         object_meta, failures = self._object_meta, self._failures(name)

@@ -21,10 +21,9 @@ from leasehold.node.service.descriptors import COMPLETE, DescriptorWriter, reada
 from leasehold.node.service.frames import CountedFronts, Refusals, failure, fixed, framed, heads, width_for
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.wire.answers import Answer
-from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import MAGIC
-from leasehold.wire.schema import Expected, LengthOverflow, Record, Type, Vector, counted
+from leasehold.wire.schema import Expected, LengthOverflow, Record, Vector, counted
 from leasehold.wire.tables.release import Release
 
 _HIT, _MISS = b"\x01\x01", b"\x01\x00"  # a good result, true or false
@@ -52,16 +51,11 @@ class HotReads:
         }
         return {self._functions[name].id: handler for name, handler in made.items()}
 
-    def _request(self, name: str) -> Type:
-        request = self._functions[name].request
-        assert request is not None  # for the type checker: all of these have arguments
-        return request
-
     def _failures(self, name: str) -> Refusals[bytes]:
         return Refusals({int(code): failure(code) for code in Code}, self._calls, self._functions[name].id)
 
     def _exist(self) -> Handler:
-        read = argument_reader(self._request("ExistKey"))
+        read = self._functions["ExistKey"].reader()
         front = heads(self._functions["ExistKey"].returns)[1]
         yes, no = fixed(front + _HIT), fixed(front + _MISS)
         find, answer = self._serving.exist, self._serving.answer
@@ -74,7 +68,7 @@ class HotReads:
         return exist
 
     def _batch_exist(self) -> Handler:
-        read = argument_reader(self._request("BatchExistKey"))
+        read = self._functions["BatchExistKey"].reader()
         fronts = CountedFronts(heads(self._functions["BatchExistKey"].returns), len(_HIT))
         execute, answer, numbered = self._serving.execute, self._serving.answer, _NUMBERED.pack
 
@@ -89,7 +83,7 @@ class HotReads:
         return batch_exist
 
     def _get(self) -> Handler:
-        read = argument_reader(self._request("GetReplicaList"))
+        read = self._functions["GetReplicaList"].reader()
         front = heads(self._functions["GetReplicaList"].returns)
         serving, write, failures = self._serving, self._found, self._failures("GetReplicaList")
         find, answer, got = serving.get, serving.answer, self._counts.got
@@ -113,7 +107,7 @@ class HotReads:
         return get
 
     def _batch_get(self) -> Handler:
-        read = argument_reader(self._request("BatchGetReplicaList"))
+        read = self._functions["BatchGetReplicaList"].reader()
         front = heads(self._functions["BatchGetReplicaList"].returns)
         serving, failures = self._serving, self._failures("BatchGetReplicaList")
         execute, answer = serving.execute, serving.answer

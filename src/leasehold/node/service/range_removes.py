@@ -13,7 +13,6 @@ from leasehold.index.replies import NOTHING_SHOWN
 from leasehold.node.service import commands
 from leasehold.wire.answers import Answer, Later
 from leasehold.wire.body import pack
-from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import Err, response
 from leasehold.wire.schema import Failed
@@ -32,8 +31,7 @@ class RangeRemoves:
 
     def by_regex(self, function: Function) -> Handler:
         """Arguments: pattern, force, tenant. An empty pattern matches everything."""
-        assert function.request is not None
-        read, serving = argument_reader(function.request), self._serving
+        read, serving = function.reader(), self._serving
 
         def refuse(seq: int, code: Code) -> Answer:
             self._calls.failed(function.id, code.name)
@@ -54,8 +52,7 @@ class RangeRemoves:
 
     def all(self, function: Function) -> Handler:
         """Arguments: force, tenant."""
-        assert function.request is not None
-        read, serving = argument_reader(function.request), self._serving
+        read, serving = function.reader(), self._serving
 
         def handle(_: Connection, seq: int, body: bytes) -> Answer:
             force, tenant = read(body)

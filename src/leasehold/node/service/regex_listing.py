@@ -24,7 +24,6 @@ from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.wire import messages as m
 from leasehold.wire.answers import Answer, Later
 from leasehold.wire.body import head, pack
-from leasehold.wire.compiler import argument_reader
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
 from leasehold.wire.schema import Expected, Failed, Map, Record, Type, Vector, counted
@@ -44,8 +43,7 @@ class RegexListing:
 
     def by_regex(self, function: Function) -> Handler:
         """Arguments: pattern, tenant."""
-        assert function.request is not None
-        read, serving = argument_reader(function.request), self._serving
+        read, serving = function.reader(), self._serving
         writer = DescriptorWriter(self._release.name, replica_of(function.returns))
 
         def handle(connection: Connection, seq: int, body: bytes, until_ms: int = 0) -> Answer:

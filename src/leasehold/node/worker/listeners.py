@@ -73,7 +73,7 @@ class Listeners:
         """Create the handlers, unless they exist."""
         for listener in self._listeners:
             assert listener.release is not None
-            listener.set_handlers(self._make_handlers(listener.release))
+            listener.set_handlers(self._make_handlers(listener.release), self._make_handlers)
 
     def open(self) -> None:
         """Accept clients."""

@@ -6,13 +6,14 @@ from typing import Final
 
 from leasehold.base.errors import InvalidArgument
 from leasehold.wire.tables.release import Function, Release
+from leasehold.wire.tables.v0_3_11 import V0_3_11
 from leasehold.wire.tables.v0_3_12 import V0_3_12
 from leasehold.wire.tables.v0_3_13 import V0_3_13
 
-RELEASES: Final = {release.name: release for release in (V0_3_12, V0_3_13)}
+RELEASES: Final = {release.name: release for release in (V0_3_11, V0_3_12, V0_3_13)}
 NEWEST: Final = V0_3_13
 
-__all__ = ["NEWEST", "RELEASES", "V0_3_12", "V0_3_13", "Function", "Release", "find_release", "releases_of"]
+__all__ = ["NEWEST", "RELEASES", "V0_3_11", "V0_3_12", "V0_3_13", "Function", "Release", "find_release", "releases_of"]
 
 
 def find_release(name: str) -> Release:

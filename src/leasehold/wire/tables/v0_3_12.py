@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from leasehold.wire import messages as m
 from leasehold.wire.schema import BOOL, BYTES, I32, TEXT, U8, U64, Optional, Record, Variant, Vector
-from leasehold.wire.tables.release import Release
+from leasehold.wire.tables.release import Function, Release
 from leasehold.wire.tables.v0_3_13 import PLACES, functions
 
 REPLICA = Record(m.ReplicaDescriptor, id=U64, place=Variant(*PLACES[:4]), status=I32)  # no DFS yet
@@ -24,4 +26,17 @@ CONFIG = Record(
     group_ids=Optional(Vector(BYTES)),
 )
 
-V0_3_12 = Release("0.3.12", functions(replica=REPLICA, config=CONFIG, read_answer=READ_ANSWER, finished=BYTES))
+LATER: Final = (
+    "DynamicReplicaCopyStart",
+    "DynamicReplicaCopyEnd",
+    "DynamicReplicaCopyRevoke",
+    "UnmountLocalDiskSegment",
+)
+
+
+def _functions() -> dict[str, Function]:
+    later = functions(replica=REPLICA, config=CONFIG, read_answer=READ_ANSWER, finished=BYTES)
+    return {name: function for name, function in later.items() if name not in LATER}
+
+
+V0_3_12 = Release("0.3.12", _functions())
