@@ -211,13 +211,32 @@ async def test_slow_idle_and_silent_connections_are_closed(port: Port, monkeypat
         writer.close()
 
 
-async def test_the_number_of_connections_is_limited(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_do_not_keep_probes_out(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 idle connections made /ready answer 503. Now the one that was idle for longest makes room."""
     monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 8)
-    talks = [await asyncio.open_connection(*port.address) for _ in range(8)]
-    reader, writer = await asyncio.open_connection(*port.address)
-    assert (await reader.read()).startswith(b"HTTP/1.1 503 Service Unavailable")
-    for _, open_writer in (*talks, (reader, writer)):
-        open_writer.close()
+    talks = [await asyncio.open_connection(*port.address) for _ in range(40)]
+    for _ in range(3):
+        raw = await port.raw(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert raw.startswith(b"HTTP/1.1 200 OK")
+    ended = [asyncio.ensure_future(reader.read()) for reader, _ in talks]
+    await until(lambda: sum(each.done() for each in ended) >= 32, "the oldest were closed")
+    for each, (_, writer) in zip(ended, talks, strict=True):
+        writer.close()
+        each.cancel()
+    await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def test_the_number_of_connections_is_limited(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are being served are not closed for a new one."""
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", LARGE_ANSWERS_MAX)
+    port.node.large = bytes(64 << 20)
+    talks = [await asyncio.open_connection(*port.address, limit=1024) for _ in range(LARGE_ANSWERS_MAX)]
+    for reader, writer in talks:
+        writer.write(b"GET /api/export HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" in await reader.readline()
+    assert (await port.raw(b"")).startswith(b"HTTP/1.1 503 Service Unavailable")
+    for _, writer in talks:
+        writer.close()
 
     async def answered() -> bool:
         try:

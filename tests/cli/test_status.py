@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
 from leasehold.cli.status import Everything, problems
 
@@ -34,3 +36,13 @@ def test_the_reason_of_a_standby_that_is_not_ready_is_shown_before_the_store_has
 
 def test_a_node_that_does_not_answer_is_named() -> None:
     assert seen(status("a", leads=True))[-1].startswith("b does not answer at b:8700")
+
+
+def test_different_lease_settings_are_named() -> None:
+    """A node with other lease times joined silently: a failover to it changed what clients relied on."""
+    one = msgspec.structs.replace(status("a", leads=True), terms={"lease_ttl": 10_000, "leader_ttl": 3_000})
+    other = msgspec.structs.replace(status("b"), terms={"lease_ttl": 5_000, "leader_ttl": 3_000})
+    assert seen(one, other) == [
+        "the nodes have different values of lease_ttl (a 10s, b 5s): give all nodes the same settings"
+    ]
+    assert seen(one, msgspec.structs.replace(other, terms=one.terms)) == []

@@ -51,6 +51,8 @@ class BoundedListener:
         self._tasks = TaskSet()
         self._server: web.Server | None = None
         self._until_ms: dict[asyncio.BaseTransport, int] = {}  # deadline of each connection
+        self._idle: dict[asyncio.BaseTransport, None] = {}  # connections without a request, the oldest first
+        self._opening: dict[asyncio.Task[None], None] = {}  # handshakes, the oldest first
         self._sweeper: asyncio.TimerHandle | None = None
 
     def open(self, server: web.Server) -> None:
@@ -72,10 +74,14 @@ class BoundedListener:
         """Extend the deadline of a connection while one of its requests is answered."""
         transport = request.transport
         self._extend(transport, ANSWER_TIMEOUT_MS)
+        if transport is not None:
+            self._idle.pop(transport, None)
         try:
             return await handler(request)
         finally:
             self._extend(transport, IDLE_TIMEOUT_MS)
+            if transport is not None:
+                self._idle[transport] = None
 
     def _extend(self, transport: asyncio.BaseTransport | None, timeout_ms: int) -> None:
         if transport is not None:
@@ -83,12 +89,37 @@ class BoundedListener:
 
     def _accepted(self, sock: socket.socket, _address: object) -> None:
         connections_max = CONNECTIONS_MAX if self._connections_max is None else self._connections_max
-        if len(self._until_ms) + len(self._tasks) >= connections_max:
+        full = len(self._until_ms) + len(self._tasks) >= connections_max
+        if full and not self._make_room():
             with contextlib.suppress(OSError):
                 sock.send(_FULL)
             sock.close()
         else:
-            self._tasks.start(self._serve(sock))
+            task = self._tasks.start(self._serve(sock))
+            self._opening[task] = None
+            task.add_done_callback(lambda done: self._opening.pop(done, None))
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for longest, else the oldest handshake. False: all are being served.
+
+        So idle connections, however many, do not keep a probe or an operator out: a caller that sends its request is
+        served.
+        """
+        while self._idle:
+            transport = next(iter(self._idle))
+            del self._idle[transport]
+            known = self._until_ms.pop(transport, None) is not None
+            if known and not transport.is_closing() and isinstance(transport, asyncio.Transport):
+                transport.abort()
+                return True
+            if known:
+                return True
+        if self._opening:
+            oldest = next(iter(self._opening))
+            del self._opening[oldest]
+            oldest.cancel()
+            return True
+        return False
 
     async def _serve(self, sock: socket.socket) -> None:
         assert self._server is not None  # connections are accepted only after `open`
@@ -96,8 +127,12 @@ class BoundedListener:
             transport = await self._connected(sock, self._server)
         except OSError:  # the peer has closed it already, or the handshake failed
             sock.close()
+        except asyncio.CancelledError:  # to make room
+            sock.close()
+            raise
         else:
             self._extend(transport, REQUEST_TIMEOUT_MS)
+            self._idle[transport] = None
 
     async def _connected(self, sock: socket.socket, server: web.Server) -> asyncio.BaseTransport:
         connect = asyncio.get_running_loop().connect_accepted_socket
@@ -110,8 +145,12 @@ class BoundedListener:
         now_ms = self._clock.now_ms()
         for transport, until_ms in list(self._until_ms.items()):
             if transport.is_closing():
-                del self._until_ms[transport]
+                self._forget(transport)
             elif now_ms > until_ms and isinstance(transport, asyncio.Transport):
                 transport.abort()
-                del self._until_ms[transport]
+                self._forget(transport)
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _forget(self, transport: asyncio.BaseTransport) -> None:
+        self._until_ms.pop(transport, None)
+        self._idle.pop(transport, None)

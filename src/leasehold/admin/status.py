@@ -73,6 +73,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     feature_level: int = 0  # of the cluster, as applied by this node
     feature_level_n: int = 0  # the record that set it
     reads_level: int = 0  # the highest feature level that this node can read
+    terms: dict[str, int] = {}  # lease settings that all nodes must share, in milliseconds
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests whose function hashes belong to another release than the port's
     refused: dict[str, int] = {}  # requests and connections refused since the worker started, by reason

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from leasehold.base import renamed
 from leasehold.base.errors import SettingError
+from leasehold.base.text import without_password
 from leasehold.base.units import (
     format_bytes,
     format_duration_ms,
@@ -103,6 +104,11 @@ def flag(default: bool, *, help: str) -> Any:
 def text(default: str, *, help: str) -> Any:
     """Any text: an address, a name, a path."""
     return _field(default, Spec(str, str, "text", help))
+
+
+def url(default: str, *, help: str) -> Any:
+    """A text that may contain a password, which is not shown."""
+    return _field(default, Spec(str, without_password, "text", help))
 
 
 def choice(default: str, *options: str, help: str) -> Any:

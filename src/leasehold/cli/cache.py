@@ -16,7 +16,8 @@ import uvloop
 from leasehold.admin.exposition import MetricsPort
 from leasehold.base.errors import SettingError
 from leasehold.base.security import TlsSettings
-from leasehold.base.settings import duration, text
+from leasehold.base.settings import duration, text, url
+from leasehold.base.text import without_password
 from leasehold.cache.authority import Authority, plan_for
 from leasehold.cache.client import Client
 from leasehold.cache.failover import ELECTION_KEY, run_for_term
@@ -33,7 +34,8 @@ from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.operate import tls_files, tls_options
 from leasehold.cli.settings import resolve_options, sections_options
 from leasehold.cli.store_flags import reach, shared
-from leasehold.coord.url import SCHEMES, without_secrets
+from leasehold.coord.url import SCHEMES
+from leasehold.runtime.private_files import make_files_private
 from leasehold.runtime.tls import Tls
 from leasehold.wire.finder import parse_address
 
@@ -48,11 +50,11 @@ class CacheSettings(AuthoritySettings):
 
     listen: str = text(_ADDRESS, help="host:port to listen on; port 0 takes a free one")
     metrics: str = text("", help="HOST:PORT of an HTTP port with /metrics and /health; empty: none")
-    store: str = text(
+    store: str = url(
         "memory://", help="store for the values: memory://, sqlite://FILE, redis://..., etcd://..., embedded:///DIR"
     )
     prefix: str = text("leasehold/cache/", help="prefix of the keys in the store")
-    elect: str = text("", help="coordination store (etcd://...) for the election of one of several authorities")
+    elect: str = url("", help="coordination store (etcd://...) for the election of one of several authorities")
     elect_ttl_ms: int = duration("5s", low="1s", high="1h", help="time after which a dead authority is replaced")
 
 
@@ -74,6 +76,7 @@ def cache() -> None:
 @sections_options({"cache": CacheSettings, "tls": TlsSettings})
 def serve(**options: Any) -> None:
     """Serve the authority of a cache."""
+    make_files_private()
     settings = resolve_options(CacheSettings, "cache", options).values
     shared(settings.elect, "--elect")
     if settings.adaptive and settings.term_min_ms > settings.term_ms:
@@ -150,7 +153,7 @@ async def _opener(settings: CacheSettings, stack: contextlib.AsyncExitStack) -> 
         return lambda: RedisStore(url, prefix)
     if scheme not in SCHEMES:
         raise SettingError(
-            f"store = {without_secrets(url)!r}: memory://, sqlite://FILE, redis://HOST:PORT, etcd://HOST:PORT or "
+            f"store = {without_password(url)!r}: memory://, sqlite://FILE, redis://HOST:PORT, etcd://HOST:PORT or "
             "embedded:///DIR expected"
         )
     coord = await stack.enter_async_context(reach(url, "--store URL"))

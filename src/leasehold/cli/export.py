@@ -27,6 +27,7 @@ from leasehold.cli.operate import (
     print_json,
 )
 from leasehold.cli.store_flags import shared, store_away
+from leasehold.runtime.private_files import make_files_private
 
 if TYPE_CHECKING:
     from leasehold.node.index_files import Imported
@@ -44,6 +45,7 @@ EXPORT_TIMEOUT_S = 10 * OPERATE_TIMEOUT_S
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export_index(admin: str, as_json: bool, file: Path) -> None:
     """Write the whole index to FILE. A standby is preferred, so that the primary is not delayed."""
+    make_files_private()
     with _complete_or_absent(file) as output:
         _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
         chosen, data = _whole_index(cluster)
@@ -116,6 +118,7 @@ def import_index(coord: str, cluster: str, prefix: str, data_dir: Path, as_json:
     The index contains the locations of the objects, not their bytes: the same storage clients must still run with
     the same memory.
     """
+    make_files_private()
     done = run_once(_import(file.read_bytes(), shared(coord, "--coord"), cluster, prefix, data_dir))
     if as_json:
         print_json(done)

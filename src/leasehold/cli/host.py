@@ -34,8 +34,10 @@ def host(**options: Any) -> None:
     import uvloop
 
     from leasehold.runtime.open_files import raise_open_files
+    from leasehold.runtime.private_files import make_files_private
 
     raise_open_files()
+    make_files_private()
     settings = resolve_options(HostSettings, "host", options).values
     if bool(settings.master) == bool(settings.coord):
         raise click.UsageError("give either --master HOST:PORT, or --coord URL to look the master up")

@@ -53,8 +53,10 @@ def node(**options: Any) -> None:
     exit_on_signals()  # the imports below take half a second; afterwards the guardian handles signals
     from leasehold.node.guardian.main import run_guardian
     from leasehold.runtime.open_files import raise_open_files
+    from leasehold.runtime.private_files import make_files_private
 
     raise_open_files()
+    make_files_private()
     run_guardian(
         NodeConfig(
             node=resolve_options(NodeSettings, "node", options).values,

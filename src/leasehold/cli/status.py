@@ -14,7 +14,7 @@ from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
 from leasehold.admin.worries import cluster_worries, node_worries
 from leasehold.base.errors import PeerError
 from leasehold.base.text import printable
-from leasehold.base.units import format_bytes
+from leasehold.base.units import format_bytes, format_duration_ms
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import addresses, admin_option, call, first_answering, json_option, print_json
 
@@ -118,6 +118,17 @@ def _stands_by(peer: Peer, status: NodeStatus | None) -> bool:
     return peer.ready and not peer.leads if status is None else status.ready and not status.may_serve
 
 
+def _different_terms(everything: Everything) -> list[str]:
+    """Lease settings that differ between nodes: a failover would change what clients rely on."""
+    found = []
+    for name in sorted({name for status in everything.nodes.values() for name in status.terms}):
+        values = {node: status.terms[name] for node, status in everything.nodes.items() if name in status.terms}
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{node} {format_duration_ms(value)}" for node, value in sorted(values.items()))
+            found.append(f"the nodes have different values of {name} ({shown}): give all nodes the same settings")
+    return found
+
+
 def problems(everything: Everything) -> list[str]:
     """Every problem that needs an operator, each with what to do."""
     cluster, found = everything.cluster, []
@@ -132,6 +143,7 @@ def problems(everything: Everything) -> list[str]:
         for peer in cluster.nodes
         if peer.name not in everything.nodes
     ]
+    found += _different_terms(everything)
     found += [str(worry) for status in everything.nodes.values() for worry in node_worries(status)]
     return found
 

@@ -78,8 +78,10 @@ def _run(main: Any) -> None:
     import uvloop
 
     from leasehold.runtime.open_files import raise_open_files
+    from leasehold.runtime.private_files import make_files_private
 
     raise_open_files()
+    make_files_private()
     uvloop.run(main)
 
 

@@ -26,6 +26,7 @@ from leasehold.base.units import parse_bytes
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import ADMIN_DEFAULT, addresses, call, opened
 from leasehold.cli.previous_up import Pids, remove_state, wait_for_previous, write_pids
+from leasehold.runtime.private_files import make_files_private
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
@@ -207,6 +208,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], waiter: Signa
 @click.option("--segment", default="256MiB", show_default=True, help="memory that each storage host lends")
 def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
     """Run a complete local cluster: a store, two nodes and two storage hosts, on loopback. Ctrl-C stops everything."""
+    make_files_private()
     _check_size(segment)
     wait_for_previous(data)
     pairs = [(port, port + 1 if port else 0) for port in (rpc_port, admin_port)]

@@ -17,13 +17,12 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from leasehold.base.errors import InvalidArgument
+from leasehold.base.text import without_password
 from leasehold.base.units import parse_duration_ms
 
 SCHEMES = ("etcd", "etcds", "memory", "embedded")
 DEFAULT_PORT = 2379
 _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?")
-
-_PASSWORD = re.compile(r"(://[^:/?#@]*:)[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +62,21 @@ class CoordUrl:
     path: Path | None = None
 
 
-def without_secrets(url: str) -> str:
-    """The address without the password, for messages."""
-    return _PASSWORD.sub(r"\1***@", url)
-
-
 def parse_url(url: str, options: ConnectOptions | None = None) -> tuple[CoordUrl, ConnectOptions]:
     """Parse `url`. Options after the `?` override `options`."""
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
         known = "etcd://host:2379, etcds://host:2379, memory:// or embedded:///directory"
-        raise InvalidArgument(f"not the address of a store: {without_secrets(url)!r}; it looks like {known}")
-    url = without_secrets(url)  # used only in messages below
-    options = _with_query(url, options or ConnectOptions(), match["query"] or "")
+        raise InvalidArgument(f"not the address of a store: {without_password(url)!r}; it looks like {known}")
+    url = without_password(url)  # used only in messages below
     scheme, authority, path = match["scheme"], match["authority"], match["path"] or ""
+    query = match["query"] or ""
+    if "@" not in authority and ("@" in path or "@" in query.partition("=")[0]):
+        # Part of the password would be taken for a path or an option, and the error for that would show it.
+        raise InvalidArgument(
+            f"{url!r}: the password has a character that must be escaped: write %2F for /, %3F for ?, %23 for #"
+        )
+    options = _with_query(url, options or ConnectOptions(), query)
     if scheme != "etcds" and (options.ca or options.cert):
         # The user expects TLS: connecting without it would send secrets in the clear.
         raise InvalidArgument(f"{url!r}: ca, cert and key are for TLS: write etcds://")

@@ -11,7 +11,8 @@ import contextlib
 import ssl
 
 from leasehold.base.errors import InvalidArgument
-from leasehold.coord.url import parse_url, without_secrets
+from leasehold.base.text import without_password
+from leasehold.coord.url import parse_url
 from leasehold.etcd.transport.tls import tls_context
 from leasehold.etcd.transport.wrong_server import (
     BAD_CERTIFICATE,
@@ -47,7 +48,7 @@ async def why_silent(url: str) -> str:
 async def unreachable(url: str) -> str:
     """The whole sentence for an error message."""
     why = await why_silent(url)
-    return f"the store at {without_secrets(url)} does not answer{f' ({why})' if why else ''}"
+    return f"the store at {without_password(url)} does not answer{f' ({why})' if why else ''}"
 
 
 async def _probe(endpoint: str, tls: ssl.SSLContext | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from leasehold.base.errors import SettingError
 from leasehold.base.security import SecuritySettings, TlsSettings
-from leasehold.base.settings import choice, duration, flag, text, texts
+from leasehold.base.settings import choice, duration, flag, text, texts, url
 from leasehold.events.settings import EventSettings
 from leasehold.ha.guardian import GuardianSettings
 from leasehold.ha.settings import HaSettings
@@ -22,7 +22,7 @@ class NodeSettings:
 
     name: str = text("", help="name of this node, unique within the cluster (default: the host name)")
     cluster: str = text("mooncake_cluster", help="name of the cluster, as configured in Mooncake's clients")
-    coord: str = text(
+    coord: str = url(
         "memory://", help="coordination store: etcd://HOST:PORT,... | etcds://... | embedded:///DIR | memory://"
     )
     coord_compact_ms: int = duration(
@@ -41,7 +41,7 @@ class NodeSettings:
     admin: str = text("127.0.0.1:8700", help="HOST:PORT of the HTTP admin interface: probes, metrics, operators")
     forward: str = text("127.0.0.1:0", help="HOST:PORT where other nodes' guardians forward connections to this worker")
     data_dir: str = text("leasehold-data/node", help="directory for snapshots and the disk buffer")
-    buffer: str = text(
+    buffer: str = url(
         "disk", help="buffer for durability = buffered: disk, or redis://HOST:PORT (also Valkey, DragonflyDB)"
     )
     metadata_server: str = text("", help="HOST:PORT of a metadata server for Mooncake's transfer engine; empty: none")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leasehold.base.errors import SettingError
+from leasehold.base.text import without_password
 from leasehold.base.units import format_bytes, format_duration_ms
-from leasehold.coord.url import without_secrets
 from leasehold.leases import Plan, plan
 from leasehold.node.settings import EVERYWHERE, NodeConfig, parse_compat, split_address
 
@@ -127,7 +127,7 @@ def waivers(config: NodeConfig) -> list[str]:
         found.append("coord = memory://: all state is lost when the worker exits, and there is no standby")
     if config.ha.durability != "buffered" and config.node.buffer != "disk":
         found.append(
-            f"buffer = '{without_secrets(config.node.buffer)}' is not used: durability is {config.ha.durability}"
+            f"buffer = '{without_password(config.node.buffer)}' is not used: durability is {config.ha.durability}"
         )
     for setting, address in (("admin", config.node.admin), ("forward", config.node.forward)):
         if split_address(address, setting)[0] in EVERYWHERE:

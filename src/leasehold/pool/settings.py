@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leasehold.base.settings import count, duration, size, text
+from leasehold.base.settings import count, duration, size, text, url
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class HostSettings:
     metrics: str = text("", help="HOST:PORT of an HTTP port with /metrics and /health; empty: none")
     advertise: str = text("", help="HOST:PORT published to clients, if it differs from `listen`")
     master: str = text("", help="HOST:PORT of the master; several are separated by commas")
-    coord: str = text("", help="URL of the coordination store in which to look up the master, instead of `master`")
+    coord: str = url("", help="URL of the coordination store in which to look up the master, instead of `master`")
     cluster: str = text("mooncake_cluster", help="name of the cluster in the coordination store")
     name: str = text("", help="name of the segment (default: its address)")
     connections_max: int = count(4096, low=1, help="largest number of connections; further ones are closed immediately")

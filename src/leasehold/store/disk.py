@@ -65,7 +65,7 @@ def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
 def write_snapshot(path: Path, identity: Identity, records: Iterable[Record]) -> int:
     """Write a snapshot atomically. Returns its size in bytes."""
     draft = path.with_suffix(".draft")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     size = 0
     try:
         for chunk in snapshot_chunks(identity, records):
@@ -164,7 +164,7 @@ def _remove(path: Path) -> None:
 def _make_folder(path: Path) -> None:
     """Create it and its parents, durably: an acknowledged write must not vanish with its folder."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in made:
         sync_folder(folder.parent)
 
@@ -187,7 +187,7 @@ class Segment:
     def __init__(self, path: Path, identity: Identity, number: int, ahead_bytes: int = AHEAD_BYTES) -> None:
         """Open or create it. `number` is the number of the next frame."""
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.number = number
         self._ahead_bytes = ahead_bytes
         self.size_bytes = os.fstat(self._file).st_size
@@ -243,7 +243,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         _make_folder(path)
         self.path = path
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -66,7 +66,7 @@ class DiskBuffer:
         if self._open_file < 0 or self._files[-1][1] >= self._file_bytes:
             self.close()
             path = self._folder / f"{epoch:020d}-{last_n:020d}.buffer"
-            self._open_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._open_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self._files.append((path, 0, 0))
         path, size, _ = self._files[-1]
         frame = _frame(last_n, batch)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from leasehold.base.errors import ResourceUnavailable
+from leasehold.base.text import without_password
 from leasehold.coord.api import Coord
 from leasehold.coord.connect import connect
 from leasehold.ha.connection_verdict import ConnectionVerdict
@@ -133,7 +134,7 @@ class Guardian:
             "the node is starting",
             clients=[listener.address for listener in self._rpc],
             admin=self._admin.address,
-            coord=self._config.node.coord,
+            coord=without_password(self._config.node.coord),
             cluster=self._config.node.cluster,
         )
         if self._remote:

@@ -27,6 +27,7 @@ from leasehold.ha.keys import Keys
 from leasehold.index.features import LEVEL_NEWEST
 from leasehold.node import cluster
 from leasehold.node.index_files import whole_index
+from leasehold.node.settings import NodeConfig
 from leasehold.node.worker.live_view import LiveView
 from leasehold.node.worker.measuring import node_measures
 from leasehold.node.worker.run import RunningNode
@@ -39,6 +40,7 @@ LEVEL_TIMEOUT_S: Final = 10.0
 SLOW_CALLS_SHOWN: Final = 12
 POLL_S: Final = 0.02
 STORE_TIMEOUT_S: Final = 2.0  # shorter than the timeout of the operator's command
+EXPORT_PAUSE_MS: Final = 10_000  # between two exports of a primary: each blocks it
 EXPORT_WHILE_LEADING_MAX: Final = 50_000  # objects; exporting them blocks the primary for about 0.25 s
 
 
@@ -52,6 +54,17 @@ async def _store_timeout() -> AsyncIterator[None]:
         raise Unavailable(f"the coordination store did not answer within {STORE_TIMEOUT_S:g} s") from None
 
 
+def _shared_terms(config: NodeConfig) -> dict[str, int]:
+    """Lease settings that should be the same on all nodes: a successor with others changes what clients rely on."""
+    ha, index = config.ha, config.index
+    return {
+        "leader_ttl": ha.leader_ttl_ms,
+        "lease_ttl": index.lease_ttl_ms,
+        "client_ttl": index.client_ttl_ms,
+        "put_release": index.put_release_ms,
+    }
+
+
 class AdminView:
     """Implements `admin.server.AdminFace`."""
 
@@ -60,6 +73,7 @@ class AdminView:
         self._live = LiveView(node)
         settings = node.config.node
         self._keys = Keys(settings.cluster, settings.prefix)
+        self._next_export_ms = 0
 
     def status(self) -> NodeStatus:
         node, machine = self._node, self._node.machine
@@ -102,6 +116,7 @@ class AdminView:
             feature_level=machine.index.features.level,
             feature_level_n=machine.index.features.switched_n,
             reads_level=LEVEL_NEWEST,
+            terms=_shared_terms(node.config),
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             refused=self._refused(),
@@ -261,6 +276,14 @@ class AdminView:
             )
         if node.machine.index.log.last_n > node.machine.durable_n:
             raise Unavailable("this node is the primary and has unfinished writes: export from a standby, or retry")
+        if node.machine.role is Role.PRIMARY:
+            now_ms = node.clock.now_ms()
+            if now_ms < self._next_export_ms:
+                raise Unavailable(
+                    "this node is the primary and made an export a moment ago, which delays its clients: export from a "
+                    f"standby, or retry in {EXPORT_PAUSE_MS // 1000} s"
+                )
+            self._next_export_ms = now_ms + EXPORT_PAUSE_MS
         return whole_index(node.machine.index, node.config.node.cluster, node.lifeline.beat)
 
     async def snapshot(self) -> bytes | None:
