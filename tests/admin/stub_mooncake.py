@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from leasehold.admin.mooncake_state import (
+    DrainJobInfo,
     FoundKey,
     MooncakeRefused,
     Numbers,
@@ -43,6 +44,15 @@ class StubMooncake:
         raise MooncakeRefused(503, -1011, "service plane is not active")
 
     async def delete_quota(self, tenant: bytes) -> TenantQuotaInfo:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def start_drain(self, segments: Sequence[str], targets: Sequence[str], concurrency: int) -> str:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def query_drain(self, job: str) -> DrainJobInfo:
+        raise MooncakeRefused(503, -1011, "service plane is not active")
+
+    async def cancel_drain(self, job: str) -> None:
         raise MooncakeRefused(503, -1011, "service plane is not active")
 
     async def remove_all(self, force: bool, tenant: bytes) -> int:

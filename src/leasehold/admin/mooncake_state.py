@@ -73,6 +73,28 @@ class TenantQuotaInfo(Struct, frozen=True):
     has_explicit_policy: bool
 
 
+class DrainJobInfo(Struct, frozen=True):
+    """A drain job and its progress; a unit is one move of an object."""
+
+    success: bool
+    job_id: str
+    type: int
+    type_name: str
+    status: int
+    status_name: str
+    created_at_ms_epoch: int
+    last_updated_at_ms_epoch: int
+    segments: tuple[str, ...]
+    succeeded_units: int
+    failed_units: int
+    blocked_units: int
+    active_units: int
+    migrated_bytes: int
+    message: str
+    error_code: int = 0
+    error_message: str = ""
+
+
 class Numbers(Struct, frozen=True):
     """The metrics of a node: plain ones by name, and those with labels or buckets."""
 
@@ -112,6 +134,14 @@ class MooncakeFace(Protocol):
     async def set_quota(self, tenant: bytes, requested_bytes: int) -> TenantQuotaInfo: ...
 
     async def delete_quota(self, tenant: bytes) -> TenantQuotaInfo: ...
+
+    async def start_drain(self, segments: Sequence[str], targets: Sequence[str], concurrency: int) -> str:
+        """Start to empty segments. Returns the id of the job."""
+        ...
+
+    async def query_drain(self, job: str) -> DrainJobInfo: ...
+
+    async def cancel_drain(self, job: str) -> None: ...
 
     async def remove_all(self, force: bool, tenant: bytes) -> int:
         """Remove the objects of a tenant (empty: of all tenants). Returns their number."""

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
-from leasehold.admin import mooncake_metrics, mooncake_quotas, mooncake_routes
+from leasehold.admin import mooncake_drains, mooncake_metrics, mooncake_quotas, mooncake_routes
 from leasehold.admin.access import ANONYMOUS, Access, AccessDenied, AccessPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
 from leasehold.admin.guard import Guard, Route, body_of, session_cookie
@@ -255,6 +255,7 @@ ROUTES = (
     Route("POST", "/api/resume", Access.OPERATE, _resume),
     *mooncake_routes.ROUTES,
     *mooncake_quotas.ROUTES,
+    *mooncake_drains.ROUTES,
 )
 PATHS = tuple(dict.fromkeys(route.path for route in ROUTES))
 

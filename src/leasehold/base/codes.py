@@ -35,6 +35,7 @@ class Code(IntEnum):
     NO_MASTER = -1010
     NOT_NOW = -1012  # the state of the cluster, segment or job does not allow it
     TASK_NOT_FOUND = -1400
+    JOB_NOT_FOUND = -1402
     NO_DFS = -1601  # the master has no distributed file system for this replica
     TENANT_QUOTA_EXCEEDED = -1700
     TENANT_NOT_REGISTERED = -1701  # quotas are enforced, and this tenant has none

@@ -49,6 +49,10 @@ quarantine_step_extents: Final = 100  # extents whose quarantine has expired, fr
 segment_end_step_objects: Final = 256  # objects updated in one step when their segment is unmounted
 discard_step_objects: Final = 2_000  # objects freed in one step when a node drops its index: 0.3 us each
 inline_evictions_max: Final = 256  # eviction candidates that a put checks before it is answered "no space"
+drain_jobs_max: Final = 1_000  # the oldest finished ones are forgotten
+drain_concurrency_max: Final = 1_024  # moves under way of one job
+drain_segments_max: Final = 4_096  # named by one job
+drain_step_objects: Final = 64  # objects that a drain job looks at in one step
 quota_bytes_max: Final = 2**63 - 1  # the C++ master's bound
 regex_results_max: Final = 100_000
 # --- the journal ---

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from leasehold.base.invariants import ensure
-from leasehold.index.records import FeatureLevel, SetQuota
+from leasehold.index.records import DrainEnd, DrainStart, FeatureLevel, SetQuota
 
 
 class Level(Struct, frozen=True):
@@ -25,7 +25,11 @@ class Level(Struct, frozen=True):
 
 LEVELS: Final[tuple[Level, ...]] = (
     Level("the first release's records"),
-    Level("feature levels, tenant quotas", kinds=(FeatureLevel, SetQuota), sections=("quotas",)),
+    Level(
+        "feature levels, tenant quotas, drain jobs",
+        kinds=(FeatureLevel, SetQuota, DrainStart, DrainEnd),
+        sections=("quotas", "drains"),
+    ),
 )
 LEVEL_NEWEST: Final = len(LEVELS) - 1  # the highest level that this release reads and writes
 LEVEL_OF: Final[dict[type[Any], int]] = {kind: number for number, level in enumerate(LEVELS) for kind in level.kinds}

@@ -12,6 +12,7 @@
 | `catalog` | objects, unfinished puts, upserts and copies, the expiry wheel |
 | `owners` | storage clients, and whose memory is proven |
 | `task_table` | tasks |
+| `drains` | drain jobs |
 | `quotas` | how much memory each tenant may use, and uses |
 
 Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`. A decision is a
@@ -36,6 +37,8 @@ from leasehold.index.copies import Copies
 from leasehold.index.copy_records import CopyRecords
 from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Decisions
+from leasehold.index.draining import Draining
+from leasehold.index.drains import Drains
 from leasehold.index.epoch_records import EpochRecords
 from leasehold.index.eviction import Eviction
 from leasehold.index.features import LEVEL_OF, Features
@@ -73,9 +76,9 @@ class Index:
     """
 
     __slots__ = (
-        "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "eviction",
-        "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "quotas", "reads", "removes",
-        "renewals", "settings", "space", "task_table", "tasks", "tenants",
+        "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "draining",
+        "drains", "eviction", "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "quotas",
+        "reads", "removes", "renewals", "settings", "space", "task_table", "tasks", "tenants",
     )  # fmt: skip
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int], changes: Changes | None = None) -> None:
@@ -97,6 +100,7 @@ class Index:
         )
         self.owners = owners = Owners(clock, log, space)
         self.task_table = task_table = TaskTable(log, coverage)
+        self.drains = drains = Drains(log, coverage, space, catalog, task_table)
         # records
         handlers = {
             **EpochRecords(clock, log, features, coverage, space, renewals, leases, catalog, owners).handlers(),
@@ -105,6 +109,7 @@ class Index:
             **CopyRecords(clock, coverage, space, catalog).handlers(),
             **task_table.handlers(),
             **quotas.handlers(),
+            **drains.handlers(),
         }
         self.decisions = decisions = Decisions(log, features, handlers)
         applier = Applier(clock, log, coverage, space, catalog, handlers)
@@ -129,9 +134,12 @@ class Index:
             tenants if settings.tenant_quotas else None,
         )
         self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
+        self.draining = Draining(clock, log, features, decisions, space, catalog, self.tasks, task_table, drains)
         # snapshots
-        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table, quotas)
-        self._loader = SnapshotLoad(clock, log, features, coverage, space, catalog, owners, task_table, quotas, applier)
+        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table, quotas, drains)
+        self._loader = SnapshotLoad(
+            clock, log, features, coverage, space, catalog, owners, task_table, quotas, drains, applier
+        )
         self._maintained = -_MAINTENANCE_MS
 
     # --- epochs ---
@@ -180,6 +188,7 @@ class Index:
         """
         if level < LEVEL_OF[SetQuota]:
             self.tenants.delete_all(now_ms)
+            self.draining.end_all(now_ms)
         return self.decisions.emit(FeatureLevel(now_ms, level))
 
     # --- time ---
@@ -211,6 +220,8 @@ class Index:
         self.puts.end_stale(now)
         if self.task_table.open:
             self.tasks.end_stale(now)
+        if self.drains.jobs:
+            self.draining.work(now)
         clock, ttl_ms = self.clock, self.settings.lease_ttl_ms
         if clock.max_term_ms > ttl_ms and now >= clock.epoch_start + clock.max_term_ms:
             self.decisions.emit(MaxTerm(now - clock.offset, ttl_ms))  # one old term later: no longer lease can be live
@@ -318,6 +329,7 @@ class Index:
         self.catalog.check()
         self.owners.check()
         self.task_table.check()
+        self.drains.check()
 
     def digest(self) -> bytes:
         """A hash of the state that records alone determine: names, versions, places, pins.

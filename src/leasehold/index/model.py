@@ -55,8 +55,8 @@ class Segment:
     """A mounted segment. Its incarnation is the number of the record that mounted it."""
 
     __slots__ = (
-        "allocator", "client", "drain_end", "ended_n", "evicted", "incarnation", "joined", "memo", "native", "proven",
-        "spec", "unmounted",
+        "allocator", "client", "drain_end", "draining", "ended_n", "evicted", "incarnation", "joined", "memo", "native",
+        "proven", "spec", "unmounted",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class Segment:
         self.allocator = allocator
         self.native = spec.protocol == NATIVE_PROTOCOL
         self.drain_end = drain_end  # internal time at which a draining segment is unmounted; 0: not draining
+        self.draining = False  # a drain job empties it, or has emptied it (see `Drains`)
         self.unmounted = False
         self.ended_n = 0  # the record that ended it
         self.evicted = evicted  # this node evicted from it; another node may still have the object (see `Space`)
@@ -87,6 +88,10 @@ class Segment:
     def drain(self, end: int) -> None:
         """No new objects here; the segment is to be unmounted at `end`."""
         self.drain_end = end
+
+    def set_draining(self, draining: bool) -> None:
+        """A drain job empties it, or no longer."""
+        self.draining = draining
 
     def unmount(self, n: int) -> None:
         """Record `n` unmounted it."""
@@ -108,7 +113,7 @@ class Segment:
     @property
     def placeable(self) -> bool:
         """Whether new objects may be put there."""
-        return self.proven and not self.drain_end
+        return self.proven and not self.drain_end and not self.draining
 
 
 class Replica(Struct, gc=False, eq=False):

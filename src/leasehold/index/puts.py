@@ -341,6 +341,5 @@ def _many(
 def _writable(old: Object, config: PutConfig) -> bool:
     """Whether the object's own extents may be written over."""
     return len(old.replicas) == config.replicas and all(
-        replica.segment.native == config.native and not replica.segment.drain_end and replica.segment.proven
-        for replica in old.replicas
+        replica.segment.native == config.native and replica.segment.placeable for replica in old.replicas
     )

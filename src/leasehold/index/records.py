@@ -284,6 +284,25 @@ class SetQuota(Struct, tag=40, array_like=True, frozen=True, gc=False):
     requested_bytes: int
 
 
+class DrainStart(Struct, tag=41, array_like=True, frozen=True, gc=False):
+    """Empty these segments: no new objects there, and the objects are moved away. The job's id is (epoch, number)."""
+
+    at_ms: int
+    segments: tuple[str, ...]
+    targets: tuple[str, ...]
+    concurrency: int
+    created_ms: int
+
+
+class DrainEnd(Struct, tag=42, array_like=True, frozen=True, gc=False):
+    """A drain job has finished, or was cancelled."""
+
+    at_ms: int
+    job: bytes
+    status: int
+    message: str
+
+
 Record = (
     Begin
     | Handover
@@ -305,4 +324,6 @@ Record = (
     | TaskDone
     | FeatureLevel
     | SetQuota
+    | DrainStart
+    | DrainEnd
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from leasehold.base.limits import snapshot_step_extents, snapshot_step_objects
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.drains import Drains
 from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import Object, Quarantined, Replica
@@ -36,7 +37,7 @@ _TABLES_PER_OBJECT = 48  # looking into this many tables takes as long as saving
 class SnapshotExport:
     """Each method is one short step, and the state may change between them (docs/journal.md, "Snapshots")."""
 
-    __slots__ = ("_catalog", "_clock", "_features", "_log", "_owners", "_quotas", "_space", "_tasks")
+    __slots__ = ("_catalog", "_clock", "_drains", "_features", "_log", "_owners", "_quotas", "_space", "_tasks")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class SnapshotExport:
         owners: Owners,
         tasks: TaskTable,
         quotas: Quotas,
+        drains: Drains,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -57,6 +59,7 @@ class SnapshotExport:
         self._owners = owners
         self._tasks = tasks
         self._quotas = quotas
+        self._drains = drains
 
     def tables(self, first_table: int, tables_max: int = TABLES, objects_max: int = snapshot_step_objects) -> Slice:
         """All objects of the tables from `first_table` on, as of now: at least one table, until a bound is reached."""
@@ -148,7 +151,7 @@ class SnapshotExport:
             self._log.epoch, self._log.last_n, clock.latest - offset, clock.max_term_ms, clock.older_than - offset,
             clock.grace_end - offset, clock.epoch_start - offset, segments, tuple(self._owners.clients), quarantine,
             retired, tasks, space.all_suspect(), self._owners.unproven_before_n, self._features.level,
-            self._features.switched_n, tuple(self._quotas.policies.items()),
+            self._features.switched_n, tuple(self._quotas.policies.items()), self._drains.saved(),
         )  # fmt: skip
 
 

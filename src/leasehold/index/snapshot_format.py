@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from leasehold.index.drains import DrainJob
 from leasehold.index.model import SegmentSpec
 
 
@@ -141,3 +142,4 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     level: int = 0
     switched_n: int = 0
     quotas: tuple[tuple[bytes, int], ...] = ()  # tenant, requested bytes
+    drains: tuple[tuple[DrainJob, tuple[int, ...]], ...] = ()  # job, the mounts that it drains

@@ -10,6 +10,7 @@ from leasehold.index.apply import Applier
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
+from leasehold.index.drains import Drains
 from leasehold.index.features import Features
 from leasehold.index.log import Log
 from leasehold.index.model import CopyJob, Draft, Object, Quarantined, Replica, RetiredExtent, RetiredSegment, Task
@@ -31,7 +32,8 @@ class SnapshotLoad:
     """Loads a snapshot, whose slices may be of different ages. Records replayed over it bring all of it to one age."""
 
     __slots__ = (
-        "_applier", "_catalog", "_clock", "_coverage", "_features", "_log", "_owners", "_quotas", "_space", "_tasks",
+        "_applier", "_catalog", "_clock", "_coverage", "_drains", "_features", "_log", "_owners", "_quotas", "_space",
+        "_tasks",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +47,7 @@ class SnapshotLoad:
         owners: Owners,
         tasks: TaskTable,
         quotas: Quotas,
+        drains: Drains,
         applier: Applier,
     ) -> None:
         self._clock = clock
@@ -56,6 +59,7 @@ class SnapshotLoad:
         self._owners = owners
         self._tasks = tasks
         self._quotas = quotas
+        self._drains = drains
         self._applier = applier
 
     def load(self, keyless: Keyless, slices: Iterable[Slice], quarantined: Iterable[QuarantineSlice]) -> None:
@@ -112,6 +116,7 @@ class SnapshotLoad:
         self._space.load(retired, dict(keyless.suspect))
         self._owners.set_unproven_before_n(keyless.unproven_before_n)
         self._quotas.load(keyless.quotas)
+        self._drains.load(keyless.drains)
         for client in keyless.clients:
             self._owners.seen(client, keyless.latest_ms)
         for task in keyless.tasks:

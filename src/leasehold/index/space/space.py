@@ -285,6 +285,14 @@ class Space:
         segment.drain(drain_end)
         self.segments.refresh_placeable()
 
+    def set_draining(self, incarnations: Iterable[int], draining: bool) -> None:
+        """A drain job empties these mounts, or no longer."""
+        for incarnation in incarnations:
+            segment = self.segments.get(incarnation)
+            if segment is not None:
+                segment.set_draining(draining)
+        self.segments.refresh_placeable()
+
     def move_drain_ends(self, by_ms: int) -> None:
         """The internal axis of this node starts later (see `LeaderClock.begin_after_death`)."""
         for segment in self.segments.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from leasehold.base.codes import Code
+from leasehold.index.draining import DrainProgress
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig, Replica, Segment, SegmentSpec, Task
 from leasehold.index.puts import ManyStarted, NewObject, Written
@@ -224,3 +225,23 @@ def delete_quota(index: Index, now_ms: int, tenant: bytes) -> Answered[TenantQuo
 def quotas(index: Index, now_ms: int) -> Answered[list[TenantQuota]]:
     """The tenants that have a quota or objects."""
     return index.tenants.quotas(now_ms)
+
+
+# --- drain jobs ---
+
+
+def start_drain(
+    index: Index, now_ms: int, segments: Sequence[str], targets: Sequence[str], concurrency: int, created_ms: int
+) -> Answered[bytes]:
+    """Start to empty segments; the value is the id of the job."""
+    return index.draining.start(now_ms, segments, targets, concurrency, created_ms)
+
+
+def cancel_drain(index: Index, now_ms: int, job: bytes) -> Acknowledged:
+    """Stop a drain job."""
+    return index.draining.cancel(now_ms, job)
+
+
+def query_drain(index: Index, now_ms: int, job: bytes) -> Answered[DrainProgress | None]:
+    """A drain job and its counters."""
+    return index.draining.query(now_ms, job)

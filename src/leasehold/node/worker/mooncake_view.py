@@ -8,6 +8,7 @@ from typing import Final
 
 from leasehold.admin.mooncake_state import (
     Buffer,
+    DrainJobInfo,
     FoundKey,
     MooncakeRefused,
     Numbers,
@@ -17,6 +18,9 @@ from leasehold.admin.mooncake_state import (
 )
 from leasehold.base.codes import Code
 from leasehold.ha.effects import Role
+from leasehold.index.draining import DrainProgress
+from leasehold.index.drains import DrainStatus
+from leasehold.index.index import Index
 from leasehold.index.model import Object, Segment
 from leasehold.index.replies import Answered
 from leasehold.index.tenants import TenantQuota
@@ -24,6 +28,7 @@ from leasehold.node.service import commands
 from leasehold.node.service.descriptors import readable
 from leasehold.node.worker.mooncake_numbers import numbers_of, used_bytes
 from leasehold.node.worker.run import RunningNode
+from leasehold.runtime.clock import wall_us
 from leasehold.wire.messages import DEFAULT_TENANT
 
 UNAVAILABLE: Final = -1011
@@ -42,6 +47,13 @@ _STATES: Final = {
 _NO_EVENTS: Final = {
     "enabled": False, "published_batches": 0, "published_events": 0, "dropped_events": 0, "skipped_unparsed_keys": 0,
 }  # fmt: skip
+_DRAIN_ERRORS: Final = {
+    Code.BAD_PARAMS: (400, -600, "INVALID_PARAMS"),
+    Code.SEGMENT_NOT_FOUND: (404, -101, "SEGMENT_NOT_FOUND"),
+    Code.JOB_NOT_FOUND: (404, -1402, "JOB_NOT_FOUND"),
+    Code.NOT_NOW: (409, -1012, "UNAVAILABLE_IN_CURRENT_STATUS"),
+    Code.NO_SPACE: (500, INTERNAL_ERROR, "the journal is full: nothing can be written"),
+}
 _QUOTA_ERRORS: Final = {
     Code.NOT_FOUND: (404, -704, "OBJECT_NOT_FOUND"),
     Code.TENANT_NOT_EMPTY: (409, -1702, "TENANT_NOT_EMPTY"),
@@ -103,7 +115,7 @@ class MooncakeView:
     async def segments(self) -> list[SegmentInfo]:
         self._require_leadership()
         index = self._node.machine.index
-        found = [_segment(each) for each in index.space.segments.values()]
+        found = [_segment(index, each) for each in index.space.segments.values()]
         await self._durable(index.log.last_n)
         return found
 
@@ -132,6 +144,28 @@ class MooncakeView:
         self._require_leadership()
         if not self._node.config.index.tenant_quotas:
             raise MooncakeRefused(409, UNAVAILABLE, "UNAVAILABLE_IN_CURRENT_MODE")
+
+    async def start_drain(self, segments: Sequence[str], targets: Sequence[str], concurrency: int) -> str:
+        self._require_leadership()
+        serving = self._node.machine.serving
+        reply = serving.execute(commands.start_drain, segments, targets, concurrency, wall_us() // 1000)
+        await self._durable(reply.after)
+        _require_drain(reply.code)
+        return _two_numbers(reply.value)
+
+    async def query_drain(self, job: str) -> DrainJobInfo:
+        self._require_leadership()
+        reply = self._node.machine.serving.execute(commands.query_drain, _job_id(job))
+        await self._durable(reply.after)
+        if reply.value is None:
+            raise MooncakeRefused(*_DRAIN_ERRORS[Code.JOB_NOT_FOUND])
+        return _drain_job(job, reply.value)
+
+    async def cancel_drain(self, job: str) -> None:
+        self._require_leadership()
+        reply = self._node.machine.serving.execute(commands.cancel_drain, _job_id(job))
+        await self._durable(reply.after)
+        _require_drain(reply.code)
 
     async def remove_all(self, force: bool, tenant: bytes) -> int:
         self._require_leadership()
@@ -167,6 +201,27 @@ class MooncakeView:
         self._require_leadership()
 
 
+def _require_drain(code: Code) -> None:
+    if code != Code.OK:
+        raise MooncakeRefused(*_DRAIN_ERRORS.get(code, (500, int(code), code.name)))
+
+
+def _job_id(text: str) -> bytes:
+    """The id of a job, as the C++ master prints a UUID: two numbers."""
+    first, dash, second = text.partition("-")
+    if not (dash and first.isdecimal() and second.isdecimal() and int(first) < 1 << 64 and int(second) < 1 << 64):
+        raise MooncakeRefused(400, -600, "Missing or invalid job_id")
+    return int(first).to_bytes(8, "little") + int(second).to_bytes(8, "little")
+
+
+def _drain_job(job_id: str, progress: DrainProgress) -> DrainJobInfo:
+    job = progress.job
+    return DrainJobInfo(
+        True, job_id, 0, "DRAIN", job.status, DrainStatus(job.status).name, job.created_ms, job.created_ms,
+        job.segments, job.moved, job.failed, progress.blocked, progress.active, job.moved_bytes, job.message,
+    )  # fmt: skip
+
+
 def _quota(quota: TenantQuota) -> TenantQuotaInfo:
     return TenantQuotaInfo(
         quota.tenant.decode(errors="surrogateescape"),
@@ -191,9 +246,15 @@ def _found(found: Object | None) -> FoundKey:
     )
 
 
-def _segment(segment: Segment) -> SegmentInfo:
+def _drain_status(index: Index, segment: Segment) -> tuple[int, str]:
+    if not segment.draining:
+        return _OK
+    return (3, "DRAINED") if index.drains.is_emptied(segment) else (2, "DRAINING")
+
+
+def _segment(index: Index, segment: Segment) -> SegmentInfo:
     spec = segment.spec
-    status, name = _UNMOUNTING if segment.drain_end else _OK
+    status, name = _UNMOUNTING if segment.drain_end else _drain_status(index, segment)
     return SegmentInfo(
         segment_name=spec.name,
         segment_id=_two_numbers(spec.id),

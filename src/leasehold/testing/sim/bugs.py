@@ -15,6 +15,7 @@ from leasehold.index.owners import Owners
 from leasehold.index.reads import Reads
 from leasehold.index.removes import RangeRemoval, Removes
 from leasehold.index.space.space import Space
+from leasehold.testing.sim.drain_bugs import bend_drains
 from leasehold.testing.sim.quota_bugs import bend_quotas
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
     if "trust-owners" in bugs:
         index.owners.__class__ = TrustedOwners
     bend_quotas(bugs, index)
+    bend_drains(bugs, index)
     return index
 
 

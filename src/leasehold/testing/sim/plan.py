@@ -27,6 +27,10 @@ BUGS = (
     "early-copy",  # readers see a copy before it is complete
     "forget-pin",  # a successor forgets pins
     "trust-owners",  # the leader does not wait for the owners of memory after a restart of everything
+    "early-drain",  # a drain job is acknowledged before its record is durable
+    "snapshot-without-drains",  # snapshots lack the drain jobs
+    "drain-ends-early",  # a drain job succeeds although objects are left
+    "drained-is-placeable",  # a draining host takes new objects
     "early-quota",  # a quota is acknowledged before its record is durable
     "snapshot-without-quotas",  # snapshots lack the quotas
     "quota-never-released",  # space that leaves its object stays charged
@@ -66,6 +70,7 @@ class Plan:
     groups: int  # number of groups; with few groups each is large
     changing: bool  # settings may change at every start of a node: lease terms, policy
     targeted_faults: frozenset[TargetedFault]
+    drains: bool  # an operator drains storage hosts
     event_changes_max: int  # events that a leader keeps until they are durable
     event_messages_max: int  # messages from which a subscriber can resume
     store_keeps_expiry: bool  # a restarted store keeps the remaining time of leases (embedded), not the full TTL (etcd)
@@ -137,6 +142,7 @@ def plan_for(seed: int) -> Plan:
         groups=random.Random(f"groups-{seed}").choice((2, 2, 2, 1)),
         changing=random.Random(f"changing-{seed}").random() < 0.15,
         targeted_faults=targeted_faults_for(seed),
+        drains=seed >= 3_000 and random.Random(f"drains-{seed}").random() < 0.5,
         event_changes_max=random.Random(f"changes-{seed}").choice((2, 5, 1_000)),
         event_messages_max=random.Random(f"messages-{seed}").choice((3, 30, 1_000)),
         lonely=more.random() < 0.1,

@@ -28,6 +28,9 @@ class Outcome:
     reads_checked: int = 0
     promotions: int = 0
     records: int = 0
+    drains_started: int = 0
+    drains_succeeded: int = 0
+    drains_canceled: int = 0
     quota_changes: int = 0
     quota_refusals: int = 0
     quota_evictions: int = 0
@@ -67,6 +70,10 @@ def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset
     outcome.reads_checked = world.oracle.reads_checked
     outcome.promotions = world.promotions
     outcome.records = world.oracle.truth.tail_n
+    if world.drain_operator is not None:
+        outcome.drains_started = world.drain_operator.started
+        outcome.drains_succeeded = world.drain_operator.succeeded
+        outcome.drains_canceled = world.drain_operator.canceled
     if world.quota_operator is not None:
         outcome.quota_changes = world.quota_operator.changes
         outcome.quota_refusals = world.quota_operator.refusals

@@ -18,6 +18,8 @@ from leasehold.index.records import (
     CopyEnd,
     CopyRevoke,
     CopyStart,
+    DrainEnd,
+    DrainStart,
     Extent,
     MountSegment,
     PutEnd,
@@ -63,6 +65,7 @@ class Truth:
         self.copies: dict[int, Copy] = {}  # by the number of their start
         self.tasks: dict[bytes, int] = {}  # their status
         self.quotas: dict[bytes, int] = {}
+        self.drains: dict[int, int] = {}  # by the number of their start: their status
         self.segments = 0  # mounts so far
         self.disturbed = False  # a host was lost: its space is in quarantine, and even a roomy pool may have to evict
         self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it removed, by key
@@ -95,6 +98,12 @@ class Truth:
             self.quotas[record.tenant] = record.requested_bytes
         else:
             self.quotas.pop(record.tenant, None)
+
+    def _drain_start(self, n: int, record: DrainStart) -> None:
+        self.drains[n] = 2
+
+    def _drain_end(self, n: int, record: DrainEnd) -> None:
+        self.drains[int.from_bytes(record.job[8:], "little")] = record.status
 
     # --- puts ---
 
@@ -205,6 +214,8 @@ _HANDLERS: dict[type[Any], Callable[[Truth, int, Any], None]] = {
     TaskCreate: Truth._task_create,
     TaskDone: Truth._task_done,
     SetQuota: Truth._set_quota,
+    DrainStart: Truth._drain_start,
+    DrainEnd: Truth._drain_end,
     MountSegment: Truth._mount,
     UnmountSegment: Truth._unmount,
     ClientGone: Truth._unmount,

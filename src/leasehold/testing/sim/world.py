@@ -9,6 +9,7 @@ from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.buffer import SimBuffer
 from leasehold.testing.sim.bugs import plant
+from leasehold.testing.sim.drain_operator import DrainOperator
 from leasehold.testing.sim.faults import Faults
 from leasehold.testing.sim.hosts import Host
 from leasehold.testing.sim.network import Network
@@ -72,6 +73,7 @@ class World:
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
         self.subscriber = Subscriber(self)
+        self.drain_operator = DrainOperator(self) if plan.drains and plan.copies else None
         self.quota_operator = QuotaOperator(self) if plan.index.tenant_quotas else None
         self.faults = Faults(self)
         self.targeted_faults = TargetedFaults(self, seed, plan.targeted_faults)
@@ -236,6 +238,8 @@ class World:
         for node in self.nodes:
             if node.run is not None:
                 node.run.machine.index.check()
+                if self.drain_operator is not None:
+                    self.drain_operator.final_check(node.run.machine.index, node.name)
                 if self.quota_operator is not None:
                     self.quota_operator.final_check(node.run.machine.index, node.name)
                 digests[node.name] = node.run.machine.index.digest()
