@@ -17,7 +17,8 @@ def cluster_service(engine: Engine, client_url: str) -> Methods:
 
     def member_list(_m: Message) -> Message:
         header = run(engine, lambda store, _now: store.header())
-        member = rpc_pb2.Member(ID=header.member_id, name="leasehold", clientURLs=[client_url])
+        # Clients expect peer URLs. There is no port for peers, so the member has its only URL in both lists.
+        member = rpc_pb2.Member(ID=header.member_id, name="leasehold", clientURLs=[client_url], peerURLs=[client_url])
         answered = convert.header(header)
         answered.revision = 0  # etcd's own member list does not report the revision
         return rpc_pb2.MemberListResponse(header=answered, members=[member])
