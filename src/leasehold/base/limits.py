@@ -58,6 +58,7 @@ regex_results_max: Final = 100_000
 # --- the journal ---
 journal_batch_bytes_max: Final = 1 * MIB
 journal_batch_records_max: Final = 8_192
+batch_record_keys_max: Final = 256  # keys that share one record
 unlogged_entries_max: Final = 10_000
 unlogged_bytes_max: Final = 900 * KIB  # before compression
 journal_hints_max: Final = 2_000

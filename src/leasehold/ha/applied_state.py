@@ -19,7 +19,7 @@ from leasehold.ha.steps import Steps
 from leasehold.index.errors import NotHere
 from leasehold.index.index import Index
 from leasehold.index.records import NEVER_MS as NO_HANDOVER_MS
-from leasehold.index.records import Begin, Handover, Record, RemoveRange
+from leasehold.index.records import Begin, Handover, PutEnds, Record, RemoveRange
 from leasehold.journal.batch import (
     NOT_STATED,
     ExplicitBatch,
@@ -233,7 +233,8 @@ class AppliedState:
                 return self._quarantine(at, f"record {at} cannot be applied: {error}")
             if self.unlogged.waiting:
                 yield from self._apply_due_unlogged()  # exactly here, or a missing object could not be judged
-            touched += 1 if type(record) is not RemoveRange else self.step_objects  # a range takes a step of its own
+            # A range takes a step of its own.
+            touched += self.step_objects if isinstance(record, RemoveRange) else _objects_of(record)
         if self.quarantined_records:
             # An operator discarded the slot that could not be applied, and the chain continues in its place.
             self.quarantined_records = [one for one in self.quarantined_records if one.n > self.applied.n]
@@ -333,3 +334,8 @@ class AppliedState:
         """Remember the newest write of the newest epoch: a successor waits from then on."""
         if epoch >= self.last_write.epoch:
             self.last_write = LastWrite(epoch, now_ms, lease_ms, epoch == leads)
+
+
+def _objects_of(record: Record) -> int:
+    """How many objects a record changes."""
+    return len(record.put_seqs) if isinstance(record, PutEnds) else 1

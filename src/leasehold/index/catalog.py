@@ -14,7 +14,7 @@ from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Segment
 from leasehold.index.quotas import Quotas
-from leasehold.index.records import CopyEnd, CopyStart, PutEnd, PutStart
+from leasehold.index.records import CopyEnd, CopyStart, PutStart
 from leasehold.index.space.space import Space
 from leasehold.index.tables import NO_OBJECTS, TABLES, Name, Tables
 from leasehold.index.wheel import Wheel
@@ -157,31 +157,31 @@ class Catalog:
         else:
             self.insert(entry)
 
-    def finish(self, entry: Object, n: int, record: PutEnd, now: int) -> None:
-        """Record `n` ends a put: the object is readable."""
+    def finish(self, entry: Object, n: int, now: int, lease_ms: int, quarantine_ms: int, checksum: int | None) -> None:
+        """Record `n` ends a put: the object is readable. `quarantine_ms`: for the version that it replaces."""
         draft = entry.draft
         if draft is None:
             return
-        if self.pending and self.pending.get(name := (record.tenant, record.key)) is entry:
+        if self.pending and self.pending.get(name := (entry.tenant, entry.key)) is entry:
             del self.pending[name]
             old = self.lookup(*name)
             if old is not None:
                 if draft.soft_pin == SoftPin.PRESERVE:
                     entry.soft_pin_end = old.soft_pin_end
-                self.drop(old, n, now, record.quarantine_ms)
+                self.drop(old, n, now, quarantine_ms)
             self.insert(entry)
         if draft.soft_pin:
             entry.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
         for replica in entry.replicas:
             replica.status = COMPLETE
-        entry.checksum = record.checksum
+        entry.checksum = checksum
         entry.draft = None
         entry.visible = True
         entry.changed_n = n
-        entry.lease_end = now + record.lease_ms
+        entry.lease_end = now + lease_ms
         if self._changes is not None:
             self._changes.stored(entry, n)
-        del self.unfinished[record.put_seq]
+        del self.unfinished[entry.put_seq]
         if not entry.hard_pin:
             self.wheel.add(entry, entry.lease_end)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from leasehold.base.invariants import ensure
-from leasehold.index.records import DrainEnd, DrainStart, FeatureLevel, SetQuota
+from leasehold.index.records import DrainEnd, DrainStart, FeatureLevel, PutEnds, SetQuota
 
 
 class Level(Struct, frozen=True):
@@ -26,8 +26,8 @@ class Level(Struct, frozen=True):
 LEVELS: Final[tuple[Level, ...]] = (
     Level("the first release's records"),
     Level(
-        "feature levels, tenant quotas, drain jobs",
-        kinds=(FeatureLevel, SetQuota, DrainStart, DrainEnd),
+        "feature levels, tenant quotas, drain jobs, one record for the ends of a batch",
+        kinds=(FeatureLevel, SetQuota, DrainStart, DrainEnd, PutEnds),
         sections=("quotas", "drains"),
     ),
 )

@@ -119,7 +119,9 @@ class Index:
         self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
         self.reads = Reads(settings, clock, log, leases, catalog)
         self.tenants = tenants = Tenants(log, features, decisions, space, leases, catalog, eviction, quotas)
-        self.puts = Puts(settings, clock, log, decisions, space, leases, catalog, placement, eviction, tenants)
+        self.puts = Puts(
+            settings, clock, log, features, decisions, space, leases, catalog, placement, eviction, tenants
+        )
         self.removes = Removes(clock, log, decisions, leases, catalog, eviction)
         self.mounts = Mounts(settings, clock, log, decisions, space, owners)
         self.copies = Copies(

@@ -11,7 +11,7 @@ from leasehold.index.decisions import Handlers
 from leasehold.index.log import Log
 from leasehold.index.model import Object
 from leasehold.index.patterns import compile_pattern
-from leasehold.index.records import PutEnd, PutRevoke, PutStart, Remove, RemoveRange, ReplicaClear
+from leasehold.index.records import PutEnd, PutEnds, PutRevoke, PutStart, Remove, RemoveRange, ReplicaClear
 from leasehold.index.space.space import Space
 
 
@@ -31,6 +31,7 @@ class PutRecords:
         return {
             PutStart: self._put_start,
             PutEnd: self._put_end,
+            PutEnds: self._put_ends,
             PutRevoke: self._put_revoke,
             Remove: self._remove,
             RemoveRange: self._remove_range,
@@ -73,7 +74,18 @@ class PutRecords:
         if entry is None:
             self._coverage.missing(n, "put_end")
             return
-        self._catalog.finish(entry, n, record, record.at_ms + self._clock.offset)
+        now = record.at_ms + self._clock.offset
+        self._catalog.finish(entry, n, now, record.lease_ms, record.quarantine_ms, record.checksum)
+
+    def _put_ends(self, n: int, record: PutEnds) -> None:
+        catalog, coverage, lease_ms = self._catalog, self._coverage, record.lease_ms
+        unfinished, now = catalog.unfinished, record.at_ms + self._clock.offset
+        for put_seq in record.put_seqs:
+            entry = unfinished.get(put_seq)
+            if entry is None:
+                coverage.missing(n, "put_ends")
+            elif coverage.tables_n is None or not coverage.covers(n, entry.key):
+                catalog.finish(entry, n, now, lease_ms, 0, None)
 
     def _put_revoke(self, n: int, record: PutRevoke) -> None:
         if self._coverage.covers(n, record.key):

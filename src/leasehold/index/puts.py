@@ -7,6 +7,7 @@ from zlib import crc32
 
 from leasehold.base.codes import Code, ReplicaKind, SoftPin
 from leasehold.base.limits import (
+    batch_record_keys_max,
     group_bytes_max,
     key_bytes_max,
     object_bytes_max,
@@ -19,11 +20,12 @@ from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.decisions import Decisions
 from leasehold.index.eviction import Eviction
+from leasehold.index.features import LEVEL_OF, Features
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.model import Object, PutConfig
 from leasehold.index.placement import Placement
-from leasehold.index.records import Cause, Extent, PutEnd, PutRevoke, PutStart
+from leasehold.index.records import Cause, Extent, PutEnd, PutEnds, PutRevoke, PutStart
 from leasehold.index.replies import Acknowledged, Answered, SpaceHandedOut
 from leasehold.index.settings import IndexSettings
 from leasehold.index.space.allocator import rounded
@@ -42,8 +44,8 @@ class Puts:
     """Commands about puts. An answer that hands out space waits for its record (P3, schedule 1)."""
 
     __slots__ = (
-        "_catalog", "_clock", "_decisions", "_eviction", "_good_config", "_lease_ms", "_leases", "_log", "_placement",
-        "_settings", "_space", "_tenants",
+        "_catalog", "_clock", "_decisions", "_eviction", "_features", "_good_config", "_lease_ms", "_leases", "_log",
+        "_placement", "_settings", "_space", "_tenants",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +53,7 @@ class Puts:
         settings: IndexSettings,
         clock: LeaderClock,
         log: Log,
+        features: Features,
         decisions: Decisions,
         space: Space,
         leases: Leases,
@@ -64,6 +67,7 @@ class Puts:
         self._lease_ms = settings.lease_ttl_ms if leases.expiry else 0  # granted by the end of a put
         self._clock = clock
         self._log = log
+        self._features = features
         self._decisions = decisions
         self._space = space
         self._leases = leases
@@ -157,14 +161,43 @@ class Puts:
     def end_many(
         self, now_ms: int, client: bytes, tenant: bytes, written: Iterable[Written], kind: int = ReplicaKind.ALL
     ) -> Answered[list[Code]]:
-        """`end` for each object. The value has the code of each."""
-        codes, after, end = [], 0, self.end
+        """`end` for each object. The value has the code of each. Plain ends share records."""
+        catalog, end = self._catalog, self.end
+        codes: list[Code] = []
+        append, after = codes.append, 0
+        shares = self._features.level >= LEVEL_OF[PutEnds] and kind in _OUR_KINDS and not catalog.ending
+        ending: dict[int, None] = {}  # put numbers of the next record, in order
         for key, checksum in written:
+            tables = catalog.tables.get(tenant)
+            entry = None if tables is None else tables[crc32(key) & 16383].get(key)
+            if (
+                shares
+                and entry is not None
+                and entry.draft is not None
+                and checksum is None
+                and not catalog.pending
+                and entry.client == client
+            ):
+                ending[entry.put_seq] = None  # a key that is named twice ends once
+                append(_OK)
+                if len(ending) == batch_record_keys_max:
+                    after = max(after, self._emit_ends(now_ms, ending))
+                continue
+            if ending:
+                after = max(after, self._emit_ends(now_ms, ending))  # in order: the key may be among them
             reply = end(now_ms, client, tenant, key, kind, checksum)
             if reply.after > after:
                 after = reply.after
-            codes.append(reply.code)
+            append(reply.code)
+        if ending:
+            after = max(after, self._emit_ends(now_ms, ending))
         return Answered(_OK, codes, after)
+
+    def _emit_ends(self, now_ms: int, ending: dict[int, None]) -> int:
+        """Decide the ends of these puts in one record, and empty the list."""
+        put_seqs = tuple(ending)
+        ending.clear()
+        return self._decisions.emit(PutEnds(now_ms, put_seqs, self._lease_ms))
 
     def revoke(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = ReplicaKind.ALL

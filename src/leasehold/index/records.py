@@ -266,6 +266,17 @@ class TaskDone(Struct, tag=17, array_like=True, frozen=True, gc=False):
     message: str
 
 
+class PutEnds(Struct, tag=19, array_like=True, frozen=True, gc=False):
+    """Several puts of one call are complete: plain ones, without a checksum and without an older version to replace.
+
+    A put number names the put, so there are no keys here. Each object is judged by the slice of its own key.
+    """
+
+    at_ms: int
+    put_seqs: tuple[int, ...]
+    lease_ms: int = 0
+
+
 class FeatureLevel(Struct, tag=18, array_like=True, frozen=True, gc=False):
     """The cluster's feature level from now on. Nodes that cannot read the level are refused by this record.
 
@@ -326,4 +337,5 @@ Record = (
     | SetQuota
     | DrainStart
     | DrainEnd
+    | PutEnds
 )

@@ -23,6 +23,7 @@ from leasehold.index.records import (
     Extent,
     MountSegment,
     PutEnd,
+    PutEnds,
     PutRevoke,
     PutStart,
     Record,
@@ -116,13 +117,21 @@ class Truth:
             self._drop(record.key, n)
 
     def _put_end(self, n: int, record: PutEnd) -> None:
-        wanted = self.started[record.put_seq].soft_pin
-        old = self.visible.get(record.key)
+        self._end(n, record.put_seq)
+
+    def _put_ends(self, n: int, record: PutEnds) -> None:
+        for put_seq in record.put_seqs:
+            self._end(n, put_seq)
+
+    def _end(self, n: int, put_seq: int) -> None:
+        started = self.started[put_seq]
+        wanted, key = started.soft_pin, started.key
+        old = self.visible.get(key)
         if wanted == SoftPin.ENABLE or (wanted == SoftPin.PRESERVE and old in self.pinned):
-            self.pinned.add(record.put_seq)
-        self.visible[record.key] = record.put_seq
-        self.ended.add(record.put_seq)
-        self.changed[record.key] = n
+            self.pinned.add(put_seq)
+        self.visible[key] = put_seq
+        self.ended.add(put_seq)
+        self.changed[key] = n
 
     def _put_revoke(self, n: int, record: PutRevoke) -> None:
         if self.visible.get(record.key) == record.put_seq:
@@ -204,6 +213,7 @@ def _places(n: int, extents: tuple[Extent, ...]) -> Places:
 _HANDLERS: dict[type[Any], Callable[[Truth, int, Any], None]] = {
     PutStart: Truth._put_start,
     PutEnd: Truth._put_end,
+    PutEnds: Truth._put_ends,
     PutRevoke: Truth._put_revoke,
     Remove: Truth._remove,
     RemoveRange: Truth._remove_range,

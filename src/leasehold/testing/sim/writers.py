@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from leasehold.base.codes import Code, SoftPin
 from leasehold.index.index import Index
 from leasehold.index.model import PutConfig
+from leasehold.index.replies import Acknowledged
 from leasehold.testing.sim.callers import TENANT, Caller, are_live, blocks_of_object, lenders_of
 from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.oracle import Block, Writing
 from leasehold.testing.sim.plan import BLOCK
+from leasehold.testing.sim.virtual_clock import Violation
 
 if TYPE_CHECKING:
     from leasehold.testing.sim.world import World
@@ -152,8 +154,13 @@ class Writer(Caller):
         def execute(index: Index, leader_ms: int) -> Answer:
             if revoke:
                 reply = index.puts.revoke(leader_ms, client, TENANT, key)
-            else:
+            elif put_seq % 2:
                 reply = index.puts.end(leader_ms, client, TENANT, key)
+            else:  # as a batch, which names its key twice
+                many = index.puts.end_many(leader_ms, client, TENANT, [(key, None), (key, None)])
+                if many.value[0] is not many.value[1]:
+                    raise Violation("P7", f"{key!r} ended twice in one call, with {many.value}")
+                reply = Acknowledged(many.value[0], many.after)
             after = 0 if "early-put-end" in world.bugs else reply.after
             return Answer(reply.code, after, about=reply.after)
 
