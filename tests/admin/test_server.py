@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 import pytest
+import uvloop
 from tests.admin.stub_mooncake import StubMooncake
 
 from leasehold.admin import bounds
@@ -224,6 +225,27 @@ async def test_idle_connections_do_not_keep_probes_out(port: Port, monkeypatch: 
         writer.close()
         each.cancel()
     await asyncio.gather(*ended, return_exceptions=True)
+
+
+def test_idle_connections_make_room_on_uvloop_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers run on uvloop, whose transports do not derive from asyncio's."""
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 8)
+
+    async def run() -> None:
+        sock = socket.create_server(("127.0.0.1", 0))
+        address = sock.getsockname()
+        server = AdminServer(StubNode(), StubMooncake(), sock)
+        await server.start()
+        talks = [await asyncio.open_connection(*address) for _ in range(40)]
+        ended = [asyncio.ensure_future(reader.read()) for reader, _ in talks]
+        await until(lambda: sum(each.done() for each in ended) >= 32, "the oldest were closed")
+        for each, (_, writer) in zip(ended, talks, strict=True):
+            writer.close()
+            each.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+        await server.close()
+
+    uvloop.run(run())
 
 
 async def test_the_number_of_connections_is_limited(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -109,10 +109,8 @@ class BoundedListener:
             transport = next(iter(self._idle))
             del self._idle[transport]
             known = self._until_ms.pop(transport, None) is not None
-            if known and not transport.is_closing() and isinstance(transport, asyncio.Transport):
-                transport.abort()
-                return True
             if known:
+                _abort(transport)
                 return True
         if self._opening:
             oldest = next(iter(self._opening))
@@ -146,11 +144,15 @@ class BoundedListener:
         for transport, until_ms in list(self._until_ms.items()):
             if transport.is_closing():
                 self._forget(transport)
-            elif now_ms > until_ms and isinstance(transport, asyncio.Transport):
-                transport.abort()
+            elif now_ms > until_ms:
+                _abort(transport)
                 self._forget(transport)
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _forget(self, transport: asyncio.BaseTransport) -> None:
         self._until_ms.pop(transport, None)
         self._idle.pop(transport, None)
+
+
+def _abort(transport: asyncio.BaseTransport) -> None:
+    cast(asyncio.Transport, transport).abort()  # not checked: uvloop's transports do not derive from asyncio's
