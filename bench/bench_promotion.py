@@ -68,7 +68,8 @@ class Node:
 
     def __init__(self, index: IndexSettings | None = None) -> None:
         self.keys, self.store, self.now_ms = Keys(CLUSTER), Store(), 1_000_000
-        self.store.execute(Put(self.keys.leader, pack(LeaderValue("old", "old-1"))))
+        lease = self.store.lease_grant(self.now_ms, 3_600).id  # without one the key would count as forged
+        self.store.execute(Put(self.keys.leader, pack(LeaderValue("old", "old-1")), lease))
         self.epoch = self.store.revision
         self.machine = NodeMachine(
             Identity("new", "new-1", CLUSTER),

@@ -54,7 +54,7 @@ NODE = ("node", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
         (("--coord", "etcd://h:2379?ca=/x.pem"), 2, "ca, cert and key are for TLS: write etcds://"),
         (("--coord", "etcds://h:2379?ca=/no/x.pem"), 2, "coord: ca = /no/x.pem: cannot be read: No such file"),
         (("--coord", f"etcds://h:2379?ca={__file__}"), 2, "test_errors.py holds no certificate in PEM"),
-        (("--rpc-compat", "0.3.99=127.0.0.1:0"), 2, "no table for Mooncake 0.3.99; there are: 0.3.12, 0.3.13"),
+        (("--rpc-compat", "0.3.99=127.0.0.1:0"), 2, "no table for Mooncake 0.3.99; there are: 0.3.11, 0.3.12, 0.3.13"),
         (("--rpc", "localhost"), 2, "rpc = 'localhost' is not HOST:PORT; write for example 127.0.0.1:50051"),
         (("--leader-ttl", "1s"), 2, "leader_ttl (1000 ms) must be at least two flush intervals"),
         (("--buffer", "tape"), 2, "buffer = 'tape' is not a buffer; write disk or redis://HOST:PORT"),

@@ -37,6 +37,7 @@ def run(pairs: int) -> tuple[int, int]:
         script.run(line)
     world = script.world
     world.store._on_write = lambda op, result: None  # the oracle would keep the whole journal
+    setattr(world.subscriber, "sent", lambda message: None)  # noqa: B010  it compares events with the oracle's journal
     node = world.nodes[0]
     assert node.run is not None
     machine, keys = node.run.machine, world.keys

@@ -114,7 +114,7 @@ async def test_the_number_of_connections_is_bounded(coord: Coord, monkeypatch: p
         talks = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
         ends = [asyncio.create_task(reader.readline()) for reader, _ in talks]
         done, waiting = await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
-        assert [b"503" in each.result() for each in done] == [True]
+        assert [each.result() for each in done] == [b""]  # the connection that was idle for longest made room
         assert len(waiting) == 3
         for task in waiting:
             task.cancel()

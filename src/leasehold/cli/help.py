@@ -16,6 +16,7 @@ TITLES = {
     "ha": "Leadership, replication, journal and snapshots: [ha]",
     "guardian": "Supervision of the worker process: [guardian]",
     "wire": "Limits for client connections: [wire]",
+    "events": "Events for routers: [events]",
     "security": "Identities and roles: [security]",
     "tls": "Certificates: [tls]",
     "host": "Memory, addresses and limits: [host]",

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _CONFIG = "settings__config"
 _SHOW = "settings__show"
 # One file may configure all commands of a machine. Each command reads its own sections and accepts the others.
-SECTIONS = ("node", "index", "ha", "guardian", "wire", "security", "tls", "store", "host", "cache")
+SECTIONS = ("node", "index", "ha", "guardian", "wire", "events", "security", "tls", "store", "host", "cache")
 
 # Our variables that are not settings: flags of other commands, the fencing token of `lock`, variables of the tests.
 _OTHER_VARIABLES = tuple(
