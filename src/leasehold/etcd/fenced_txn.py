@@ -9,6 +9,7 @@ Any other transaction, and any other answer, is left to the general codec.
 
 from __future__ import annotations
 
+from leasehold.base.varint import varint
 from leasehold.etcd import codec
 from leasehold.etcd.pb import rpc_pb2
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, Header, Put, PutResult, Range, Txn, TxnResult
@@ -125,18 +126,6 @@ class FencedTxnDecoder:
             self._after = term + _SUCCEEDED + _RESPONSE + varint(len(response) + count) + response
             self._header, self._revision_bytes = header, count
         return result
-
-
-def varint(number: int) -> bytes:
-    """A number as protobuf encodes it."""
-    if number < 0x80:
-        return bytes((number,))
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
 
 
 def _field(tag: bytes, content: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from leasehold.base.varint import varint
 from leasehold.mvcc.errors import Compacted, FutureRevision
 from leasehold.mvcc.keyspace import KeySpace
 from leasehold.mvcc.model import KeyValue
@@ -47,24 +48,15 @@ def _on_disk(versions: Iterable[Placed]) -> Iterator[bytes]:
 
 def _message(kv: KeyValue) -> bytes:
     """The version as a protobuf message; a tombstone has only its key."""
-    parts = [b"\x0a", _varint(len(kv.key)), kv.key]
+    parts = [b"\x0a", varint(len(kv.key)), kv.key]
     if kv.version:
         for tag, number in ((b"\x10", kv.create_revision), (b"\x18", kv.mod_revision), (b"\x20", kv.version)):
-            parts += (tag, _varint(number))
+            parts += (tag, varint(number))
         if kv.value:
-            parts += (b"\x2a", _varint(len(kv.value)), kv.value)
+            parts += (b"\x2a", varint(len(kv.value)), kv.value)
         if kv.lease:
-            parts += (b"\x30", _varint(kv.lease & 0xFFFF_FFFF_FFFF_FFFF))
+            parts += (b"\x30", varint(kv.lease & 0xFFFF_FFFF_FFFF_FFFF))
     return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    done = bytearray()
-    while number > 0x7F:
-        done.append(number & 0x7F | 0x80)
-        number >>= 7
-    done.append(number)
-    return bytes(done)
 
 
 def _table() -> tuple[int, ...]:

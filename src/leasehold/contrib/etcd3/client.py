@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import leasehold.sync
 from leasehold.concurrency import sync as blocking
@@ -27,6 +26,7 @@ from leasehold.mvcc.model import (
     SortOrder,
     SortTarget,
 )
+from leasehold.runtime.closing import Closing
 
 Text = bytes | str
 Found = tuple[bytes, "KVMetadata"]
@@ -73,7 +73,7 @@ def _sorting(sort_order: str | None, sort_target: str | None) -> tuple[SortOrder
     return _ORDERS[sort_order], _TARGETS[sort_target]
 
 
-class Etcd3Client:
+class Etcd3Client(Closing):
     """A client of one etcd, or of `leasehold store`. Threads may share it; a forked child opens its own."""
 
     def __init__(
@@ -125,14 +125,6 @@ class Etcd3Client:
         self.watcher.close()
         self._upkeep.close()
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- reading ---
 
