@@ -54,6 +54,20 @@ def test_lines_of_libraries_take_the_same_way() -> None:
     assert "ValueError: boom" in lines[0]["exception"]
 
 
+def test_malformed_requests_of_peers_are_no_flood_of_tracebacks() -> None:
+    """A hundred of them, each with another text, gave 1,100 lines."""
+    program = """
+        import logging
+        from aiohttp.http_exceptions import BadHttpMessage, InvalidHeader
+        for number in range(100):
+            error = BadHttpMessage(f"bad header {number}") if number % 2 else InvalidHeader(b"x%d" % number)
+            logging.getLogger("aiohttp.server").error("Error handling request", exc_info=error)
+    """
+    lines = [json.loads(line) for line in logged(program).splitlines()]
+    assert [(line["level"], line["kind"]) for line in lines] == [("info", "InvalidHeader"), ("info", "BadHttpMessage")]
+    assert "exception" not in lines[0]
+
+
 def test_the_level_decides_which_lines_are_logged() -> None:
     program = 'log.debug("a"); log.info("b"); logs.threshold.change("error"); log.warning("c"); log.error("d")'
     assert [json.loads(line)["event"] for line in logged(program, level="debug").splitlines()] == ["a", "b", "d"]

@@ -34,6 +34,7 @@ class Code(IntEnum):
     RPC_TIMED_OUT = -901
     NO_MASTER = -1010
     NOT_NOW = -1012  # the state of the cluster, segment or job does not allow it
+    NO_OFFLOAD = -1300  # the disk tier is off
     TASK_NOT_FOUND = -1400
     JOB_NOT_FOUND = -1402
     NO_DFS = -1601  # the master has no distributed file system for this replica
@@ -114,3 +115,6 @@ CODE_NAMES: Final[dict[int, str]] = {
     Code.TASK_NOT_FOUND: "task not found",
 }
 """Error codes in words."""
+
+
+UNKNOWN_RELEASE = "a release without a table here"  # of a client that is newer than this release

@@ -10,6 +10,7 @@
     ├── PeerError                 their fault: the peer refused, failed or was unreachable; nothing was done
     │   ├── Unavailable               no peer answered in time; safe to repeat
     │   └── Refused                   a peer answered with an error
+    │       └── NotFound                  the named thing does not exist there
     ├── UnknownOutcome            the request was sent and not answered: it may or may not have happened
     └── InvariantBroken           a bug in Leasehold
 
@@ -60,6 +61,10 @@ class Unavailable(PeerError):
 
 class Refused(PeerError):
     """A peer answered with an error."""
+
+
+class NotFound(Refused):
+    """The named object, host or node does not exist there."""
 
 
 class UnknownOutcome(LeaseholdError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("auto", "text", "json")
 REPEAT_MS: Final = 10_000
+_BAD_HTTP: Final = "aiohttp.http_exceptions"
 TEXT_MAX: Final = 10_000  # characters of one field in a line for people
 _REPEATS_MAX: Final = 1024
 _RANK: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -108,6 +109,10 @@ class _Forwarding(logging.Handler):
     """Passes the lines of libraries on: aiohttp's errors, asyncio's lost exceptions, Python's warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if type(error).__module__ == _BAD_HTTP:  # the peer's fault: no traceback, and no text of the peer
+            Logger(record.name).info("malformed HTTP requests are refused", kind=type(error).__name__)
+            return
         method = record.levelname.lower() if record.levelname.lower() in _RANK else "info"
         fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
         getattr(Logger(record.name), method)(record.getMessage(), logger=record.name, **fields)
