@@ -293,7 +293,7 @@ class Cluster:
         if whole:
             keyless = self.leader.export.keyless(self.walk)
             self.commit()  # a snapshot is valid once the number at its end is durable
-            fresh.load(keyless, self.slices, self.quarantined)
+            fresh.load(keyless, [*self.slices, *self.quarantined])
             self.most_quarantined = max(self.most_quarantined, sum(len(one.quarantine) for one in self.quarantined))
             self._forget_slices()
             self.loads += 1

@@ -80,7 +80,7 @@ def test_replay_over_slices_before_and_after_the_record() -> None:
     raw += taker.keyless()
     loaded = load_snapshot(raw, "c")
     follower = Index(IndexSettings(), lambda n: 0)
-    follower.load(loaded.keyless, loaded.slices, loaded.quarantined)
+    follower.load(loaded.keyless, loaded.parts)
     for n, record in index.log.take_outbox():
         if n > follower.log.last_n:
             follower.apply(n, record)

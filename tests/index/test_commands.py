@@ -170,10 +170,12 @@ def test_space_only_to_those_who_speak_its_protocol() -> None:
 def test_a_client_is_alive_from_its_mount_and_while_it_pings() -> None:
     index = primary()
     put(index, 0, b"k")
-    index.work(10_000)
+    for second in range(11):  # a master that runs: its own stalls do not count against a client
+        index.work(second * 1_000)
     assert index.catalog.lookup(T, b"k") is not None
     index.owners.ping(10_000, STORAGE)
-    index.work(20_000)
+    for second in range(11, 21):
+        index.work(second * 1_000)
     assert index.catalog.lookup(T, b"k") is not None
     index.work(20_101)
     assert index.catalog.lookup(T, b"k") is None

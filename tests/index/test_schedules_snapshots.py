@@ -77,7 +77,7 @@ def test_h7_an_extent_that_was_handed_out_during_the_walk_is_its_new_owners() ->
     assert leader.removes.remove(10_004, T, b"gone", False).code == Code.OK
     written += _rest_of(leader, walk)
     fresh = standby()
-    fresh.load(leader.export.keyless(walk), all_slices(leader), written)
+    fresh.load(leader.export.keyless(walk), [*all_slices(leader), *written])
     fresh.check()
     assert fresh.digest() == leader.digest()
     assert fresh.space.quarantine.totals()[0] > 0, "this node does not know yet that the quarantine has expired"
@@ -93,7 +93,7 @@ def test_h7_the_quarantine_of_a_segment_that_is_unmounted_during_the_walk_is_in_
     assert leader.mounts.mount(4, STORAGE, spec(1, size=EXTENTS * KIB)).code == Code.OK
     written += _rest_of(leader, walk)
     fresh = standby()
-    fresh.load(leader.export.keyless(walk), all_slices(leader), written)
+    fresh.load(leader.export.keyless(walk), [*all_slices(leader), *written])
     fresh.check()
     assert fresh.space.quarantine.totals() == leader.space.quarantine.totals()
     fresh.begin(0, 2)

@@ -38,12 +38,12 @@ def share_of_what_is_allowed(figures: dict[str, float]) -> float:
 
 @pytest.mark.alone
 def test_memory_and_eviction_keep_up_with_the_real_master() -> None:
-    """782 bytes an object is the C++ master's figure; 130,000 evictions a second is what it must stand."""
+    """An object takes at most 400 bytes (the C++ master: 782); 130,000 evictions a second is what it must stand."""
     for share in until_met(1, "of what is allowed: 1 s for 130,000 evictions, 10 ms for a request, p99"):
         run = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
         ran = msgspec.json.decode(run.stdout, type=Ran)
         print(ran)
-        assert ran.bytes <= 782
+        assert ran.bytes <= 420  # 409 since loads go in steps; the aim is 400
         assert {figures["evicted"] for figures in ran.rounds} == {20_000}
         # The best: what else runs on the machine is not ours.
         share.append(min(share_of_what_is_allowed(figures) for figures in ran.rounds))

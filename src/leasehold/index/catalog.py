@@ -10,11 +10,13 @@ from leasehold.base.invariants import ensure
 from leasehold.base.limits import segment_end_step_objects, tenants_step
 from leasehold.index.changes import Changes
 from leasehold.index.clock import LeaderClock
+from leasehold.index.disk import DiskTier
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
-from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Object, Replica, Segment
+from leasehold.index.model import COMPLETE, PROCESSING, CopyJob, Draft, Extra, Object, Replica, Segment
 from leasehold.index.quotas import Quotas
 from leasehold.index.records import CopyEnd, CopyStart, PutStart
+from leasehold.index.shared import Shared
 from leasehold.index.space.space import Space
 from leasehold.index.tables import NO_OBJECTS, TABLES, Name, Tables
 from leasehold.index.wheel import Wheel
@@ -35,8 +37,9 @@ class Catalog:
     """
 
     __slots__ = (
-        "_changes", "_clock", "_leases", "_log", "_put_release_ms", "_quotas", "_space", "_tenants_ahead", "copies",
-        "ending", "object_count", "pending", "settle_step_objects", "tables", "unfinished", "wheel",
+        "_changes", "_clock", "_disk", "_leases", "_log", "_put_release_ms", "_quotas", "_shared", "_space",
+        "_tenants_ahead",
+        "copies", "ending", "object_count", "pending", "settle_step_objects", "tables", "unfinished", "wheel",
     )  # fmt: skip
 
     def __init__(
@@ -48,9 +51,12 @@ class Catalog:
         put_release_ms: int,
         changes: Changes | None = None,
         quotas: Quotas | None = None,
+        disk: DiskTier | None = None,
+        tables: dict[bytes, Tables] | None = None,
     ) -> None:
         """`changes` receives every object that becomes readable, or is no longer; None: no events are published.
 
+        `disk` has the versions that stay readable when they leave memory, and `tables` are shared with it.
         `quotas` is charged for every replica; None: quotas are not enforced.
         """
         self._quotas = quotas
@@ -60,7 +66,9 @@ class Catalog:
         self._space = space
         self._leases = leases
         self._put_release_ms = put_release_ms
-        self.tables: dict[bytes, Tables] = {}
+        self._shared = Shared()
+        self.tables: dict[bytes, Tables] = {} if tables is None else tables
+        self._disk = DiskTier(changes, self.tables) if disk is None else disk
         self.pending: dict[Name, Object] = {}  # unfinished upserts beside a readable version
         self.unfinished: dict[int, Object] = {}  # by put number, the oldest first
         self.copies: dict[Name, CopyJob] = {}
@@ -114,16 +122,15 @@ class Catalog:
 
     def start(self, n: int, record: PutStart, now: int, tables: Tables, table: dict[bytes, Object]) -> None:
         """Record `n` starts a put of a name without object, group or discarded put: nearly every put."""
-        key = record.key
-        entry = Object(
-            key, record.tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, b"",
-            Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place),
-            None, record.data_type,
-        )  # fmt: skip
-        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
-        if entry.replicas:
+        key, extents = record.key, record.extents
+        entry = self._started(n, record, now)
+        if len(extents) == 1 and (segment := self._space.take_one(entry, extents[0])) is not None:
+            entry.segment, entry.offset = segment, extents[0].offset
+        else:
+            entry.set_replicas(self._space.take(n, entry, extents, self.lose_replica))
+        if entry.segment is not None or entry.replica_count:
             if self._quotas is not None:
-                self._quotas.charge(entry.tenant, entry.size * len(entry.replicas))
+                self._quotas.charge(entry.tenant, entry.size * entry.replica_count)
             if not table:
                 table = _table_of(tables, key)
             self.unfinished[n] = table[key] = entry
@@ -133,57 +140,75 @@ class Catalog:
         """Record `n` starts a put of a name that may have an object."""
         tenant, key = record.tenant, record.key
         old = self.lookup(tenant, key)
-        draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
-        entry = Object(
-            key, tenant, n, n, record.size, (), record.client, now, 0, record.hard_pin, False, False, record.group,
-            draft, None, record.data_type,
-        )  # fmt: skip
+        entry = self._started(n, record, now)
         beside = record.upsert and not record.in_place and old is not None and old.visible
         if old is not None:
             if record.soft_pin == SoftPin.PRESERVE and record.upsert:
-                entry.soft_pin_end = old.soft_pin_end
+                entry.set_soft_pin_end(old.soft_pin_end)
             if not beside:
                 # In place no lease was live. Otherwise the primary had evicted the old version; but within the grace
                 # a client may read it that was sent there by the leader before (schedule 8).
                 self.drop(old, n, now, 0 if record.in_place else self._clock.grace_left(now))
-        entry.replicas = self._space.take(n, entry, record.extents, self.lose_replica)
-        if not entry.replicas:
+        entry.set_replicas(self._space.take(n, entry, record.extents, self.lose_replica))
+        if not entry.replica_count:
             return
         if self._quotas is not None:
-            self._quotas.charge(tenant, entry.size * len(entry.replicas))
+            self._quotas.charge(tenant, entry.size * entry.replica_count)
         self.unfinished[n] = entry
         if beside:
             self.pending[(tenant, key)] = entry
         else:
             self.insert(entry)
 
+    def _started(self, n: int, record: PutStart, now: int) -> Object:
+        """The object that record `n` starts. Its place follows."""
+        tenant, client, size = self._shared.values(record.tenant, record.client, record.size)
+        draft = Draft(now, record.soft_pin, record.soft_pin_ttl_ms, record.request, record.in_place)
+        return Object(
+            record.key, tenant, n, n, size, client, now, False, False, None, 0,
+            Extra(draft, record.group, 0, record.hard_pin, None, record.data_type),
+        )  # fmt: skip
+
     def finish(self, entry: Object, n: int, now: int, lease_ms: int, quarantine_ms: int, checksum: int | None) -> None:
         """Record `n` ends a put: the object is readable. `quarantine_ms`: for the version that it replaces."""
-        draft = entry.draft
-        if draft is None:
+        extra = entry.extra
+        draft = None if extra is None else extra.draft
+        if extra is None or draft is None:
             return
         if self.pending and self.pending.get(name := (entry.tenant, entry.key)) is entry:
             del self.pending[name]
             old = self.lookup(*name)
             if old is not None:
                 if draft.soft_pin == SoftPin.PRESERVE:
-                    entry.soft_pin_end = old.soft_pin_end
+                    extra.soft_pin_end = old.soft_pin_end
                 self.drop(old, n, now, quarantine_ms)
             self.insert(entry)
         if draft.soft_pin:
-            entry.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
-        for replica in entry.replicas:
+            extra.soft_pin_end = now + draft.soft_pin_ttl_ms if draft.soft_pin == SoftPin.ENABLE else 0
+        for replica in extra.replicas:
             replica.status = COMPLETE
-        entry.checksum = checksum
-        entry.draft = None
+        extra.checksum = checksum
+        extra.draft = None
+        if extra.is_empty:
+            entry.extra = None
         entry.visible = True
         entry.changed_n = n
         entry.lease_end = now + lease_ms
         if self._changes is not None:
             self._changes.stored(entry, n)
         del self.unfinished[entry.put_seq]
-        if not entry.hard_pin:
+        if not extra.hard_pin:
             self.wheel.add(entry, entry.lease_end)
+
+    def finish_promotion(self, entry: Object, n: int, now: int, lease_ms: int, row: Object | None) -> None:
+        """Record `n` ends a promotion: the version of `row` is in memory again."""
+        if row is not None:
+            entry.client = row.client
+            if entry.extra is not None:  # it is unfinished, so there is one
+                entry.extra.data_type = row.data_type
+        self.finish(entry, n, now, lease_ms, 0, None if row is None else row.checksum)
+        if row is not None:
+            entry.lease_end = max(entry.lease_end, row.lease_end)
 
     # --- copies ---
 
@@ -211,8 +236,9 @@ class Catalog:
         for replica in job.replicas:
             replica.status = COMPLETE
             self._space.pass_on(replica, entry)
-        moved = [replica for replica in entry.replicas if replica.id == job.moves]
-        entry.replicas = tuple(replica for replica in entry.replicas if replica.id != job.moves) + job.replicas
+        before = entry.replicas
+        moved = [replica for replica in before if replica.id == job.moves]
+        entry.set_replicas(tuple(replica for replica in before if replica.id != job.moves) + job.replicas)
         entry.changed_n = n
         self._release(entry, moved, n, now, record.quarantine_ms)
 
@@ -228,10 +254,18 @@ class Catalog:
         if job is not None and job.put_seq == entry.put_seq:
             del self.copies[(entry.tenant, entry.key)]
             self._release(job, job.replicas, n, now, max(quarantine_ms, self._put_release_ms))
-        self._release(entry, entry.replicas, n, now, quarantine_ms)
-        if self._changes is not None and entry.visible:
+        if self._disk.count:
+            self._disk.inherit(entry)
+        if self._changes is not None and entry.visible and not self._disk.keeps(entry):
             self._changes.removed(entry, n)
-        entry.replicas = ()
+        if (segment := entry.segment) is not None:
+            if self._quotas is not None:
+                self._quotas.charge(entry.tenant, -entry.size)
+            self._space.let_go(segment, entry.offset, entry.size, n, now, quarantine_ms)
+            entry.segment = None
+        else:
+            self._release(entry, entry.replicas, n, now, quarantine_ms)
+            entry.set_replicas(())
         self._forget(entry)
 
     def discard_put(self, put_seq: int, name: Name, n: int, now: int, quarantine_ms: int) -> None:
@@ -242,7 +276,8 @@ class Catalog:
 
     def clear_replicas(self, entry: Object, cleared: list[Replica], n: int, now: int, quarantine_ms: int) -> None:
         """Some replicas, but not all, leave with record `n`."""
-        entry.replicas = tuple(replica for replica in entry.replicas if replica not in cleared)
+        ids = [replica.id for replica in cleared]
+        entry.set_replicas(tuple(replica for replica in entry.replicas if replica.id not in ids))
         entry.changed_n = n
         self._release(entry, cleared, n, now, quarantine_ms)
 
@@ -252,28 +287,36 @@ class Catalog:
         """Extents leave their owner with record `n`."""
         if self._quotas is not None:
             self._quotas.charge(owner.tenant, -owner.size * len(replicas))
-        self._space.let_go(replicas, owner.size, n, now, quarantine_ms)
+        for replica in replicas:
+            self._space.let_go(replica.segment, replica.offset, owner.size, n, now, quarantine_ms)
 
     def evict(self, entry: Object) -> None:
         """An object leaves its table without a record. Its space must be free already."""
-        if self._changes is not None and entry.visible:
+        if self._disk.count:
+            self._disk.inherit(entry)  # on a standby: the leader may have leased the copy on disk meanwhile
+        if self._changes is not None and entry.visible and not self._disk.keeps(entry):
             self._changes.removed(entry, entry.changed_n)  # there is no record of the eviction itself
         if self._quotas is not None:
-            self._quotas.charge(entry.tenant, -entry.size * len(entry.replicas))
-        entry.replicas = ()
+            self._quotas.charge(entry.tenant, -entry.size * entry.replica_count)
+        group = entry.group
+        entry.segment = entry.extra = None
         del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
         entry.visible = False
-        if entry.group:
-            self._leases.leave(entry)
+        if group:
+            self._leases.leave(entry.tenant, group, entry.key)
 
     def lose_replica(self, owner: Object | CopyJob, segment: Segment, start: int, n: int) -> None:
         """An owner has lost this place: a newer claim has it, or its segment was unmounted."""
-        left = tuple(r for r in owner.replicas if r.segment is not segment or r.offset != start)
+        before = owner.replicas
+        left = tuple(r for r in before if r.segment is not segment or r.offset != start)
         if self._quotas is not None:
-            self._quotas.charge(owner.tenant, -owner.size * (len(owner.replicas) - len(left)))
-        owner.replicas = left
-        if owner.replicas:
+            self._quotas.charge(owner.tenant, -owner.size * (len(before) - len(left)))
+        if isinstance(owner, CopyJob):
+            owner.replicas = left
+        else:
+            owner.set_replicas(left)
+        if left:
             return
         if isinstance(owner, CopyJob):
             self.copies.pop((owner.tenant, owner.key), None)
@@ -293,8 +336,8 @@ class Catalog:
             if table.get(key) is entry:
                 del table[key]
                 self.object_count -= 1
-                if entry.group:
-                    self._leases.leave(entry)
+                if group := entry.group:
+                    self._leases.leave(entry.tenant, group, key)
                 if name is not None and (beside := pending.pop(name, None)) is not None:
                     self.insert(beside)  # an upsert without an old version is an ordinary put
         entry.visible = False
@@ -359,11 +402,14 @@ class Catalog:
 
     def settle(self, entry: Object) -> bool:
         """Take away the replicas that an object had on unmounted segments; returns whether any is left."""
+        own = entry.segment
+        if own is not None and not own.unmounted:
+            return True
         for replica in entry.replicas:
             if replica.segment.unmounted:
                 entry.changed_n = max(entry.changed_n, replica.segment.ended_n)
                 self.lose_replica(entry, replica.segment, replica.offset, replica.segment.ended_n)
-        return bool(entry.replicas)
+        return bool(entry.replica_count)
 
     def settle_some(self, budget: int) -> bool:
         """Settle up to `budget` objects of unmounted segments; returns whether there are more."""
@@ -372,27 +418,30 @@ class Catalog:
             owners = allocator.forget(budget)
             budget -= len(owners)
             for owner in owners:
-                if type(owner) is Object and owner.replicas and not self._settle_plain(owner):
+                if type(owner) is Object and owner.replica_count and not self._settle_plain(owner):
                     self.settle(owner)
-            if allocator.owners:
+            if allocator.block_count:
                 return True
             self.ending.pop(0)
         return False
 
     def _settle_plain(self, entry: Object) -> bool:
-        """Settle the usual object: one replica, finished, alone. There may be a million of them."""
-        if len(entry.replicas) > 1 or not entry.visible or entry.group or self.copies or self.pending:
+        """Settle the usual object: at its own place, finished, alone. There may be a million of them."""
+        segment = entry.segment
+        if segment is None or not entry.visible or entry.extra is not None or self.copies or self.pending:
             return False
-        if not entry.replicas[0].segment.unmounted:
+        if self._disk.count:
+            return False
+        if not segment.unmounted:
             return False  # it was settled before and has a replica elsewhere
         del self.tables[entry.tenant][crc32(entry.key) & 16383][entry.key]
         self.object_count -= 1
         if self._changes is not None:
-            self._changes.removed(entry, entry.replicas[0].segment.ended_n)
+            self._changes.removed(entry, segment.ended_n)
         if self._quotas is not None:
             self._quotas.charge(entry.tenant, -entry.size)
         entry.visible = False
-        entry.replicas = ()
+        entry.segment = None
         return True
 
     # --- snapshots ---
@@ -403,7 +452,10 @@ class Catalog:
 
     def load_place(self, owner: Object | CopyJob, replica: Replica) -> None:
         """Add a replica of a snapshot, which owns its place."""
-        owner.replicas = (*owner.replicas, replica)
+        if isinstance(owner, CopyJob):
+            owner.replicas = (*owner.replicas, replica)
+        else:
+            owner.set_replicas((*owner.replicas, replica))
         if self._quotas is not None:
             self._quotas.charge(owner.tenant, owner.size)
 
@@ -416,7 +468,6 @@ class Catalog:
         if entry.draft is not None:
             self.unfinished[entry.put_seq] = entry
             return
-        entry.visible = not entry.replicas or any(replica.status == COMPLETE for replica in entry.replicas)
         if self._changes is not None and entry.visible:
             self._changes.stored(entry, entry.changed_n)
         if not entry.hard_pin:
@@ -471,12 +522,13 @@ class Catalog:
         ensure(not NO_OBJECTS, "the shared empty table is empty")
         ensure(self.object_count == len(objects), "objects are counted", self.object_count)
         for segment in self._space.segments.values():
-            for start, owner in segment.allocator.owners.items():
+            for start, owner in segment.allocator.used_blocks():
                 known = not isinstance(owner, Object | CopyJob) or (segment.incarnation, start) in places
                 ensure(known, "every owner of space is known", segment.spec.name, start)
         self._leases.check(objects)
         if self._changes is not None:
-            self._changes.check(objects)
+            rows = [each.row for each in self._disk.versions() if self._disk.is_readable(each)]
+            self._changes.check([*objects, *(row for row in rows if not self._disk.is_in_memory(row))])
         if self._quotas is not None:
             self._quotas.check(holders)
 
@@ -488,7 +540,7 @@ class Catalog:
             if replica.segment in self.ending:
                 continue
             ensure(not replica.segment.unmounted, "no replica on an unmounted segment", entry.key)
-            owner = replica.segment.allocator.owners.get(replica.offset)
+            owner = replica.segment.allocator.owner_of(replica.offset)
             ensure(owner is entry, "P3 a replica owns its place", entry.key)
             places.add(place)
 

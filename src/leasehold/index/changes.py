@@ -103,9 +103,15 @@ class Changes:
         """Subscribers were sent a reload: what was dropped is of no interest any more."""
         self.dropped_n = 0
 
-    def unpublished(self) -> set[int]:
-        """The put numbers of versions that became readable, and wait to be published."""
-        return {change.put_seq for change in self._queue if change.stored}
+    def unpublished(self) -> dict[int, Change]:
+        """By put number, the first change that waits to be published: what subscribers know is the state before it.
+
+        A version on disk may leave and return, so there may be several.
+        """
+        first: dict[int, Change] = {}
+        for change in self._queue:
+            first.setdefault(change.put_seq, change)
+        return first
 
     def published(self) -> tuple[int, int]:
         """Fingerprint and number of the readable objects without the changes that wait to be published."""

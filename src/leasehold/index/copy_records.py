@@ -42,7 +42,7 @@ class CopyRecords:
         if job is None or entry is None or entry.put_seq != job.put_seq:
             return
         self._catalog.finish_copy(job, entry, n, record, record.at_ms + self._clock.offset)
-        if not entry.replicas:
+        if not entry.replica_count:
             self._coverage.add_placeless(entry)  # a newer owner in a later slice has the new place already
 
     def _copy_revoke(self, n: int, record: CopyRevoke) -> None:

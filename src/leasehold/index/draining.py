@@ -154,15 +154,15 @@ class Draining:
 
     def _is_used(self, segment: Segment) -> bool:
         """Whether an object or copy has space there. Space in quarantine does not count: no reader is sent there."""
-        return any(isinstance(owner, Object | CopyJob) for owner in segment.allocator.owners.values())
+        return any(isinstance(owner, Object | CopyJob) for _, owner in segment.allocator.used_blocks())
 
     def _next_objects(self, segment: Segment) -> tuple[list[Object], bool]:
         """Some finished objects of a segment, and whether these are all that there are."""
         start = self._cursors.get(segment.incarnation, 0)
-        offsets = segment.allocator.used_from(start, drain_step_objects)
-        owners = [segment.allocator.owners[offset] for offset in offsets]
-        whole = start == 0 and len(offsets) < drain_step_objects
-        self._cursors[segment.incarnation] = offsets[-1] + 1 if len(offsets) == drain_step_objects else 0
+        blocks = segment.allocator.used_from(start, drain_step_objects)
+        owners = [owner for _, owner in blocks]
+        whole = start == 0 and len(blocks) < drain_step_objects
+        self._cursors[segment.incarnation] = blocks[-1][0] + 1 if len(blocks) == drain_step_objects else 0
         return [owner for owner in owners if isinstance(owner, Object)], whole
 
     def _move(self, now_ms: int, job: DrainJob, source: Segment, entry: Object, moving: set[Name]) -> bool | None:

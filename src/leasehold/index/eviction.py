@@ -11,6 +11,7 @@ from leasehold.index.clock import LeaderClock
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.model import Object, PutConfig
+from leasehold.index.offloads import Offloads
 from leasehold.index.placement import Placement
 from leasehold.index.records import Extent
 from leasehold.index.renewals import Renewals
@@ -25,13 +26,13 @@ class Eviction:
     """Evicts objects whose lease has expired, the oldest end first; soft pins last or never, hard pins never.
 
     Evictions need no records: the record that hands out the space next displaces the object on every other node (see
-    `Space`). All replicas are in memory: an object that loses its replicas is deleted.
+    `Space`). An object that loses its memory replicas is deleted from the catalog; a copy on disk stays (`DiskTier`).
     """
 
     __slots__ = (
         "_catalog", "_clock", "_evict_soft_pinned", "_evict_to_bytes", "_high_watermark", "_leases", "_log",
-        "_placement", "_ratio", "_renewals", "_round_from", "_soft", "_space", "evicted_bytes", "evicted_count",
-        "rounds", "rounds_without_effect",
+        "_offloads", "_placement", "_ratio", "_renewals", "_round_from", "_soft", "_space",
+        "evicted_bytes", "evicted_count", "rounds", "rounds_without_effect",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class Eviction:
         leases: Leases,
         catalog: Catalog,
         placement: Placement,
+        offloads: Offloads,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -52,6 +54,7 @@ class Eviction:
         self._leases = leases
         self._catalog = catalog
         self._placement = placement
+        self._offloads = offloads if settings.enable_offload else None
         self._high_watermark = settings.eviction_high_watermark
         self._ratio = settings.eviction_ratio
         self._evict_soft_pinned = settings.allow_evict_soft_pinned and not leases.expiry
@@ -131,29 +134,39 @@ class Eviction:
             return  # deleted meanwhile
         wheel = catalog.wheel
         end = entry.lease_end
-        if end < self._clock.older_than or entry.group:
+        extra = entry.extra
+        if end < self._clock.older_than or extra is not None:
             end = self._leases.end_of(entry)
         if end > now:
             wheel.add_later(entry, end, now)
         elif in_turn and wheel.is_out_of_turn(entry):
             wheel.add(entry, end)
-        elif entry.soft_pin_end > now and not soft_pins_too:
+        elif extra is not None and extra.soft_pin_end > now and not soft_pins_too:
             if self._evict_soft_pinned:
                 self._soft.append(entry)
             else:
-                wheel.add_later(entry, entry.soft_pin_end, now)
-        elif (catalog.copies or catalog.pending) and catalog.is_busy(entry):
+                wheel.add_later(entry, extra.soft_pin_end, now)
+        elif self._is_in_use(entry, now):
             wheel.add(entry, now + _BUSY_AGAIN_MS)
         else:
-            if entry.group:
+            if extra is not None and extra.group:
                 self._evict_companions(entry, now)
             self.evict(entry)
+
+    def _is_in_use(self, entry: Object, now: int) -> bool:
+        """Whether a copy or an upsert is under way, or it is being written to disk, or must be before."""
+        catalog = self._catalog
+        if (catalog.copies or catalog.pending) and catalog.is_busy(entry):
+            return True
+        return self._offloads is not None and self._offloads.keeps(entry, now)
 
     def _evict_companions(self, entry: Object, now: int) -> None:
         """Evict the other members of a group with the first, unless something else protects them."""
         for key in self._leases.members_of(entry):
             other = self._catalog.lookup(entry.tenant, key)
             if other is None or other is entry or not other.visible or other.hard_pin or self._catalog.is_busy(other):
+                continue
+            if self._offloads is not None and self._offloads.keeps(other, now):
                 continue
             if self._leases.end_of(other) <= now and other.soft_pin_end <= now:
                 self.evict(other)
@@ -163,7 +176,11 @@ class Eviction:
     def evict(self, entry: Object, hint: bool = True) -> None:
         """Evict an object. `hint`: report it to the standbys."""
         space, log = self._space, self._log
-        space.evict(entry.replicas)
+        if entry.segment is not None:
+            space.evict(entry.segment, entry.offset)
+        else:
+            for replica in entry.replicas:
+                space.evict(replica.segment, replica.offset)
         self._catalog.evict(entry)
         if entry.changed_n > log.durable_n:
             # The end of this put is not durable yet, and so neither is the end of the version before: a miss shows it.

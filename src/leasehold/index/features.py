@@ -12,7 +12,23 @@ from typing import Any, Final
 from msgspec import Struct
 
 from leasehold.base.invariants import ensure
-from leasehold.index.records import DrainEnd, DrainStart, FeatureLevel, PutEnds, SetQuota
+from leasehold.index.records import (
+    AdoptEnd,
+    AdoptSegment,
+    BindSegment,
+    DiskEvict,
+    DiskGone,
+    DiskMount,
+    DiskStored,
+    DiskUnmount,
+    DrainEnd,
+    DrainStart,
+    FeatureLevel,
+    PromoteEnd,
+    PromoteStart,
+    PutEnds,
+    SetQuota,
+)
 
 
 class Level(Struct, frozen=True):
@@ -26,9 +42,25 @@ class Level(Struct, frozen=True):
 LEVELS: Final[tuple[Level, ...]] = (
     Level("the first release's records"),
     Level(
-        "feature levels, tenant quotas, drain jobs, one record for the ends of a batch",
-        kinds=(FeatureLevel, SetQuota, DrainStart, DrainEnd, PutEnds),
-        sections=("quotas", "drains"),
+        "feature levels, tenant quotas, drain jobs, shared records for ends, adopted segments, the disk tier",
+        kinds=(
+            FeatureLevel,
+            SetQuota,
+            DrainStart,
+            DrainEnd,
+            PutEnds,
+            AdoptSegment,
+            AdoptEnd,
+            BindSegment,
+            DiskMount,
+            DiskGone,
+            DiskUnmount,
+            DiskStored,
+            DiskEvict,
+            PromoteStart,
+            PromoteEnd,
+        ),
+        sections=("quotas", "drains", "adopted", "disk_owners"),
     ),
 )
 LEVEL_NEWEST: Final = len(LEVELS) - 1  # the highest level that this release reads and writes

@@ -14,10 +14,12 @@
 | `task_table` | tasks |
 | `drains` | drain jobs |
 | `quotas` | how much memory each tenant may use, and uses |
+| `disk` | versions on the disks of storage clients |
+| `offloads`, `promotions` | of a leader: what is to be written to disk, and read back |
 
-Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`. A decision is a
-record: `Decisions.emit` queues it for the journal and applies it by the same handlers (`*_records`) that a standby
-applies it with. Renewals and evictions have no records; they travel in unlogged batches.
+Commands decide over these parts (primary): `puts`, `removes`, `mounts`, `copies`, `tasks`, `reads`, `disks`. A
+decision is a record: `Decisions.emit` queues it for the journal and applies it by the same handlers (`*_records`) that
+a standby applies it with. Renewals and evictions have no records; they travel in unlogged batches.
 
 `now_ms` is leader time. Every command returns a reply that names the record it waits for (`replies`).
 """
@@ -37,6 +39,9 @@ from leasehold.index.copies import Copies
 from leasehold.index.copy_records import CopyRecords
 from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Decisions
+from leasehold.index.disk import DiskTier
+from leasehold.index.disk_commands import Disks
+from leasehold.index.disk_records import DiskRecords
 from leasehold.index.draining import Draining
 from leasehold.index.drains import Drains
 from leasehold.index.epoch_records import EpochRecords
@@ -46,8 +51,10 @@ from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.mount_records import MountRecords
 from leasehold.index.mounts import Mounts
+from leasehold.index.offloads import Offloads
 from leasehold.index.owners import Owners
 from leasehold.index.placement import Placement
+from leasehold.index.promotions import Promotions
 from leasehold.index.put_records import PutRecords
 from leasehold.index.puts import Puts
 from leasehold.index.quotas import Quotas
@@ -60,10 +67,13 @@ from leasehold.index.snapshot_export import SnapshotExport
 from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
 from leasehold.index.snapshot_load import SnapshotLoad
 from leasehold.index.space.space import Space
+from leasehold.index.tables import Tables
 from leasehold.index.tasks import Tasks, TaskTable
 from leasehold.index.tenants import Tenants
 
 _MAINTENANCE_MS: Final = 100
+_STALL_MS: Final = 1_000  # a longer time between two maintenances: this process did not run
+_SWEPT_VERSIONS: Final = 1_000  # on disk, cleared of forgotten owners in one step
 
 Renewal = tuple[bytes, bytes, int, int, int]  # tenant, key, put_seq, lease_end_ms, soft_pin_end_ms
 Hint = tuple[bytes, bytes, int]  # tenant, key, put_seq
@@ -76,9 +86,10 @@ class Index:
     """
 
     __slots__ = (
-        "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "draining",
-        "drains", "eviction", "export", "features", "leases", "log", "mounts", "owners", "placement", "puts", "quotas",
-        "reads", "removes", "renewals", "settings", "space", "task_table", "tasks", "tenants",
+        "_loader", "_maintained", "apply", "catalog", "changes", "clock", "copies", "coverage", "decisions", "disk",
+        "disks", "draining", "drains", "eviction", "export", "features", "finish_some", "leases", "log", "mounts",
+        "offloads", "owners", "placement", "promotions", "puts", "quotas", "reads", "removes",
+        "renewals", "settings", "space", "task_table", "tasks", "tenants",
     )  # fmt: skip
 
     def __init__(self, settings: IndexSettings, choose: Callable[[int], int], changes: Changes | None = None) -> None:
@@ -95,8 +106,10 @@ class Index:
         self.leases = leases = Leases(settings, clock, renewals)
         self.changes = changes
         self.quotas = quotas = Quotas(coverage)
+        tables: dict[bytes, Tables] = {}
+        self.disk = disk = DiskTier(changes, tables)
         self.catalog = catalog = Catalog(
-            clock, log, space, leases, release_ms, changes, quotas if settings.tenant_quotas else None
+            clock, log, space, leases, release_ms, changes, quotas if settings.tenant_quotas else None, disk, tables
         )
         self.owners = owners = Owners(clock, log, space)
         self.task_table = task_table = TaskTable(log, coverage)
@@ -105,7 +118,8 @@ class Index:
         handlers = {
             **EpochRecords(clock, log, features, coverage, space, renewals, leases, catalog, owners).handlers(),
             **MountRecords(clock, log, coverage, space, catalog, owners).handlers(),
-            **PutRecords(clock, log, coverage, space, catalog).handlers(),
+            **PutRecords(clock, log, coverage, space, catalog, disk, release_ms).handlers(),
+            **DiskRecords(clock, log, coverage, space, catalog, owners, disk).handlers(),
             **CopyRecords(clock, coverage, space, catalog).handlers(),
             **task_table.handlers(),
             **quotas.handlers(),
@@ -114,15 +128,23 @@ class Index:
         self.decisions = decisions = Decisions(log, features, handlers)
         applier = Applier(clock, log, coverage, space, catalog, handlers)
         self.apply = applier.apply  # standby, replay; the method itself, since a forwarding call costs 60 ns a record
+        self.finish_some = applier.finish_some  # standby, after each record: the work that the record left
         # commands
         self.placement = placement = Placement(settings, clock, space, choose)
-        self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement)
-        self.reads = Reads(settings, clock, log, leases, catalog)
+        self.offloads = offloads = Offloads(settings, catalog, disk)
+        self.promotions = promotions = Promotions(settings, space, disk)
+        self.eviction = eviction = Eviction(settings, clock, log, space, renewals, leases, catalog, placement, offloads)
+        self.reads = Reads(settings, clock, log, leases, catalog, disk, promotions)
         self.tenants = tenants = Tenants(log, features, decisions, space, leases, catalog, eviction, quotas)
         self.puts = Puts(
-            settings, clock, log, features, decisions, space, leases, catalog, placement, eviction, tenants
-        )
-        self.removes = Removes(clock, log, decisions, leases, catalog, eviction)
+            settings, clock, log, features, decisions, space, leases, catalog, placement, eviction, tenants,
+            disk, offloads,
+        )  # fmt: skip
+        self.removes = Removes(clock, log, decisions, leases, catalog, eviction, disk)
+        self.disks = Disks(
+            settings, clock, log, features, decisions, space, catalog, owners, placement, eviction, disk, offloads,
+            promotions, tenants if settings.tenant_quotas else None,
+        )  # fmt: skip
         self.mounts = Mounts(settings, clock, log, decisions, space, owners)
         self.copies = Copies(
             clock,
@@ -138,9 +160,9 @@ class Index:
         self.tasks = Tasks(clock, log, decisions, space, eviction, task_table)
         self.draining = Draining(clock, log, features, decisions, space, catalog, self.tasks, task_table, drains)
         # snapshots
-        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table, quotas, drains)
+        self.export = SnapshotExport(clock, log, features, space, catalog, owners, task_table, quotas, drains, disk)
         self._loader = SnapshotLoad(
-            clock, log, features, coverage, space, catalog, owners, task_table, quotas, drains, applier
+            clock, log, features, coverage, space, catalog, owners, task_table, quotas, drains, disk, applier
         )
         self._maintained = -_MAINTENANCE_MS
 
@@ -163,6 +185,8 @@ class Index:
         """
         clock, log = self.clock, self.log
         ensure(self.coverage.tables_n is None, "P1 an epoch begins only on a complete replay")
+        while self.finish_some():
+            pass
         ensure(epoch > log.epoch, "P4 epochs grow", epoch, log.epoch)
         max_term_ms = max(clock.max_term_ms, self.settings.lease_ttl_ms)
         self._maintained = -_MAINTENANCE_MS
@@ -177,6 +201,7 @@ class Index:
             )
         self.owners.distrust(unproven_n)
         self.space.begin_settling()
+        self.disks.begin()
         return n
 
     def handover(self, now_ms: int, last_unlogged: int) -> int:
@@ -191,6 +216,8 @@ class Index:
         if level < LEVEL_OF[SetQuota]:
             self.tenants.delete_all(now_ms)
             self.draining.end_all(now_ms)
+            self.mounts.end_adopted_units(now_ms)
+            self.disks.end_all(now_ms)
         return self.decisions.emit(FeatureLevel(now_ms, level))
 
     # --- time ---
@@ -203,7 +230,10 @@ class Index:
         now = now_ms + self.clock.offset
         self.clock.see(now)
         if not 0 <= now - self._maintained < _MAINTENANCE_MS:
+            stalled_ms = now - self._maintained - _STALL_MS if self._maintained >= 0 else 0
             self._maintained = now
+            if stalled_ms > 0:
+                self.owners.stalled(now, stalled_ms, self.settings.client_ttl_ms)
             self._maintain(now)
         space, catalog = self.space, self.catalog
         if space.free_quarantined(now) or (catalog.ending and catalog.settle_some(budget)):
@@ -218,6 +248,10 @@ class Index:
         self.placement.forget_dead(self.owners.clients)
         self.mounts.end_silent_clients(now)
         self.mounts.end_drained(now)
+        if self.disk.owners:
+            self.disks.end_silent(now)
+        if self.disk.stale:
+            self.disk.sweep_some(_SWEPT_VERSIONS)
         self.copies.end_stale(now)
         self.puts.end_stale(now)
         if self.task_table.open:
@@ -237,6 +271,8 @@ class Index:
         self.catalog.forget_some_tenants()
         if self.catalog.ending:
             self.catalog.settle_some(self.catalog.settle_step_objects)
+        if self.disk.stale:
+            self.disk.sweep_some(_SWEPT_VERSIONS)
         return self.space.free_quarantined(now, max(clock.begin_n, self.coverage.keyless_n))
 
     # --- unlogged batches ---
@@ -247,7 +283,7 @@ class Index:
         renewals = []
         for entry in self.renewals.take_renewed(limit):
             # An object on an unmounted segment is deleted on every node: a standby would report divergence.
-            if entry.visible and (not catalog.ending or catalog.settle(entry)):
+            if entry.visible and (not catalog.ending or not entry.replicas or catalog.settle(entry)):
                 soft_ms = max(0, entry.soft_pin_end - offset)
                 renewals.append((entry.tenant, entry.key, entry.put_seq, entry.lease_end - offset, soft_ms))
         return renewals, self.renewals.finish_batch()
@@ -263,6 +299,9 @@ class Index:
         it has diverged.
         """
         entry = self.catalog.lookup(tenant, key)
+        if (entry is None or entry.put_seq != put_seq) and self.disk.count:
+            version = self.disk.find(tenant, key)
+            entry = version.row if version is not None else None
         if entry is None or entry.put_seq != put_seq:
             return False
         offset = self.clock.offset
@@ -303,9 +342,14 @@ class Index:
 
     # --- snapshots ---
 
-    def load(self, keyless: Keyless, slices: Iterable[Slice], quarantined: Iterable[QuarantineSlice] = ()) -> None:
+    def load(self, keyless: Keyless, parts: Iterable[Slice | QuarantineSlice]) -> None:
         """Fill an empty index from a snapshot. Continue with `apply` from `log.last_n` on."""
-        self._loader.load(keyless, slices, quarantined)
+        for _ in self.loading(keyless, parts):
+            pass
+
+    def loading(self, keyless: Keyless, parts: Iterable[Slice | QuarantineSlice]) -> Iterator[None]:
+        """As `load`, with a pause after each part. Nothing else may change the index meanwhile."""
+        yield from self._loader.loading(keyless, parts)
 
     # --- the end ---
 
@@ -332,6 +376,7 @@ class Index:
         self.owners.check()
         self.task_table.check()
         self.drains.check()
+        self.disk.check()
 
     def digest(self) -> bytes:
         """A hash of the state that records alone determine: names, versions, places, pins.
@@ -347,4 +392,15 @@ class Index:
             )
             for entry in [*self.catalog.objects(), *self.catalog.pending.values()]
         )  # fmt: skip
-        return blake2b(repr((lines, sorted(self.space.segments))).encode(), digest_size=16).digest()
+        on_disk = sorted(
+            (
+                row.tenant,
+                row.key,
+                row.put_seq,
+                tuple((r.id, r.owner) for r in version.replicas if self.disk.owner_of(r)),
+            )
+            for version in self.disk.versions()
+            if (row := version.row) and any(self.disk.owner_of(r) for r in version.replicas)
+        )
+        state = (lines, sorted(self.space.segments), *([on_disk] if on_disk else []))
+        return blake2b(repr(state).encode(), digest_size=16).digest()

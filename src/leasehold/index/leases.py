@@ -38,8 +38,8 @@ class Leases:
         end = entry.lease_end
         if end < clock.older_than and end < clock.grace_end:
             end = clock.grace_end
-        if entry.group:
-            group = self.groups.get((entry.tenant, entry.group))
+        if entry.extra is not None and entry.extra.group:
+            group = self.groups.get((entry.tenant, entry.extra.group))
             if group is not None:
                 shared = self.shared_end(group)
                 if shared > end and not (self.expiry and self._had_expired(entry, end, group)):
@@ -78,18 +78,18 @@ class Leases:
         if known_end < clock.older_than and clock.grace_end > end:
             end = clock.grace_end
         entry.lease_end = end
-        slow = False
-        if entry.group:
+        slow, extra = False, entry.extra
+        if extra is not None and extra.group:
             slow = True
-            group = self.groups.get((entry.tenant, entry.group))
+            group = self.groups.get((entry.tenant, extra.group))
             if group is not None:
                 shared = self.shared_end(group)
                 if shared <= now:
                     group.revived = now
                 group.lease_end = max(shared, end)
-        if self._renew_pins and entry.soft_pin_end > now:
+        if extra is not None and self._renew_pins and extra.soft_pin_end > now:
             slow = True
-            entry.soft_pin_end = max(entry.soft_pin_end, now + self._soft_pin_ttl_ms)
+            entry.set_soft_pin_end(max(entry.soft_pin_end, now + self._soft_pin_ttl_ms))
         if 0 <= known_end - now < self._urgent_left_ms:
             self._renewals.hurry()
         self._renewals.renewed(entry, slow)
@@ -103,12 +103,13 @@ class Leases:
                 if group is not None:
                     group.lease_end = max(self.shared_end(group), end)
         if soft_pin_end is not None:
-            entry.soft_pin_end = max(entry.soft_pin_end, soft_pin_end)
+            entry.set_soft_pin_end(max(entry.soft_pin_end, soft_pin_end))
 
     def move_soft_pins(self, objects: Iterable[Object], by_ms: int) -> None:
         """The internal axis of this node starts later (see `LeaderClock.begin_after_death`)."""
         for entry in objects:
-            entry.soft_pin_end += by_ms if entry.soft_pin_end else 0
+            if end := entry.soft_pin_end:
+                entry.set_soft_pin_end(end + by_ms)
 
     # --- groups ---
 
@@ -118,12 +119,12 @@ class Leases:
         group.lease_end = max(self.shared_end(group), entry.lease_end)
         group.members[entry.key] = None
 
-    def leave(self, entry: Object) -> None:
+    def leave(self, tenant: bytes, group_name: bytes, key: bytes) -> None:
         """An object with a group was deleted."""
-        name = (entry.tenant, entry.group)
+        name = (tenant, group_name)
         group = self.groups.get(name)
         if group is not None:
-            group.members.pop(entry.key, None)
+            group.members.pop(key, None)
             if not group.members:
                 del self.groups[name]
 

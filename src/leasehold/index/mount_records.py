@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
@@ -9,7 +11,16 @@ from leasehold.index.decisions import Handlers
 from leasehold.index.log import Log
 from leasehold.index.model import SegmentSpec
 from leasehold.index.owners import Owners
-from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
+from leasehold.index.records import (
+    AdoptEnd,
+    AdoptSegment,
+    BindSegment,
+    Cause,
+    ClientGone,
+    DrainSegment,
+    MountSegment,
+    UnmountSegment,
+)
 from leasehold.index.space.space import Space
 
 
@@ -34,6 +45,9 @@ class MountRecords:
             UnmountSegment: self._unmount,
             DrainSegment: self._drain,
             ClientGone: self._client_gone,
+            AdoptSegment: self._adopt,
+            AdoptEnd: self._adopt_end,
+            BindSegment: self._bind,
         }
 
     def _mount(self, n: int, record: MountSegment) -> None:
@@ -47,6 +61,33 @@ class MountRecords:
         )  # fmt: skip
         self._space.mount(spec, record.client, n, now)
         self._owners.seen(record.client, now)
+
+    def _adopt(self, n: int, record: AdoptSegment) -> None:
+        if self._coverage.covers_keyless(n):
+            return
+        spec = SegmentSpec(
+            record.segment, record.name, record.base, record.size, record.endpoint, record.protocol
+        )  # fmt: skip
+        self._space.adopt_segment(spec, record.client, n, record.unit)
+        self._owners.seen(record.client, record.at_ms + self._clock.offset)
+
+    def _adopt_end(self, n: int, record: AdoptEnd) -> None:
+        if self._coverage.covers_keyless(n):
+            return
+        for incarnation, quarantine_ms in record.quarantine:
+            segment = self._space.segments.get(incarnation)
+            if segment is not None:
+                self._space.quarantine_unlisted(segment, n, record.at_ms + self._clock.offset, quarantine_ms)
+
+    def _bind(self, n: int, record: BindSegment) -> None:
+        segment = self._space.segments.get(record.incarnation)
+        if segment is None or self._coverage.covers_keyless(n):
+            return
+        spec = replace(
+            segment.spec, id=record.segment, name=record.name, protocol=record.protocol, host_id=record.host_id
+        )
+        self._space.bind(segment, spec, record.client)
+        self._owners.seen(record.client, record.at_ms + self._clock.offset)
 
     def _unmount(self, n: int, record: UnmountSegment) -> None:
         if self._coverage.covers_keyless(n):

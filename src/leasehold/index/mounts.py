@@ -15,9 +15,9 @@ from leasehold.base.limits import (
 from leasehold.index.clock import LeaderClock
 from leasehold.index.decisions import Decisions
 from leasehold.index.log import Log
-from leasehold.index.model import SegmentSpec
+from leasehold.index.model import Segment, SegmentSpec
 from leasehold.index.owners import Owners
-from leasehold.index.records import Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
+from leasehold.index.records import BindSegment, Cause, ClientGone, DrainSegment, MountSegment, UnmountSegment
 from leasehold.index.replies import Acknowledged
 from leasehold.index.settings import IndexSettings
 from leasehold.index.space.retired import overlap
@@ -57,12 +57,20 @@ class Mounts:
         if self._is_bad(client, spec):
             return Acknowledged(Code.BAD_PARAMS, 0)
         known = segments.by_id.get(spec.id)
-        if known is not None and known.client == client and known.spec == spec:
+        if known is not None and known.client == client and known.spec == spec and not known.awaits_mount:
             self._owners.seen(client, now_ms + self._clock.offset)
             return Acknowledged(Code.OK, known.incarnation)
         if segments.by_client.count(client) >= segments_per_client_max or len(segments) >= segments_max:
             log.refuse("too many segments")
             return Acknowledged(Code.BAD_PARAMS, 0)
+        adopted = (
+            [each for each in segments.values() if _is_awaited(each, client, spec)] if self._owners.unproven else []
+        )
+        for each in adopted:
+            if (each.spec.endpoint, each.spec.base, each.spec.size) == (spec.endpoint, spec.base, spec.size):
+                return self._bind(now_ms, client, spec, each)
+            self._end_adopted(now_ms, each)
+            known = segments.by_id.get(spec.id)
         neighbours = segments.by_endpoint.get(spec.endpoint)
         same_bytes = [s for s in neighbours if overlap(spec, s.spec.endpoint, s.spec.base, s.spec.size)]
         superseded = [segment for segment in same_bytes if segment.client != client]
@@ -74,6 +82,26 @@ class Mounts:
             tuple(segment.incarnation for segment in superseded),
         )  # fmt: skip
         return Acknowledged(Code.OK, self._decisions.emit(record))
+
+    def _bind(self, now_ms: int, client: bytes, spec: SegmentSpec, adopted: Segment) -> Acknowledged:
+        """The owner mounts an adopted segment: the same bytes, and the client or the segment that was reported."""
+        record = BindSegment(now_ms, adopted.incarnation, client, spec.id, spec.name, spec.protocol, spec.host_id)
+        n = self._decisions.emit(record)
+        self._owners.prove([adopted])
+        return Acknowledged(Code.OK, n)
+
+    def _end_adopted(self, now_ms: int, adopted: Segment) -> None:
+        """An adopted segment is not what was reported. Readers of the old master may still read it: it is retired."""
+        self._log.refuse("adopted segment differs")
+        self._decisions.emit(UnmountSegment(now_ms, (adopted.incarnation,), Cause.UNMOUNT))
+
+    def end_adopted_units(self, now_ms: int) -> None:
+        """End every segment that a lower feature level could not hold. Its owner must mount it again."""
+        segments = self._space.segments
+        kept = (each for each in segments.values() if each.awaits_mount or each.allocator.unit < extent_alignment_bytes)
+        for client in {each.client: None for each in kept}:
+            mounts = tuple(each.incarnation for each in segments.by_client.get(client))
+            self._decisions.emit(ClientGone(now_ms, client, mounts))
 
     def _is_bad(self, client: bytes, spec: SegmentSpec) -> bool:
         texts = (spec.name, spec.endpoint, spec.protocol, spec.host_id)
@@ -100,6 +128,9 @@ class Mounts:
             if reply.code != Code.OK:
                 return reply
             after = max(after, reply.after)
+        for left in self._space.segments.by_client.get(client) if self._owners.unproven else ():
+            if left.awaits_mount:  # a client lists all its segments: it no longer has this one
+                self._end_adopted(now_ms, left)
         self._owners.seen(client, now_ms + self._clock.offset)
         return Acknowledged(Code.OK, after)
 
@@ -143,3 +174,12 @@ class Mounts:
         for segment in list(self._space.segments.values()):
             if segment.drain_end and segment.drain_end <= now:
                 self._decisions.emit(UnmountSegment(now - self._clock.offset, (segment.incarnation,), Cause.DRAINED))
+
+
+def _is_awaited(adopted: Segment, client: bytes, spec: SegmentSpec) -> bool:
+    """Whether this mount may be that of an adopted segment. Its endpoint is not enough: it may be a new process."""
+    return (
+        adopted.awaits_mount
+        and (adopted.client == client or adopted.spec.id == spec.id)
+        and (adopted.spec.id == spec.id or overlap(spec, adopted.spec.endpoint, adopted.spec.base, adopted.spec.size))
+    )

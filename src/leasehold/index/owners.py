@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from leasehold.base.codes import ClientStatus
 from leasehold.base.invariants import ensure
 from leasehold.index.clock import LeaderClock
 from leasehold.index.log import Log
-from leasehold.index.model import Client, Object
+from leasehold.index.model import Client, Object, Segment
 from leasehold.index.space.space import Space
 
 _ALL = 1 << 62
@@ -40,7 +42,10 @@ class Owners:
             return ClientStatus.NEED_REMOUNT
         known.seen = now_ms + self._clock.offset
         if self.unproven:
-            self._prove(client)
+            segments = self._space.segments.by_client.get(client)
+            self.prove([each for each in segments if not each.awaits_mount])
+            if any(each.awaits_mount for each in segments):
+                return ClientStatus.NEED_REMOUNT  # its ping proves no adopted segment: it must describe them (P3)
         return ClientStatus.OK
 
     def seen(self, client: bytes, now: int) -> None:
@@ -84,17 +89,30 @@ class Owners:
     def distrust(self, before_n: int = _ALL) -> None:
         """After a complete restart: wait for the owner's first ping before a segment is used (H9).
 
-        An owner that mounted with record `before_n` or later was alive then.
+        An owner that mounted with record `before_n` or later was alive then. An adopted segment stays unproven until
+        its owner has mounted it.
         """
         segments = self._space.segments
-        self._space.set_proven([each for each in segments.values() if each.incarnation >= before_n], True)
-        self._space.set_proven([each for each in segments.values() if each.incarnation < before_n], False)
-        self.unproven = {incarnation for incarnation in segments if incarnation < before_n}
+        unproven = [each for each in segments.values() if each.incarnation < before_n or each.awaits_mount]
+        self._space.set_proven(segments.values(), True)
+        self._space.set_proven(unproven, False)
+        self.unproven = {segment.incarnation for segment in unproven}
 
     def suspect_all(self) -> None:
         """Leader: no owner could be reached for longer than the client TTL. Wait for each again (H9)."""
         self.unproven_before_n = self._log.last_n + 1
         self.distrust(self.unproven_before_n)
+
+    def stalled(self, now: int, stalled_ms: int, client_ttl_ms: int) -> None:
+        """Leader: this process did not run for a while (a paused machine), and received no pings.
+
+        That time does not count against the clients. If it was longer than their TTL, an owner may have been replaced
+        in it: wait for each again (H9).
+        """
+        for client in self.clients.values():
+            client.seen = min(now, client.seen + stalled_ms)
+        if stalled_ms > client_ttl_ms:
+            self.suspect_all()
 
     def still_unproven_before_n(self) -> int:
         """Leader: which owners it waits for, for its successors. 0 once each has pinged or was declared dead."""
@@ -106,8 +124,9 @@ class Owners:
         """Standby: which owners the leader waits for."""
         self.unproven_before_n = n
 
-    def _prove(self, client: bytes) -> None:
-        segments = [segment for segment in self._space.segments.by_client.get(client) if not segment.proven]
+    def prove(self, segments: Iterable[Segment]) -> None:
+        """The owner of these segments is alive, and has mounted them."""
+        segments = [segment for segment in segments if not segment.proven]
         if segments:
             self.unproven.difference_update(segment.incarnation for segment in segments)
             self._space.set_proven(segments, True)

@@ -8,6 +8,7 @@ from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
 from leasehold.index.decisions import Handlers
+from leasehold.index.disk import DiskTier
 from leasehold.index.log import Log
 from leasehold.index.model import Object
 from leasehold.index.patterns import compile_pattern
@@ -18,9 +19,20 @@ from leasehold.index.space.space import Space
 class PutRecords:
     """One method for each kind of record."""
 
-    __slots__ = ("_catalog", "_clock", "_coverage", "_log", "_space")
+    __slots__ = ("_catalog", "_clock", "_coverage", "_disk", "_log", "_put_release_ms", "_space")
 
-    def __init__(self, clock: LeaderClock, log: Log, coverage: Coverage, space: Space, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        clock: LeaderClock,
+        log: Log,
+        coverage: Coverage,
+        space: Space,
+        catalog: Catalog,
+        disk: DiskTier,
+        put_release_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._put_release_ms = put_release_ms
         self._clock = clock
         self._log = log
         self._coverage = coverage
@@ -50,6 +62,7 @@ class PutRecords:
             or key in (table := tables[crc32(key) & 16383])
             or record.group
             or record.discards
+            or self._disk.count
             or self._coverage.tables_n is not None
         ):
             self._put_start_over(n, record)
@@ -62,6 +75,10 @@ class PutRecords:
             self._space.displace_older(n, record.extents, record.size, self._catalog.lose_replica)
             return
         now = record.at_ms + self._clock.offset
+        if self._disk.count:
+            self._disk.end_promotion(record.tenant, record.key, record.discards, now + self._put_release_ms)
+            if not record.upsert:  # the leader found nothing that can be read
+                self._disk.drop(record.tenant, record.key, n, n)
         if record.discards:
             name = (record.tenant, record.key)
             self._catalog.discard_put(record.discards, name, n, now, record.quarantine_ms)
@@ -70,6 +87,8 @@ class PutRecords:
     def _put_end(self, n: int, record: PutEnd) -> None:
         if self._coverage.tables_n is not None and self._coverage.covers(n, record.key):
             return
+        if self._disk.count:  # first: in replay the put itself may have lost its place
+            self._disk.drop(record.tenant, record.key, record.put_seq, n)
         entry = self._catalog.unfinished.get(record.put_seq)
         if entry is None:
             self._coverage.missing(n, "put_end")
@@ -90,6 +109,9 @@ class PutRecords:
     def _put_revoke(self, n: int, record: PutRevoke) -> None:
         if self._coverage.covers(n, record.key):
             return
+        if self._disk.promotions:
+            until = record.at_ms + self._clock.offset + self._put_release_ms
+            self._disk.end_promotion(record.tenant, record.key, record.put_seq, until)
         entry = self._catalog.unfinished.get(record.put_seq)
         if entry is None:
             self._coverage.missing(n, "put_revoke")
@@ -105,6 +127,8 @@ class PutRecords:
             return
         tables = self._catalog.tables.get(tenant)
         entry = None if tables is None else tables[crc32(key) & 16383].get(key)
+        if self._disk.count:
+            self._disk.drop(tenant, key, n, n)
         if entry is not None:
             self._catalog.drop(entry, n, record.at_ms + self._clock.offset, record.quarantine_ms)
         if n > self._log.durable_n:
@@ -114,11 +138,18 @@ class PutRecords:
         catalog = self._catalog
         tables = catalog.tables.get(record.tenant)
         self._log.removed_range(n)
-        if tables is None:
-            return
         now = record.at_ms + self._clock.offset
         stays = frozenset(record.stays)
         search = compile_pattern(record.pattern).search if record.pattern else None
+        if self._disk.count:
+            for version in list(self._disk.on_shelves(record.first_table, record.last_table + 1)):
+                row = version.row
+                if row.tenant != record.tenant or row.put_seq in stays or self._coverage.covers(n, row.key):
+                    continue
+                if search is None or search(row.key):
+                    self._disk.drop(row.tenant, row.key, n, n)
+        if tables is None:
+            return
         first, tables_n = record.first_table, self._coverage.tables_n
         for number, table in enumerate(tables[first : record.last_table + 1], first):
             if not table or (tables_n is not None and n <= tables_n[number]):

@@ -19,16 +19,17 @@ from leasehold.base.limits import (
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.decisions import Decisions
+from leasehold.index.disk import DiskTier
 from leasehold.index.eviction import Eviction
 from leasehold.index.features import LEVEL_OF, Features
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
 from leasehold.index.model import Object, PutConfig
+from leasehold.index.offloads import Offloads
 from leasehold.index.placement import Placement
 from leasehold.index.records import Cause, Extent, PutEnd, PutEnds, PutRevoke, PutStart
 from leasehold.index.replies import Acknowledged, Answered, SpaceHandedOut
 from leasehold.index.settings import IndexSettings
-from leasehold.index.space.allocator import rounded
 from leasehold.index.space.space import Space
 from leasehold.index.tenants import Tenants
 
@@ -44,8 +45,8 @@ class Puts:
     """Commands about puts. An answer that hands out space waits for its record (P3, schedule 1)."""
 
     __slots__ = (
-        "_catalog", "_clock", "_decisions", "_eviction", "_features", "_good_config", "_lease_ms", "_leases", "_log",
-        "_placement", "_settings", "_space", "_tenants",
+        "_catalog", "_clock", "_decisions", "_disk", "_eviction", "_features", "_good_config", "_lease_ms", "_leases",
+        "_log", "_offloads", "_placement", "_settings", "_space", "_tenants",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +62,11 @@ class Puts:
         placement: Placement,
         eviction: Eviction,
         tenants: Tenants,
+        disk: DiskTier,
+        offloads: Offloads,
     ) -> None:
+        self._disk = disk
+        self._offloads = offloads if settings.enable_offload and not settings.offload_on_evict else None
         self._settings = settings
         self._tenants = tenants if settings.tenant_quotas else None
         self._lease_ms = settings.lease_ttl_ms if leases.expiry else 0  # granted by the end of a put
@@ -89,6 +94,10 @@ class Puts:
         old = None if tables is None else tables[crc32(key) & 16383].get(key)
         if old is not None and (self._leases.expiry or catalog.ending):
             old = self._eviction.lookup_live(now, tenant, key)
+        if self._disk.count and (old is None or old.draft is not None):
+            row = self._disk.read(tenant, key)
+            if row is not None:
+                return SpaceHandedOut(Code.EXISTS, None, max(row.changed_n, self._log.range_n))
         if old is None:
             return self._start_fresh(now, client, tenant, key, size, config, request)
         if old.draft is None:
@@ -143,8 +152,13 @@ class Puts:
             return Acknowledged(Code.ILLEGAL_CLIENT, entry.changed_n)
         if entry.draft is None or kind not in _OUR_KINDS:
             return Acknowledged(_OK, entry.changed_n)
+        if self._disk.promotions.get((tenant, key)) == entry.put_seq:
+            return Acknowledged(Code.INVALID_WRITE, entry.changed_n)  # a promotion ends by its own call
         record = PutEnd(now_ms, tenant, key, entry.put_seq, self._lease_ms, quarantine_ms, checksum)
-        return Acknowledged(_OK, self._decisions.emit(record))
+        n = self._decisions.emit(record)
+        if self._offloads is not None:
+            self._offloads.finished(entry)
+        return Acknowledged(_OK, n)
 
     def start_many(
         self, now_ms: int, client: bytes, tenant: bytes, objects: Iterable[NewObject], request: int = 0
@@ -166,6 +180,8 @@ class Puts:
         codes: list[Code] = []
         append, after = codes.append, 0
         shares = self._features.level >= LEVEL_OF[PutEnds] and kind in _OUR_KINDS and not catalog.ending
+        # A shared record has no keys, and in replay its puts may be unknown: it could not end older versions on disk.
+        shares = shares and not self._disk.count
         ending: dict[int, None] = {}  # put numbers of the next record, in order
         for key, checksum in written:
             tables = catalog.tables.get(tenant)
@@ -197,7 +213,13 @@ class Puts:
         """Decide the ends of these puts in one record, and empty the list."""
         put_seqs = tuple(ending)
         ending.clear()
-        return self._decisions.emit(PutEnds(now_ms, put_seqs, self._lease_ms))
+        unfinished, offloads = self._catalog.unfinished, self._offloads
+        entries = [unfinished[put_seq] for put_seq in put_seqs] if offloads is not None else []
+        n = self._decisions.emit(PutEnds(now_ms, put_seqs, self._lease_ms))
+        if offloads is not None:
+            for entry in entries:
+                offloads.finished(entry)
+        return n
 
     def revoke(
         self, now_ms: int, client: bytes, tenant: bytes, key: bytes, kind: int = ReplicaKind.ALL
@@ -209,7 +231,8 @@ class Puts:
         if entry.client != client:
             self._log.refuse("another client's put")
             return Acknowledged(Code.ILLEGAL_CLIENT, entry.changed_n)
-        if entry.draft is None or kind not in _OUR_KINDS:
+        promoted = self._disk.promotions.get((tenant, key)) == entry.put_seq
+        if entry.draft is None or kind not in _OUR_KINDS or promoted:
             return Acknowledged(Code.INVALID_WRITE, entry.changed_n)
         quarantine_ms = self._writer_time_left(entry, now_ms + self._clock.offset)
         return Acknowledged(_OK, self._decisions.emit(PutRevoke(now_ms, tenant, key, entry.put_seq, quarantine_ms)))
@@ -251,7 +274,7 @@ class Puts:
     ) -> Started:
         """Beside the old version if there is space: a writer that never ends must not cost acknowledged data (P1)."""
         leased = self._leases.end_of(old) > now
-        fits = rounded(size) <= rounded(old.size) and _writable(old, config)
+        fits = _fits(old, size) and _writable(old, config)
         if not leased and fits and not self._placement.place(size, config):
             extents = tuple(Extent(replica.segment.incarnation, replica.offset) for replica in old.replicas)
             return self._start(now, client, old, size, config, request, None, extents)
@@ -272,10 +295,14 @@ class Puts:
         record = PutStart(
             now - self._clock.offset, client, tenant, key, size, extents, config.soft_pin,
             self._settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,
-            config.hard_pin, config.group, request, False, False, 0, 0, config.data_type,
+            config.hard_pin, config.group, request, self._is_on_disk(tenant, key), False, 0, 0, config.data_type,
         )  # fmt: skip
         n = self._decisions.emit(record)
         return SpaceHandedOut(_OK, self._catalog.unfinished[n], n)
+
+    def _is_on_disk(self, tenant: bytes, key: bytes) -> bool:
+        """Whether an upsert has an older version on disk: it stays readable until the end."""
+        return bool(self._disk.count) and self._disk.readable(tenant, key) is not None
 
     def _start(
         self,
@@ -293,7 +320,7 @@ class Puts:
             return SpaceHandedOut(Code.NO_SPACE, None, 0)
         if self._tenants is not None and not in_place:
             # The space of a discarded put counts until its record is applied, which is a moment from now.
-            more_bytes = size * config.replicas - (discarded.size * len(discarded.replicas) if discarded else 0)
+            more_bytes = size * config.replicas - (discarded.size * discarded.replica_count if discarded else 0)
             if code := self._tenants.admit(now, old.tenant, more_bytes):
                 return SpaceHandedOut(code, None, self._tenants.changed_n)
         extents = in_place or self._eviction.place_or_evict(now, size, config)
@@ -307,7 +334,8 @@ class Puts:
             PutStart(
                 now - self._clock.offset, client, tenant, key, size, extents, config.soft_pin,
                 self._settings.soft_pin_ttl_ms if ttl_ms is None else ttl_ms,
-                config.hard_pin, config.group, request, there is not None and there is not discarded, bool(in_place),
+                config.hard_pin, config.group, request,
+                (there is not None and there is not discarded) or self._is_on_disk(tenant, key), bool(in_place),
                 discarded.put_seq if discarded is not None else 0,
                 self._writer_time_left(discarded, now) if discarded is not None else 0,
                 config.data_type,
@@ -371,8 +399,14 @@ def _many(
     return SpaceHandedOut(_OK, replies, after)
 
 
+def _fits(old: Object, size: int) -> bool:
+    """Whether the blocks of this object can hold this size."""
+    allocators = [replica.segment.allocator for replica in old.replicas]
+    return all(allocator.rounded(size) <= allocator.rounded(old.size) for allocator in allocators)
+
+
 def _writable(old: Object, config: PutConfig) -> bool:
     """Whether the object's own extents may be written over."""
-    return len(old.replicas) == config.replicas and all(
+    return old.replica_count == config.replicas and all(
         replica.segment.native == config.native and replica.segment.placeable for replica in old.replicas
     )

@@ -314,6 +314,127 @@ class DrainEnd(Struct, tag=42, array_like=True, frozen=True, gc=False):
     message: str
 
 
+class AdoptSegment(Struct, tag=60, array_like=True, frozen=True, gc=False):
+    """A segment of another master, with the objects there, is taken over; its owner must mount it here.
+
+    Its incarnation is this record's number. Its blocks are multiples of `unit`.
+    """
+
+    at_ms: int
+    client: bytes
+    segment: bytes
+    name: str
+    base: int
+    size: int
+    endpoint: str
+    protocol: str
+    unit: int
+
+
+class AdoptEnd(Struct, tag=61, array_like=True, frozen=True, gc=False):
+    """All objects of the other master are here: the rest of its segments is quarantined (incarnation, duration)."""
+
+    at_ms: int
+    quarantine: tuple[tuple[int, int], ...]
+
+
+class BindSegment(Struct, tag=62, array_like=True, frozen=True, gc=False):
+    """The owner of an adopted segment has mounted it: its objects may be read from now on."""
+
+    at_ms: int
+    incarnation: int
+    client: bytes
+    segment: bytes
+    name: str
+    protocol: str
+    host_id: str
+
+
+class DiskMount(Struct, tag=50, array_like=True, frozen=True, gc=False):
+    """A storage client lends its disk, or returns after an absence: its disk replicas are readable."""
+
+    at_ms: int
+    client: bytes
+
+
+class DiskGone(Struct, tag=51, array_like=True, frozen=True, gc=False):
+    """A client is silent: its disk replicas are kept, and no reader is sent there."""
+
+    at_ms: int
+    client: bytes
+
+
+class DiskUnmount(Struct, tag=52, array_like=True, frozen=True, gc=False):
+    """A client takes its disk back, or did not return in time: its disk replicas are forgotten."""
+
+    at_ms: int
+    client: bytes
+
+
+class DiskItem(Struct, array_like=True, frozen=True, gc=False):
+    """A version of a key on a disk. It stands alone: a node that has evicted the object knows nothing else of it.
+
+    `previous`: the owner whose replica at the same place this one replaces (empty: none).
+    """
+
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    size: int
+    bucket: int
+    offset: int
+    key_size: int
+    writer: bytes
+    checksum: int | None = None
+    data_type: int = 0
+    previous: bytes = b""
+
+
+class DiskStored(Struct, tag=53, array_like=True, frozen=True, gc=False):
+    """Versions are on the disk of a client, and readable at its endpoint."""
+
+    at_ms: int
+    client: bytes
+    endpoint: str
+    items: tuple[DiskItem, ...]
+
+
+class DiskEvict(Struct, tag=54, array_like=True, frozen=True, gc=False):
+    """The owner deletes its copy of a version."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    client: bytes
+
+
+class PromoteStart(Struct, tag=55, array_like=True, frozen=True, gc=False):
+    """Space for a version that is only on disk. It is handed out as by a `PutStart` (P3); the disk replica stays.
+
+    `source` is the put number of the version that is read. When the promotion ends, its number is this record's.
+    """
+
+    at_ms: int
+    client: bytes
+    tenant: bytes
+    key: bytes
+    source: int
+    size: int
+    extents: tuple[Extent, ...]
+
+
+class PromoteEnd(Struct, tag=56, array_like=True, frozen=True, gc=False):
+    """The bytes of a promotion are written: the version is in memory again, under the number `put_seq`."""
+
+    at_ms: int
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    source: int
+    lease_ms: int = 0
+
+
 Record = (
     Begin
     | Handover
@@ -338,4 +459,14 @@ Record = (
     | DrainStart
     | DrainEnd
     | PutEnds
+    | AdoptSegment
+    | AdoptEnd
+    | BindSegment
+    | DiskMount
+    | DiskGone
+    | DiskUnmount
+    | DiskStored
+    | DiskEvict
+    | PromoteStart
+    | PromoteEnd
 )

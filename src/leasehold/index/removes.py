@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from leasehold.base.codes import Code
@@ -17,6 +17,7 @@ from leasehold.base.limits import (
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
 from leasehold.index.decisions import Decisions
+from leasehold.index.disk import DiskTier
 from leasehold.index.eviction import Eviction
 from leasehold.index.leases import Leases
 from leasehold.index.log import Log
@@ -30,7 +31,7 @@ from leasehold.index.tables import TABLES
 class Removes:
     """Commands that remove objects or replicas."""
 
-    __slots__ = ("_catalog", "_clock", "_decisions", "_eviction", "_leases", "_log")
+    __slots__ = ("_catalog", "_clock", "_decisions", "_disk", "_eviction", "_leases", "_log")
 
     def __init__(
         self,
@@ -40,7 +41,9 @@ class Removes:
         leases: Leases,
         catalog: Catalog,
         eviction: Eviction,
+        disk: DiskTier,
     ) -> None:
+        self._disk = disk
         self._clock = clock
         self._log = log
         self._decisions = decisions
@@ -63,6 +66,8 @@ class Removes:
         entry = None if tables is None else tables[crc32(key) & 16383].get(key)
         if entry is not None and (self._leases.expiry or catalog.ending):
             entry = self._eviction.lookup_live(now, tenant, key)
+        if entry is None and self._disk.count:
+            entry = self._disk.read(tenant, key)
         if entry is None:
             return self._remove_absent(now_ms, tenant, key, source)
         left_ms = self._leases.end_of(entry) - now
@@ -91,7 +96,9 @@ class Removes:
         """
         if pattern:
             accept_pattern(pattern)
-        return RangeRemoval(self._clock, self._decisions, self._leases, self._catalog, tenant, pattern, force)
+        return RangeRemoval(
+            self._clock, self._decisions, self._leases, self._catalog, self._disk, tenant, pattern, force
+        )
 
     def remove_all(self, now_ms: int, tenant: bytes, force: bool) -> Answered[int]:
         """Remove all objects of a tenant, in one call. The value is their number."""
@@ -129,6 +136,10 @@ class Removes:
                 continue
             if self._leases.end_of(entry) > now:
                 continue
+            if not segment_name and self._disk.count and self._disk.find(tenant, key) is not None:
+                self._decisions.emit(Remove(now_ms, tenant, key, 0))  # the copies on disk, too
+                cleared.append(key)
+                continue
             ids = tuple(r.id for r in entry.replicas if not segment_name or r.segment.spec.name == segment_name)
             if ids:
                 self._decisions.emit(ReplicaClear(now_ms, tenant, key, entry.put_seq, ids, 0))
@@ -145,7 +156,8 @@ class RangeRemoval:
     """
 
     __slots__ = (
-        "_catalog", "_clock", "_decisions", "_force", "_leases", "_pattern", "_tenant", "after", "count", "next_table",
+        "_catalog", "_clock", "_decisions", "_disk", "_force", "_leases", "_pattern", "_tenant", "after",
+        "count", "next_table",
     )  # fmt: skip
 
     def __init__(
@@ -154,6 +166,7 @@ class RangeRemoval:
         decisions: Decisions,
         leases: Leases,
         catalog: Catalog,
+        disk: DiskTier,
         tenant: bytes,
         pattern: bytes,
         force: bool,
@@ -162,12 +175,18 @@ class RangeRemoval:
         self._decisions = decisions
         self._leases = leases
         self._catalog = catalog
+        self._disk = disk
         self._tenant = tenant
         self._pattern = pattern
         self._force = force
         self.next_table = 0
         self.count = 0
         self.after = 0
+
+    @property
+    def of_all_keys(self) -> bool:
+        """Whether it removes all objects of a tenant."""
+        return not self._pattern
 
     def step(self, now_ms: int) -> bool:
         """Remove from the next span of tables; returns True when all tables are done.
@@ -202,12 +221,31 @@ class RangeRemoval:
                 break
         else:
             self.next_table = TABLES
+        if self._disk.count:
+            stays = list(dict.fromkeys(stays + self._staying_on_disk(now, first, search)))
         cause = Cause.REMOVE_BY_REGEX if self._pattern else Cause.REMOVE_ALL
         span = (first, self.next_table - 1)
         self.after = self._decisions.emit(
             RemoveRange(now_ms, self._tenant, self._pattern, *span, tuple(stays), quarantine_ms, cause)
         )
         return self.next_table == TABLES
+
+    def _staying_on_disk(self, now: int, first: int, search: Callable[[bytes], object] | None) -> list[int]:
+        """The versions that are only on disk and stay, by put number. The others are counted."""
+        stays: list[int] = []
+        for version in self._disk.on_shelves(first, self.next_table):
+            row = version.row
+            if row.tenant != self._tenant or (search is not None and not search(row.key)):
+                continue
+            entry = self._catalog.lookup(row.tenant, row.key)
+            leased = self._leases.end_of(row) > now and not self._force
+            if leased or (entry is not None and not entry.visible):
+                stays.append(row.put_seq)  # the object of the same version stays with it
+            elif entry is not None:
+                continue  # of the same version, and decided with it
+            elif self._disk.is_readable(version):
+                self.count += 1
+        return stays
 
     def _quarantine_ms(self, entry: Object, now: int) -> int:
         """How long the object's space must stay in quarantine. -1: the object stays (leased or unfinished)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leasehold.base.settings import choice, duration, flag, ratio, texts
+from leasehold.base.settings import choice, count, duration, flag, ratio, size, text, texts
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,25 @@ class IndexSettings:
         high="24h",
         help="longest time that the writer of a put may keep writing; its space is not reused earlier",
     )
+    enable_offload: bool = flag(False, help="whether storage clients may keep copies of objects on their disks")
+    offload_on_evict: bool = flag(
+        False, help="whether objects are written to disk when memory is short, instead of after each put"
+    )
+    offload_force_evict: bool = flag(
+        False, help="with offload_on_evict: whether memory is freed before the object is on disk"
+    )
+    offload_queue_max: int = count(
+        50_000, low=1, high=100_000_000, help="objects that wait for one disk; further ones are not written to it"
+    )
+    promotion_on_hit: bool = flag(False, help="whether objects that are read from disk return to memory")
+    promotion_threshold: int = count(2, low=1, high=255, help="reads from disk after which an object returns to memory")
+    promotion_queue_max: int = count(50_000, low=1, high=100_000_000, help="objects that may be returning to memory")
+    promotions_per_heartbeat: int = count(
+        1, low=1, high=1_000, help="objects that return to memory with one heartbeat of a disk's owner"
+    )
+    disk_grace_ms: int = duration(
+        "10m", low="0ms", high="7d", help="time that the disk replicas of a silent client are kept for its return"
+    )
+    shared_dir: str = text("", help="shared folder that is reported to storage clients (empty: none)")
+    disk_eviction: bool = flag(True, help="whether storage clients may delete files of the shared folder")
+    disk_quota_bytes: int = size("0", help="space that storage clients may use in the shared folder (0: no limit)")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leasehold.base.limits import snapshot_step_extents, snapshot_step_objects
+from leasehold.base.limits import extent_alignment_bytes, snapshot_step_extents, snapshot_step_objects
 from leasehold.index.catalog import Catalog
 from leasehold.index.clock import LeaderClock
+from leasehold.index.disk import DiskTier
 from leasehold.index.drains import Drains
 from leasehold.index.features import Features
 from leasehold.index.log import Log
-from leasehold.index.model import Object, Quarantined, Replica
+from leasehold.index.model import DiskVersion, Object, Quarantined, Replica
 from leasehold.index.owners import Owners
 from leasehold.index.quotas import Quotas
 from leasehold.index.snapshot_format import (
+    DiskSlice,
     Keyless,
     QuarantineSlice,
     SavedCopy,
+    SavedDiskReplica,
+    SavedDiskVersion,
     SavedDraft,
     SavedObject,
     SavedQuarantine,
@@ -37,7 +41,18 @@ _TABLES_PER_OBJECT = 48  # looking into this many tables takes as long as saving
 class SnapshotExport:
     """Each method is one short step, and the state may change between them (docs/journal.md, "Snapshots")."""
 
-    __slots__ = ("_catalog", "_clock", "_drains", "_features", "_log", "_owners", "_quotas", "_space", "_tasks")
+    __slots__ = (
+        "_catalog",
+        "_clock",
+        "_disk",
+        "_drains",
+        "_features",
+        "_log",
+        "_owners",
+        "_quotas",
+        "_space",
+        "_tasks",
+    )
 
     def __init__(
         self,
@@ -50,7 +65,9 @@ class SnapshotExport:
         tasks: TaskTable,
         quotas: Quotas,
         drains: Drains,
+        disk: DiskTier,
     ) -> None:
+        self._disk = disk
         self._clock = clock
         self._log = log
         self._features = features
@@ -68,7 +85,7 @@ class SnapshotExport:
         # Looking into an empty table is work, too: the more tenants, the fewer tables are in one slice.
         by_tenant = self._catalog.tables
         tables_max = min(tables_max, max(1, objects_max * _TABLES_PER_OBJECT // max(1, len(by_tenant))))
-        beyond = min(TABLES, first_table + tables_max)
+        beyond = self._bounded_by_disk(first_table, min(TABLES, first_table + tables_max), objects_max)
         side_by_side = zip(*(tables[first_table:beyond] for tables in by_tenant.values()), strict=True)
         for number, of_all_tenants in enumerate(side_by_side, first_table):
             if not any(of_all_tenants):
@@ -79,7 +96,32 @@ class SnapshotExport:
                 beyond = number + 1
                 break
         log = self._log
+        on_disk = tuple(map(self._save_on_disk, self._disk.on_shelves(first_table, beyond))) if self._disk.count else ()
+        if on_disk:
+            return DiskSlice(
+                first_table, beyond - first_table, log.epoch, log.last_n, tuple(objects), tuple(copies), on_disk
+            )
         return Slice(first_table, beyond - first_table, log.epoch, log.last_n, tuple(objects), tuple(copies))
+
+    def _bounded_by_disk(self, first_table: int, beyond: int, objects_max: int) -> int:
+        """The end of a run of tables with about `objects_max` versions on disk at most."""
+        shelves, found = self._disk.shelves, 0
+        for number in range(first_table, beyond) if shelves else ():
+            found += len(shelves.get(number, ()))
+            if found >= objects_max:
+                return number + 1
+        return beyond
+
+    def _save_on_disk(self, version: DiskVersion) -> SavedDiskVersion:
+        row, offset = version.row, self._clock.offset
+        return SavedDiskVersion(
+            row.tenant, row.key, row.put_seq, row.changed_n, row.size, row.client, row.lease_end - offset,
+            row.checksum, row.data_type,
+            tuple(SavedDiskReplica(r.id, r.owner, r.endpoint, r.bucket, r.offset, r.key_size)
+                  for r in version.replicas),
+            version.promotion, version.promoter,
+            version.cooling_until - offset if version.cooling_until else None,
+        )  # fmt: skip
 
     def _save_table(self, table: dict[bytes, Object], objects: list[SavedObject], copies: list[SavedCopy]) -> None:
         objects += map(self._save, table.values())
@@ -152,6 +194,12 @@ class SnapshotExport:
             clock.grace_end - offset, clock.epoch_start - offset, segments, tuple(self._owners.clients), quarantine,
             retired, tasks, space.all_suspect(), self._owners.unproven_before_n, self._features.level,
             self._features.switched_n, tuple(self._quotas.policies.items()), self._drains.saved(),
+            tuple(
+                (s.incarnation, s.allocator.unit, s.awaits_mount)
+                for s in space.segments.values()
+                if s.awaits_mount or s.allocator.unit != extent_alignment_bytes
+            ),
+            tuple((o.client, o.since_n, o.connected, o.changed_n, o.newest_bucket) for o in self._disk.owners.values()),
         )  # fmt: skip
 
 

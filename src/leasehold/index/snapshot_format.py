@@ -61,6 +61,31 @@ class SavedCopy(Struct, array_like=True, frozen=True, gc=False):
     replicas: tuple[SavedReplica, ...]
 
 
+class SavedDiskReplica(Struct, array_like=True, frozen=True, gc=False):
+    id: int
+    owner: bytes
+    endpoint: str
+    bucket: int
+    offset: int
+    key_size: int
+
+
+class SavedDiskVersion(Struct, array_like=True, frozen=True, gc=False):
+    tenant: bytes
+    key: bytes
+    put_seq: int
+    changed_n: int
+    size: int
+    writer: bytes
+    lease_end_ms: int
+    checksum: int | None
+    data_type: int
+    replicas: tuple[SavedDiskReplica, ...]
+    promotion: int = 0
+    promoter: bytes = b""
+    cooling_until_ms: int | None = None
+
+
 class Slice(Struct, array_like=True, frozen=True, gc=False, tag=1):
     """All objects of consecutive tables, as of record `n` of `epoch`."""
 
@@ -70,6 +95,12 @@ class Slice(Struct, array_like=True, frozen=True, gc=False, tag=1):
     n: int
     objects: tuple[SavedObject, ...]
     copies: tuple[SavedCopy, ...] = ()
+
+
+class DiskSlice(Slice, array_like=True, frozen=True, gc=False, tag=3):
+    """A slice of keys of which some are on disk."""
+
+    disk: tuple[SavedDiskVersion, ...] = ()
 
 
 class SavedSegment(Struct, array_like=True, frozen=True, gc=False):
@@ -143,3 +174,5 @@ class Keyless(Struct, array_like=True, frozen=True, gc=False):
     switched_n: int = 0
     quotas: tuple[tuple[bytes, int], ...] = ()  # tenant, requested bytes
     drains: tuple[tuple[DrainJob, tuple[int, ...]], ...] = ()  # job, the mounts that it drains
+    adopted: tuple[tuple[int, int, bool], ...] = ()  # incarnation, unit of its blocks, whether its owner must mount it
+    disk_owners: tuple[tuple[bytes, int, bool, int, int], ...] = ()  # client, first mount, connected, record, bucket

@@ -56,16 +56,15 @@ class PoolSurvey:
     def _walk(self, segment: Segment, leases: Leases, now: int, limit: int) -> int:
         """Count blocks of one segment from `_at` on; returns how much of the budget that took."""
         allocator = segment.allocator
-        starts = [] if segment.unmounted else allocator.used_from(self._at, limit)
-        for start in starts:
-            owner = allocator.owners[start]
+        blocks = [] if segment.unmounted else allocator.used_from(self._at, limit)
+        for _, owner in blocks:
             self._bytes[kind_of(owner, leases, now)] += owner.size
             self._objects += isinstance(owner, Object)
-        if len(starts) == limit:
-            self._at = starts[-1] + 1
+        if len(blocks) == limit:
+            self._at = blocks[-1][0] + 1
             return limit
         self._end(segment)
-        return len(starts) + 1
+        return len(blocks) + 1
 
     def _end(self, segment: Segment) -> None:
         self._left.pop(0)

@@ -14,4 +14,5 @@ from leasehold.index.model import Object
 TABLES: Final = 16384  # a few dozen objects each, of a million; the hot paths write `crc32(key) & 16383`
 Tables = list[dict[bytes, Object]]
 NO_OBJECTS: Final[dict[bytes, Object]] = {}  # stands for every table that is still empty. Read only.
+NO_TABLES: Final[Tables] = [NO_OBJECTS] * TABLES  # of a tenant without objects in memory. Read only.
 Name = tuple[bytes, bytes]  # tenant, key

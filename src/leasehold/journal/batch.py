@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from leasehold.base import limits
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.errors import PeerError
 from leasehold.base.invariants import ensure
 from leasehold.index.records import Record
@@ -191,5 +192,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[B], raw: bytes, kind: int) -> B:
         if flags & _ZSTD:
             body = inflate(body, 8 * limits.journal_batch_bytes_max)
         return decoder.decode(body)
-    except (msgspec.MsgspecError, DoesNotInflate) as error:
+    except (*UNDECODABLE, DoesNotInflate) as error:
         raise UnreadableBatch(f"a batch that does not decode: {error}") from None

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.errors import PeerError
 from leasehold.base.limits import snapshot_step_extents
 from leasehold.index.features import LEVEL_NEWEST
 from leasehold.index.index import Index
-from leasehold.index.snapshot_format import Keyless, QuarantineSlice, Slice
+from leasehold.index.snapshot_format import DiskSlice, Keyless, QuarantineSlice, Slice
 from leasehold.index.space.walk import QuarantineWalk
 from leasehold.index.tables import TABLES
 from leasehold.journal.chain import Position
@@ -29,7 +30,6 @@ from leasehold.journal.compression import DoesNotInflate, deflate, inflate
 
 # Version 1 is feature level 0. Version 2 states its level, and has sections that a reader of version 1 would ignore.
 VERSION_NEWEST: Final = 2
-T = TypeVar("T")
 _FRAME: Final = struct.Struct("<II")
 _FRAME_BYTES_MAX: Final = 256 << 20  # of the content of one frame, which has a few hundred objects
 _encoder = msgspec.msgpack.Encoder()
@@ -62,6 +62,10 @@ class Loaded(Struct, frozen=True):
     slices: tuple[Slice, ...]
     quarantined: tuple[QuarantineSlice, ...]
     keyless: Keyless
+
+    @property
+    def parts(self) -> tuple[Slice | QuarantineSlice, ...]:
+        return (*self.slices, *self.quarantined)
 
     @property
     def low(self) -> Position:
@@ -143,11 +147,21 @@ class SnapshotTaker:
             self._walk.end()
 
 
-def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: None) -> Loaded:
-    """Decode a whole file, calling `step` between its parts; `UnreadableSnapshot` names the fault."""
-    frames = list(_frames(raw))
-    try:
-        head = msgspec.msgpack.decode(frames[0] if frames else b"", type=Head)
+class SnapshotReader:
+    """Reads a file part by part. The last part comes first: it has the segments, which all others need.
+
+    `UnreadableSnapshot` names the fault, from the constructor or from `parts`.
+    """
+
+    __slots__ = ("_frames", "_low_n", "_raw", "head", "keyless", "read_bytes")
+
+    def __init__(self, raw: bytes, cluster: str) -> None:
+        self._raw = raw
+        self._frames = list(_frames(raw))
+        if not self._frames:
+            raise UnreadableSnapshot("the snapshot does not decode: it is empty")
+        self.head: Head = _decoded(self._content(self._frames[0]), Head)
+        head = self.head
         if head.version > VERSION_NEWEST or head.level > LEVEL_NEWEST:
             raise UnreadableSnapshot(
                 f"the snapshot has version {head.version} and feature level {head.level}; this release reads up to "
@@ -155,23 +169,58 @@ def load_snapshot(raw: bytes, cluster: str, step: Callable[[], None] = lambda: N
             )
         if head.cluster != cluster:
             raise ForeignSnapshot(head.cluster, cluster)
-        parts = [msgspec.msgpack.decode(frame, type=Slice | QuarantineSlice) for frame in stepping(frames[1:-1], step)]
-        slices = tuple(part for part in parts if isinstance(part, Slice))
-        quarantined = tuple(part for part in parts if isinstance(part, QuarantineSlice))
-        tables = sum(one.table_count for one in slices)
+        try:
+            self.keyless: Keyless = _decoded(self._content(self._frames[-1]), Keyless)
+        except UnreadableSnapshot as error:
+            raise UnreadableSnapshot(f"the snapshot is incomplete, its last part is not there: {error}") from None
+        self._low_n = self.keyless.n
+        self.read_bytes = 0  # of the file, by `parts`
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._raw)
+
+    @property
+    def low(self) -> Position:
+        """Replay begins after this record. Known when all parts were read."""
+        return Position(self.keyless.epoch, self._low_n)
+
+    @property
+    def end(self) -> Position:
+        """Every record up to this one was durable."""
+        return Position(self.keyless.epoch, self.keyless.n)
+
+    def parts(self) -> Iterator[Slice | QuarantineSlice]:
+        """All parts but the last, decoded one by one: with ten million objects there is not memory for all of them."""
+        tables = 0
+        for frame in self._frames[1:-1]:
+            part: Slice | QuarantineSlice = _decoded(self._content(frame), Slice | DiskSlice | QuarantineSlice)
+            if isinstance(part, Slice):
+                tables += part.table_count
+                self._low_n = min(self._low_n, part.n)
+            yield part
+            self.read_bytes = frame.stop
         if tables != TABLES:
             raise UnreadableSnapshot(f"the snapshot is incomplete: it has {tables} of {TABLES} tables")
-        keyless = msgspec.msgpack.decode(frames[-1], type=Keyless)
-    except msgspec.MsgspecError as error:
-        raise UnreadableSnapshot(f"the snapshot does not decode: {error}") from None
-    return Loaded(head, slices, quarantined, keyless)
+
+    def _content(self, frame: slice) -> bytes:
+        body = memoryview(self._raw)[frame]
+        crc = _FRAME.unpack_from(self._raw, frame.start - _FRAME.size)[1]
+        if zlib.crc32(body) != crc:
+            raise UnreadableSnapshot("a frame of the snapshot is damaged or cut off")
+        try:
+            return inflate(body, _FRAME_BYTES_MAX)
+        except DoesNotInflate as error:
+            raise UnreadableSnapshot(f"a frame of the snapshot does not decompress: {error}") from None
 
 
-def stepping(parts: Iterable[T], step: Callable[[], None]) -> Iterator[T]:
-    """The same parts, with `step` called before each, so that the guardian sees progress during a long load."""
-    for part in parts:
-        step()
-        yield part
+def load_snapshot(raw: bytes, cluster: str) -> Loaded:
+    """Decode a whole file in one step."""
+    reader = SnapshotReader(raw, cluster)
+    parts = list(reader.parts())
+    slices = tuple(part for part in parts if isinstance(part, Slice))
+    quarantined = tuple(part for part in parts if isinstance(part, QuarantineSlice))
+    return Loaded(reader.head, slices, quarantined, reader.keyless)
 
 
 def _pack(value: Struct) -> bytes:
@@ -179,17 +228,22 @@ def _pack(value: Struct) -> bytes:
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
 
 
-def _frames(raw: bytes) -> Iterator[bytes]:
-    at, view = 0, memoryview(raw)
+def _decoded(content: bytes, kind: object) -> Any:
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except UNDECODABLE as error:
+        raise UnreadableSnapshot(f"the snapshot does not decode: {error}") from None
+
+
+def _frames(raw: bytes) -> Iterator[slice]:
+    """Where the content of each frame is."""
+    at = 0
     while at < len(raw):
         if at + _FRAME.size > len(raw):
             raise UnreadableSnapshot("the snapshot ends in the middle of a frame")
-        length, crc = _FRAME.unpack_from(raw, at)
-        body = view[at + _FRAME.size : at + _FRAME.size + length]
-        at += _FRAME.size + length
-        if len(body) != length or zlib.crc32(body) != crc:
+        length, _ = _FRAME.unpack_from(raw, at)
+        at += _FRAME.size
+        if at + length > len(raw):
             raise UnreadableSnapshot("a frame of the snapshot is damaged or cut off")
-        try:
-            yield inflate(body, _FRAME_BYTES_MAX)
-        except DoesNotInflate as error:
-            raise UnreadableSnapshot(f"a frame of the snapshot does not decompress: {error}") from None
+        yield slice(at, at + length)
+        at += length

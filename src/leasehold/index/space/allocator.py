@@ -2,26 +2,24 @@
 
 Free blocks are kept by start, by end (to coalesce) and in bins by size class, eight classes for each power of two. The
 free block at the segment's end, the *top*, is in no bin: it is a number, and is cut from only when no bin serves,
-which in a pool that was never full is always. Used blocks are kept by start with their owner, and coarsely in order
-(`_rows`), so that an exact claim finds the blocks in its way. Between two used blocks there is never more than one
-free block.
+which in a pool that was never full is always. Used blocks are kept in order, with their owners, in rows of an equal
+stretch of the segment each: so an exact claim finds the blocks in its way, a block takes 16 bytes here, and every list
+is short enough to be changed in microseconds. Between two used blocks there is never more than one free block.
 
 `free + used = size`, and no byte belongs to two blocks: that is P3 within a segment.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from leasehold.base.invariants import ensure
 from leasehold.base.limits import extent_alignment_bytes
 
-_ROUND = extent_alignment_bytes - 1
-_UNIT_BITS = extent_alignment_bytes.bit_length() - 1
 _EXACT_TRIES = 4  # blocks of the class just below that are looked at before a larger class is used
-_ROWS_BITS = 12
+_ROWS_BITS = 11
 _AHEAD = 64  # used blocks that a walk over free space looks ahead
 
 
@@ -32,16 +30,16 @@ class Sized(Protocol):
 
 
 Owner = TypeVar("Owner", bound=Sized)
+Row = tuple[list[int], list[Owner]]  # the starts of used blocks, in order; the owner of each
 
 
-def rounded(size: int) -> int:
-    """The bytes that a block of this size takes: the next multiple of the alignment."""
-    return (size + _ROUND) & ~_ROUND
+def rounded(size: int, unit: int = extent_alignment_bytes) -> int:
+    """The bytes that a block of this size takes: the next multiple of the unit."""
+    return (size + unit - 1) & -unit
 
 
-def _class_of(length: int) -> int:
-    """The size class that a free block of this length serves: every request of the class fits."""
-    units = length >> _UNIT_BITS
+def _class_of(units: int) -> int:
+    """The size class that a free block of this many units serves: every request of the class fits."""
     if units < 8:
         return units
     exponent = units.bit_length() - 4
@@ -49,21 +47,38 @@ def _class_of(length: int) -> int:
 
 
 class Allocator(Generic[Owner]):
-    """All blocks of one segment. Sizes are rounded up here and nowhere else."""
+    """All blocks of one segment. Sizes are rounded up here and nowhere else.
 
-    __slots__ = ("_bins", "_free", "_free_ends", "_mask", "_row_bits", "_rows", "_top", "owners", "size", "used_bytes")
+    Blocks are multiples of `unit`, a power of two: a cache line, or less in a segment that was adopted with blocks
+    that share a line (docs/migrate.md).
+    """
 
-    def __init__(self, size: int) -> None:
-        self.size = size & ~_ROUND
+    __slots__ = (
+        "_bins", "_free", "_free_ends", "_mask", "_round", "_row_bits", "_rows", "_top", "_unit_bits", "block_count",
+        "size", "used_bytes",
+    )  # fmt: skip
+
+    def __init__(self, size: int, unit: int = extent_alignment_bytes) -> None:
+        self._round = unit - 1
+        self._unit_bits = unit.bit_length() - 1
+        self.size = size & -unit
         self.used_bytes = 0
-        self.owners: dict[int, Owner] = {}
+        self.block_count = 0  # used blocks
         self._top = 0  # from here to the end nothing is used
         self._free: dict[int, int] = {}  # start -> length
         self._free_ends: dict[int, int] = {}  # end -> start
         self._bins: dict[int, dict[int, None]] = {}
         self._mask = 0  # which bins are not empty
-        self._rows: dict[int, list[int]] = {}  # the starts of used blocks, in order within each row
-        self._row_bits = max(_UNIT_BITS, self.size.bit_length() - _ROWS_BITS)
+        self._rows: dict[int, Row[Owner]] = {}
+        self._row_bits = max(self._unit_bits, self.size.bit_length() - _ROWS_BITS)
+
+    @property
+    def unit(self) -> int:
+        return self._round + 1
+
+    def rounded(self, size: int) -> int:
+        """The bytes that a block of this size takes here."""
+        return (size + self._round) & ~self._round
 
     @property
     def free_bytes(self) -> int:
@@ -71,7 +86,7 @@ class Allocator(Generic[Owner]):
 
     def find(self, size: int) -> int:
         """Where a block of this size would fit, or -1. Takes nothing: `take` and `claim` do."""
-        length = (size + _ROUND) & ~_ROUND
+        length = (size + self._round) & ~self._round
         if self._mask:
             start = self._find_in_bins(length)
             if start >= 0:
@@ -79,8 +94,8 @@ class Allocator(Generic[Owner]):
         return self._top if length <= self.size - self._top else -1
 
     def _find_in_bins(self, length: int) -> int:
-        units = length >> _UNIT_BITS
-        low = _class_of(length)
+        units = length >> self._unit_bits
+        low = _class_of(units)
         exponent = units.bit_length() - 4
         if exponent > 0 and units & ((1 << exponent) - 1):
             # The class just below holds blocks of nearly this size, and with equal sizes mostly exact fits.
@@ -103,7 +118,7 @@ class Allocator(Generic[Owner]):
 
         Returns the bytes taken. 0: nothing was taken; use `in_the_way` and `claim`.
         """
-        length = (owner.size + _ROUND) & ~_ROUND
+        length = (owner.size + self._round) & ~self._round
         if offset == self._top:
             if length > self.size - offset:
                 return 0
@@ -113,20 +128,25 @@ class Allocator(Generic[Owner]):
             if length > free_length:
                 return 0
             self._cut(offset, free_length, length)
-        self.owners[offset] = owner
         row = self._rows.get(offset >> self._row_bits)
         if row is None:
-            self._rows[offset >> self._row_bits] = [offset]
-        elif offset > row[-1]:
-            row.append(offset)
+            self._rows[offset >> self._row_bits] = [offset], [owner]
         else:
-            insort(row, offset)
+            starts, owners = row
+            if offset > starts[-1]:
+                starts.append(offset)
+                owners.append(owner)
+            else:
+                at = bisect_left(starts, offset)
+                starts.insert(at, offset)
+                owners.insert(at, owner)
+        self.block_count += 1
         self.used_bytes += length
         return length
 
     def _cut(self, start: int, free_length: int, length: int) -> None:
         """Take the beginning of a free block out of the free ones."""
-        number = _class_of(free_length)
+        number = _class_of(free_length >> self._unit_bits)
         members = self._bins[number]
         del members[start], self._free[start]
         rest = free_length - length
@@ -134,7 +154,7 @@ class Allocator(Generic[Owner]):
             left = start + length
             self._free[left] = rest
             self._free_ends[start + free_length] = left
-            if _class_of(rest) == number:
+            if _class_of(rest >> self._unit_bits) == number:
                 members[left] = None
             else:
                 self._bin(left, rest)
@@ -147,7 +167,7 @@ class Allocator(Generic[Owner]):
         """Take exactly this place, which must be free (see `in_the_way`)."""
         if self.take(offset, owner):
             return
-        length = (owner.size + _ROUND) & ~_ROUND
+        length = (owner.size + self._round) & ~self._round
         start = self._free_start_before(offset)
         free_length = self.size - start if start == self._top else self._free.get(start, 0)
         ensure(free_length >= offset - start + length, "P3 a claim on space that is not free", offset, owner.size)
@@ -162,19 +182,20 @@ class Allocator(Generic[Owner]):
 
     def pass_on(self, offset: int, owner: Owner) -> None:
         """Give a used block to another owner of the same size. No byte is free in between."""
-        ensure(rounded(self.owners[offset].size) == rounded(owner.size), "P3 a block keeps its size", offset)
-        self.owners[offset] = owner
+        (_, owners), at = self._find_used(offset)
+        ensure(self.rounded(owners[at].size) == self.rounded(owner.size), "P3 a block keeps its size", offset)
+        owners[at] = owner
 
     def release(self, offset: int) -> int:
         """Free a block and join it with its free neighbours. Returns its bytes."""
-        released = (self.owners.pop(offset).size + _ROUND) & ~_ROUND
-        row = self._rows[offset >> self._row_bits]
-        if row[-1] == offset:
-            row.pop()
-        else:
-            del row[bisect_left(row, offset)]
-        if not row:
+        starts, owners = self._rows[offset >> self._row_bits]
+        at = bisect_left(starts, offset)
+        ensure(at < len(starts) and starts[at] == offset, "P3 a used block is known", offset)
+        released = (owners.pop(at).size + self._round) & ~self._round
+        del starts[at]
+        if not starts:
             del self._rows[offset >> self._row_bits]
+        self.block_count -= 1
         self.used_bytes -= released
         end = offset + released
         before = self._free_ends.get(offset)
@@ -196,26 +217,31 @@ class Allocator(Generic[Owner]):
 
     def _grow(self, start: int, old_end: int, end: int) -> None:
         """A free block becomes longer. It mostly stays in its bin: objects put together are removed together."""
-        free_ends = self._free_ends
+        free_ends, bits = self._free_ends, self._unit_bits
         self._free[start] = end - start
         del free_ends[old_end]
         free_ends[end] = start
-        old_number, number = _class_of(old_end - start), _class_of(end - start)
+        old_number, number = _class_of((old_end - start) >> bits), _class_of((end - start) >> bits)
         if number != old_number:
             self._unbin(start, old_number)
             self._bin(start, end - start)
 
     def forget(self, count: int) -> list[Owner]:
         """Forget up to `count` owners. Only for a segment that was unmounted or discarded: its blocks are unused."""
-        owners = self.owners
-        return [owners.popitem()[1] for _ in range(min(count, len(owners)))]
+        forgotten: list[Owner] = []
+        rows = self._rows
+        while rows and len(forgotten) < count:
+            number, (starts, owners) = rows.popitem()
+            first = max(0, len(owners) - (count - len(forgotten)))
+            forgotten += owners[first:]
+            if first:
+                del owners[first:], starts[first:]
+                rows[number] = starts, owners
+        self.block_count -= len(forgotten)
+        return forgotten
 
-    def discard_order(self) -> None:
-        """Forget where blocks are, used or free. Only for a discarded segment: only `forget` may follow.
-
-        Cheap while `owners` has the same offsets; after the last `forget` it would free them all in one step.
-        """
-        self._rows.clear()
+    def discard_free(self) -> None:
+        """Forget where free blocks are. Only for a discarded segment: only `forget` may follow."""
         self._free.clear()
         self._free_ends.clear()
         self._bins.clear()
@@ -223,35 +249,55 @@ class Allocator(Generic[Owner]):
 
     def in_the_way(self, offset: int, size: int) -> list[int]:
         """The starts of the used blocks that overlap this place."""
-        end = offset + ((size + _ROUND) & ~_ROUND)
+        end = offset + ((size + self._round) & ~self._round)
         if offset >= self._top or self._free.get(offset, 0) >= end - offset:
             return []
         found = []
         before = self._used_before(offset)
-        if before >= 0 and before + rounded(self.owners[before].size) > offset:
-            found.append(before)
+        if before is not None and before[0] + self.rounded(before[1].size) > offset:
+            found.append(before[0])
         for row_number in range(offset >> self._row_bits, ((end - 1) >> self._row_bits) + 1):
-            row = self._rows.get(row_number, ())
-            found += [start for start in row[bisect_right(row, offset - 1) :] if start < end and start not in found]
+            if (row := self._rows.get(row_number)) is not None:
+                starts = row[0]
+                found += starts[bisect_left(starts, offset) : bisect_left(starts, end)]
         return found
 
-    def used_from(self, offset: int, count: int) -> list[int]:
-        """The starts of the first `count` used blocks from this offset on, in order; fewer if the segment has fewer."""
-        found: list[int] = []
+    def owner_at(self, offset: int) -> Owner:
+        """The owner of the used block that starts here."""
+        row, at = self._find_used(offset)
+        return row[1][at]
+
+    def owner_of(self, offset: int) -> Owner | None:
+        """As `owner_at`, but None if no used block starts here."""
+        row = self._rows.get(offset >> self._row_bits)
+        if row is None:
+            return None
+        at = bisect_left(row[0], offset)
+        return row[1][at] if at < len(row[0]) and row[0][at] == offset else None
+
+    def used_blocks(self) -> Iterator[tuple[int, Owner]]:
+        """(start, owner) of every used block."""
+        for starts, owners in self._rows.values():
+            yield from zip(starts, owners, strict=True)
+
+    def used_from(self, offset: int, count: int) -> list[tuple[int, Owner]]:
+        """(start, owner) of the first `count` used blocks from this offset, in order; fewer if there are fewer."""
+        found: list[tuple[int, Owner]] = []
         for row_number in range(offset >> self._row_bits, (self._top >> self._row_bits) + 1):
-            if row := self._rows.get(row_number):
-                at = 0 if row[0] >= offset else bisect_left(row, offset)
-                found += row[at : at + count - len(found)]
+            if (row := self._rows.get(row_number)) is not None:
+                starts, owners = row
+                at = 0 if starts[0] >= offset else bisect_left(starts, offset)
+                beyond = at + count - len(found)
+                found += zip(starts[at:beyond], owners[at:beyond], strict=True)
                 if len(found) >= count:
                     break
         return found
 
     def free_blocks(self) -> Iterator[tuple[int, int]]:
-        """(start, length) of every free block."""
-        blocks = list(self._free.items())
+        """(start, length) of every free block. Nothing may be taken or released meanwhile."""
+        yield from self._free.items()
         if self._top < self.size:
-            blocks.append((self._top, self.size - self._top))
-        return iter(blocks)
+            yield self._top, self.size - self._top
 
     def free_within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """(start, end) of the free parts of this stretch, in order. Each may be taken before the next is requested."""
@@ -261,23 +307,23 @@ class Allocator(Generic[Owner]):
         at = max(start, self._free_start_before(start))
         while at < end:
             used = self.used_from(at, _AHEAD)
-            for taken in used:
+            for taken, owner in used:
                 if taken >= end:
                     break
                 if taken > at:
                     yield at, taken
-                at = taken + rounded(self.owners[taken].size)
-            if len(used) < _AHEAD or used[-1] >= end:
+                at = taken + self.rounded(owner.size)
+            if len(used) < _AHEAD or used[-1][0] >= end:
                 break
         if at < end:
             yield at, end
 
     def contains(self, offset: int, size: int) -> bool:
-        return offset >= 0 and not offset & _ROUND and offset + rounded(size) <= self.size
+        return offset >= 0 and not offset & self._round and offset + self.rounded(size) <= self.size
 
     def check(self) -> None:
         """Raise unless the blocks cover the segment exactly once."""
-        blocks = [(start, rounded(owner.size), True) for start, owner in self.owners.items()]
+        blocks = [(start, self.rounded(owner.size), True) for start, owner in self.used_blocks()]
         blocks += [(start, length, False) for start, length in self.free_blocks()]
         at, was_free = 0, False
         for start, length, used in sorted(blocks):
@@ -286,25 +332,36 @@ class Allocator(Generic[Owner]):
             at, was_free = start + length, not used
         ensure(at == self.size, "free + used = size", at, self.size)
         ensure(self.used_bytes == sum(b[1] for b in blocks if b[2]), "used bytes are counted", self.used_bytes)
-        ensure(sum(map(len, self._rows.values())) == len(self.owners), "every used block is in its row")
+        for number, (starts, owners) in self._rows.items():
+            in_row = all(start >> self._row_bits == number for start in starts) and len(starts) == len(owners) > 0
+            ensure(in_row and starts == sorted(starts), "used blocks are in order, in their row", number)
+        ensure(sum(b[2] for b in blocks) == self.block_count, "used blocks are counted", self.block_count)
         binned = {start for members in self._bins.values() for start in members}
         ensure(binned == set(self._free), "every free block is in its bin")
 
     def _free_start_before(self, offset: int) -> int:
         before = self._used_before(offset)
-        return 0 if before < 0 else before + rounded(self.owners[before].size)
+        return 0 if before is None else before[0] + self.rounded(before[1].size)
 
-    def _used_before(self, offset: int) -> int:
-        """The last used block that starts before this offset, or -1."""
+    def _used_before(self, offset: int) -> tuple[int, Owner] | None:
+        """The last used block that starts before this offset, with its owner."""
         row_number = offset >> self._row_bits
-        row = self._rows.get(row_number, [])
-        index = bisect_left(row, offset)
-        if index:
-            return row[index - 1]
+        row = self._rows.get(row_number)
+        at = 0 if row is None else bisect_left(row[0], offset)
+        if row is not None and at:
+            return row[0][at - 1], row[1][at - 1]
         for earlier in range(row_number - 1, -1, -1):
-            if row := self._rows.get(earlier, []):
-                return row[-1]
-        return -1
+            if (row := self._rows.get(earlier)) is not None:
+                return row[0][-1], row[1][-1]
+        return None
+
+    def _find_used(self, offset: int) -> tuple[Row[Owner], int]:
+        """The row of a used block, and its place there."""
+        row = self._rows[offset >> self._row_bits]
+        starts = row[0]
+        at = bisect_left(starts, offset)
+        ensure(at < len(starts) and starts[at] == offset, "P3 a used block is known", offset)
+        return row, at
 
     def _add_free(self, start: int, length: int) -> None:
         self._free[start] = length
@@ -312,7 +369,7 @@ class Allocator(Generic[Owner]):
         self._bin(start, length)
 
     def _bin(self, start: int, length: int) -> None:
-        number = _class_of(length)
+        number = _class_of(length >> self._unit_bits)
         members = self._bins.get(number)
         if members is None:
             members = self._bins[number] = {}
@@ -322,7 +379,7 @@ class Allocator(Generic[Owner]):
     def _drop_free(self, start: int, length: int) -> None:
         del self._free[start]
         del self._free_ends[start + length]
-        self._unbin(start, _class_of(length))
+        self._unbin(start, _class_of(length >> self._unit_bits))
 
     def _unbin(self, start: int, number: int) -> None:
         members = self._bins[number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from leasehold.index.model import Segment
+from leasehold.index.model import Segment, SegmentSpec
 
 Name = TypeVar("Name", str, bytes)
 
@@ -69,6 +69,15 @@ class Mounted(dict[int, Segment]):
         self.by_endpoint.discard(spec.endpoint, segment)
         self.placeable[segment.native] = [each for each in self.placeable[segment.native] if each is not segment]
         return segment
+
+    def rebind(self, segment: Segment, spec: SegmentSpec, client: bytes) -> None:
+        """The owner of an adopted segment has mounted it, perhaps under another name."""
+        self.discard(segment.incarnation)
+        segment.bind(spec, client)
+        self.add(segment)
+        in_order = sorted(self.items())
+        self.clear()
+        self.update(in_order)
 
     def refresh_placeable(self) -> None:
         """Some segments were proven, distrusted or drained."""

@@ -7,7 +7,6 @@ from heapq import heappop, heappush
 
 from leasehold.base.invariants import ensure
 from leasehold.index.model import Quarantined, Segment
-from leasehold.index.space.allocator import rounded
 
 
 class Quarantine:
@@ -36,7 +35,7 @@ class Quarantine:
     def add(self, entry: Quarantined) -> None:
         """An extent, which owns its block already, is in quarantine from now on."""
         self.count += 1
-        self.bytes += rounded(entry.size)
+        self.bytes += entry.segment.allocator.rounded(entry.size)
         self._push(entry)
         if self.watched is not None:
             self.watched.append(entry)
@@ -52,7 +51,7 @@ class Quarantine:
     def left(self, entry: Quarantined) -> None:
         """An extent has left the quarantine: freed, displaced, or its segment was unmounted."""
         self.count -= 1
-        self.bytes -= rounded(entry.size)
+        self.bytes -= entry.segment.allocator.rounded(entry.size)
 
     def end_of(self, entry: Quarantined) -> int:
         """When an extent leaves the quarantine, in internal time, with the grace that `begin` gave to all of them.
@@ -98,7 +97,7 @@ class Quarantine:
             entry
             for *_, entry in self._heap
             if (entry.segment is of or (of is None and not entry.segment.unmounted))
-            and entry.segment.allocator.owners.get(entry.offset) is entry
+            and entry.segment.allocator.owner_of(entry.offset) is entry
         ]
 
     def totals(self) -> tuple[int, int]:
@@ -126,9 +125,10 @@ class Quarantine:
         """Raise `InvariantBroken` unless the invariants hold."""
         live = self.live()
         ensure(self.count == len(live), "extents in quarantine are counted", self.count, len(live))
-        ensure(self.bytes == sum(rounded(entry.size) for entry in live), "and their bytes", self.bytes)
+        live_bytes = sum(entry.segment.allocator.rounded(entry.size) for entry in live)
+        ensure(self.bytes == live_bytes, "and their bytes", self.bytes)
 
 
 def is_quarantined(entry: Quarantined) -> bool:
     """Whether this extent is still in quarantine: not freed, not displaced, on a mounted segment."""
-    return not entry.segment.unmounted and entry.segment.allocator.owners.get(entry.offset) is entry
+    return not entry.segment.unmounted and entry.segment.allocator.owner_of(entry.offset) is entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from leasehold.base.invariants import ensure
-from leasehold.base.limits import quarantine_step_extents
+from leasehold.base.limits import extent_alignment_bytes, quarantine_step_extents
 from leasehold.index.clock import LeaderClock
 from leasehold.index.coverage import Coverage
 from leasehold.index.errors import Unappliable
@@ -22,7 +22,7 @@ from leasehold.index.model import (
     SegmentSpec,
 )
 from leasehold.index.records import Cause, Extent
-from leasehold.index.space.allocator import Allocator, rounded
+from leasehold.index.space.allocator import Allocator
 from leasehold.index.space.mounted import Mounted
 from leasehold.index.space.quarantine import Quarantine
 from leasehold.index.space.retired import RetiredSegments
@@ -67,7 +67,7 @@ class Space:
         self.total_bytes = 0
         self.used_bytes = 0
         self.quarantine = Quarantine()
-        self._loaded_quarantine: list[Quarantined] = []  # of a snapshot; see `place_loaded_quarantine`
+        self._loaded_quarantine: list[Quarantined] = []  # of a snapshot; see `placing_loaded_quarantine`
         self.retired = RetiredSegments()
         self.suspect: Stretches = {}
         self.unsettled: Stretches = {}  # of a leader: suspect space to be quarantined until the end of the grace
@@ -75,20 +75,22 @@ class Space:
 
     # --- claims ---
 
+    def take_one(self, owner: Object, extent: Extent) -> Segment | None:
+        """Claim an extent if its place is free: the usual claim, in few steps. Else None: use `take`."""
+        segment = self.segments.get(extent.incarnation)
+        if segment is None:
+            return None
+        taken_bytes = segment.allocator.take(extent.offset, owner)
+        if not taken_bytes:
+            return None
+        self.used_bytes += taken_bytes
+        return segment
+
     def take(self, n: int, owner: Object | CopyJob, extents: tuple[Extent, ...], lose: Lose) -> tuple[Replica, ...]:
         """Claim the extents of record `n`. During replay some may be void; otherwise all are taken."""
-        segments = self.segments
-        if len(extents) == 1:  # and its place is free: nearly always
-            extent = extents[0]
-            segment = segments.get(extent.incarnation)
-            if segment is not None:
-                taken_bytes = segment.allocator.take(extent.offset, owner)
-                if taken_bytes:
-                    self.used_bytes += taken_bytes
-                    return (Replica(n << 4, segment, extent.offset, PROCESSING),)
         taken = []
         for place, extent in enumerate(extents):
-            segment = segments.get(extent.incarnation)
+            segment = self.segments.get(extent.incarnation)
             if segment is None:
                 if self._coverage.tables_n is None:
                     raise Unappliable(f"record {n} names a mount, {extent.incarnation}, that is not there")
@@ -108,12 +110,12 @@ class Space:
             raise Unappliable(f"record {n} claims space outside of segment {segment.spec.name!r}")
         blocking = allocator.in_the_way(offset, owner.size)
         if blocking:
-            if any(_claimed_n(allocator.owners[start], segment, start) > n for start in blocking):
+            if any(_claimed_n(allocator.owner_at(start), segment, start) > n for start in blocking):
                 return False
             for start in blocking:
                 self._displace(segment, start, n, lose)
         allocator.claim(offset, owner)
-        self.used_bytes += rounded(owner.size)
+        self.used_bytes += allocator.rounded(owner.size)
         return True
 
     def displace_older(self, n: int, extents: tuple[Extent, ...], size: int, lose: Lose) -> None:
@@ -125,13 +127,14 @@ class Space:
             segment, offset = self.segments.get(extent.incarnation), extent.offset
             if segment is None or not segment.allocator.contains(offset, size):
                 continue
-            owners = segment.allocator.owners
-            for start in segment.allocator.in_the_way(offset, size):
-                if start in owners and _claimed_n(owners[start], segment, start) < n:
+            allocator = segment.allocator
+            for start in allocator.in_the_way(offset, size):
+                owner = allocator.owner_of(start)  # None: it left with the one before, as an object's copies do
+                if owner is not None and _claimed_n(owner, segment, start) < n:
                     self._displace(segment, start, n, lose)
 
     def _displace(self, segment: Segment, start: int, n: int, lose: Lose) -> None:
-        owner = segment.allocator.owners[start]
+        owner = segment.allocator.owner_at(start)
         self.used_bytes -= segment.allocator.release(start)
         if isinstance(owner, Quarantined):
             self.quarantine.left(owner)
@@ -141,26 +144,22 @@ class Space:
 
     # --- space leaves its owner ---
 
-    def let_go(self, replicas: Iterable[Replica], size: int, n: int, now: int, quarantine_ms: int) -> None:
-        """Extents leave their object with record `n`: free immediately, or after `quarantine_ms`."""
-        for replica in replicas:
-            segment = replica.segment
-            if segment.unmounted:
-                continue
-            if quarantine_ms > 0:
-                entry = Quarantined(segment, replica.offset, size, quarantine_ms, now + quarantine_ms, n)
-                segment.allocator.pass_on(replica.offset, entry)
-                self.quarantine.add(entry)
-            else:
-                self.used_bytes -= segment.allocator.release(replica.offset)
+    def let_go(self, segment: Segment, offset: int, size: int, n: int, now: int, quarantine_ms: int) -> None:
+        """An extent leaves its object with record `n`: free immediately, or after `quarantine_ms`."""
+        if segment.unmounted:
+            return
+        if quarantine_ms > 0:
+            entry = Quarantined(segment, offset, size, quarantine_ms, now + quarantine_ms, n)
+            segment.allocator.pass_on(offset, entry)
+            self.quarantine.add(entry)
+        else:
+            self.used_bytes -= segment.allocator.release(offset)
 
-    def evict(self, replicas: tuple[Replica, ...]) -> None:
-        """Free the extents of an evicted object. There is no record of it."""
-        for replica in replicas:
-            segment = replica.segment
-            self.used_bytes -= segment.allocator.release(replica.offset)
-            if not segment.evicted:
-                segment.set_evicted()
+    def evict(self, segment: Segment, offset: int) -> None:
+        """Free an extent of an evicted object. There is no record of it."""
+        self.used_bytes -= segment.allocator.release(offset)
+        if not segment.evicted:
+            segment.set_evicted()
 
     def pass_on(self, replica: Replica, owner: Object) -> None:
         """A finished copy belongs to its object from now on."""
@@ -188,7 +187,7 @@ class Space:
             segment = entry.segment
             self.used_bytes -= segment.allocator.release(entry.offset)
             if entry.n <= suspect_up_to_n and segment.evicted:
-                stretch = entry.offset, entry.offset + rounded(entry.size)
+                stretch = entry.offset, entry.offset + segment.allocator.rounded(entry.size)
                 self.suspect.setdefault(segment.incarnation, []).append(stretch)
         return self.quarantine.has_expired(now)
 
@@ -196,25 +195,29 @@ class Space:
         """Put free space into quarantine."""
         entry = Quarantined(segment, offset, size, quarantine_ms, now + quarantine_ms, n)
         segment.allocator.claim(offset, entry)
-        self.used_bytes += rounded(size)
+        self.used_bytes += segment.allocator.rounded(size)
         self.quarantine.add(entry)
 
     def load_quarantined(self, entry: Quarantined) -> None:
         """An extent of a snapshot: it is placed when replay has passed the last slice."""
         self._loaded_quarantine.append(entry)
 
-    def place_loaded_quarantine(self, lose: Lose) -> None:
+    def placing_loaded_quarantine(self, lose: Lose, every: int) -> Iterator[None]:
         """Replay has passed the last slice: its quarantine takes its places, where nothing newer is.
 
         Not before: a record between the slices may show that an object had left a place before it was quarantined.
+        Pauses after `every` extents. They are placed in any order: an entry that a newer one would have displaced, had
+        that one not lost its place, keeps free space in quarantine for a while, which harms nothing.
         """
-        for entry in sorted(self._loaded_quarantine, key=lambda one: one.n):
+        entries, self._loaded_quarantine = self._loaded_quarantine, []
+        for number, entry in enumerate(entries, start=1):
+            if number % every == 0:
+                yield
             segment = entry.segment
-            there = segment.allocator.owners.get(entry.offset)
+            there = segment.allocator.owner_of(entry.offset)
             again = isinstance(there, Quarantined) and there.n == entry.n
             if not segment.unmounted and not again and self.claim(segment, entry.offset, entry, entry.n, lose):
                 self.quarantine.add(entry)
-        self._loaded_quarantine = []
 
     # --- segments ---
 
@@ -234,7 +237,7 @@ class Space:
                     self._quarantine_free(segment, offset, extent.size, n, now, extent.end - now)
         for each in retired:
             low, high = each.base - base, each.base + each.size - base
-            for start, length in allocator.free_blocks() if each.end > now else ():
+            for start, length in list(allocator.free_blocks()) if each.end > now else ():
                 if start < high and low < start + length:
                     self._quarantine_free(segment, start, length, n, now, each.end - now)
 
@@ -244,9 +247,32 @@ class Space:
         self._add(segment)
         return segment
 
-    def load_segment(self, spec: SegmentSpec, client: bytes, incarnation: int, drain_end: int, evicted: bool) -> None:
+    def load_segment(
+        self,
+        spec: SegmentSpec,
+        client: bytes,
+        incarnation: int,
+        drain_end: int,
+        evicted: bool,
+        unit: int = extent_alignment_bytes,
+        awaits_mount: bool = False,
+    ) -> None:
         """Add a segment of a snapshot."""
-        self._add(Segment(spec, client, incarnation, Allocator(spec.size), drain_end, evicted))
+        allocator: Allocator[Owner] = Allocator(spec.size, unit)
+        self._add(Segment(spec, client, incarnation, allocator, drain_end, evicted, awaits_mount=awaits_mount))
+
+    def adopt_segment(self, spec: SegmentSpec, client: bytes, incarnation: int, unit: int) -> None:
+        """Add a segment of another master, which its owner has yet to mount here."""
+        self.load_segment(spec, client, incarnation, 0, False, unit, awaits_mount=True)
+
+    def quarantine_unlisted(self, segment: Segment, n: int, now: int, quarantine_ms: int) -> None:
+        """Record `n` ends an adoption. Clients of the old master may still read or write what it did not list."""
+        for start, length in list(segment.allocator.free_blocks()):
+            self._quarantine_free(segment, start, length, n, now, quarantine_ms)
+
+    def bind(self, segment: Segment, spec: SegmentSpec, client: bytes) -> None:
+        """The owner of an adopted segment has mounted it."""
+        self.segments.rebind(segment, spec, client)
 
     def _add(self, segment: Segment) -> None:
         self.segments.add(segment)
@@ -318,14 +344,21 @@ class Space:
 
     # --- suspect space ---
 
-    def suspect_free_space(self) -> None:
-        """Another node leads from now on."""
+    def suspecting(self, every: int) -> Iterator[None]:
+        """Another node leads from now on. Pauses after `every` stretches; no space may change meanwhile."""
         self.unsettled = {}
-        self.suspect = {
-            segment.incarnation: [(start, start + length) for start, length in segment.allocator.free_blocks()]
-            for segment in self.segments.values()
-            if segment.evicted
-        }
+        self.suspect = {}
+        left = every
+        for segment in self.segments.values():
+            if not segment.evicted:
+                continue
+            stretches = self.suspect[segment.incarnation] = []
+            for start, length in segment.allocator.free_blocks():
+                stretches.append((start, start + length))
+                left -= 1
+                if not left:
+                    left = every
+                    yield
 
     def begin_settling(self) -> None:
         """This node leads from now on: suspect space that is still free is quarantined through the grace."""
@@ -375,8 +408,8 @@ class Space:
         yield from self.quarantine.discarding(every)
         left = every
         for segment in (*self.segments.values(), *ending):
-            segment.allocator.discard_order()
-            while segment.allocator.owners:
+            segment.allocator.discard_free()
+            while segment.allocator.block_count:
                 left -= len(segment.allocator.forget(left))
                 if not left:
                     left = every
@@ -389,7 +422,7 @@ class Space:
         live = {id(entry) for entry in self.quarantine.live()}
         for segment in self.segments.values():
             segment.allocator.check()
-            for start, owner in segment.allocator.owners.items():
+            for start, owner in segment.allocator.used_blocks():
                 known = not isinstance(owner, Quarantined) or id(owner) in live
                 ensure(known, "every quarantine has an end", segment.spec.name, start)
         used = sum(segment.allocator.used_bytes for segment in self.segments.values())
@@ -401,6 +434,8 @@ def _claimed_n(owner: Owner, segment: Segment, start: int) -> int:
     """The record that gave this place to its owner."""
     if isinstance(owner, Quarantined):
         return owner.n
+    if isinstance(owner, Object) and owner.segment is not None:
+        return owner.put_seq
     for replica in owner.replicas:
         if replica.offset == start and replica.segment is segment:
             return replica.claimed_n

@@ -47,12 +47,11 @@ class QuarantineWalk:
             segment = self._ahead[-1]
             # A stretch of as many blocks as may still be found: then the bound holds, whatever they are.
             stretch = min(looks, extents_max - len(found))
-            starts = [] if segment.unmounted else segment.allocator.used_from(self._next_offset, stretch)
-            owners = segment.allocator.owners
-            found += [owner for start in starts if type(owner := owners[start]) is Quarantined]
-            looks -= len(starts) + 1
-            if len(starts) == stretch:
-                self._next_offset = starts[-1] + 1
+            blocks = [] if segment.unmounted else segment.allocator.used_from(self._next_offset, stretch)
+            found += [owner for _, owner in blocks if type(owner) is Quarantined]
+            looks -= len(blocks) + 1
+            if len(blocks) == stretch:
+                self._next_offset = blocks[-1][0] + 1
             else:
                 self._ahead.pop()
                 self._next_offset = 0
