@@ -71,7 +71,7 @@ def test_events_are_read_back_also_with_names_that_are_no_text() -> None:
 
 def _object(put_seq: int) -> Object:
     key = b"k%d" % put_seq
-    return Object(key, b"t", put_seq, put_seq, 1, (), b"", 0, 0, False, True, False, b"", None, None, 0)
+    return Object(key, b"t", put_seq, put_seq, 1, b"", 0, visible=True)
 
 
 def test_a_buffer_of_two_messages_lets_resume_or_requires_a_reload() -> None:

@@ -18,7 +18,7 @@ from leasehold.ha.serving import Serving
 from leasehold.index import Code, Index, IndexSettings, PutConfig, SegmentSpec
 from leasehold.index.catalog import Catalog
 from leasehold.index.model import Segment
-from leasehold.journal.snapshot_file import load_snapshot
+from leasehold.journal.snapshot_file import SnapshotReader
 from leasehold.node.service.functions import MasterService
 from leasehold.wire.tables import NEWEST
 
@@ -100,17 +100,12 @@ def test_a_segment_whose_end_is_not_settled_is_freed_too() -> None:
 
 def test_loading_a_snapshot_frees_the_index_before_it() -> None:
     raw = snapshot_of(fill(empty(), b"writer-client--1"))
-    before, beats = segments_alive(), 0
-
-    def beat() -> None:
-        nonlocal beats
-        beats += 1
-
+    before, steps = segments_alive(), 0
     state = AppliedState(empty)
     for _ in range(3):
-        state.load(load_snapshot(raw, CLUSTER), beat)
+        steps += sum(1 for _ in state.loading(SnapshotReader(raw, CLUSTER)))
     assert segments_alive() == before + 3, "of the last one"
-    assert beats > 3
+    assert steps > 3
 
 
 def test_no_step_frees_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

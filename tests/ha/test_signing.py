@@ -7,10 +7,11 @@ import random
 import msgspec
 import pytest
 
+from leasehold.base.cluster_secret import parse_secrets
 from leasehold.base.errors import SettingError
 from leasehold.ha.keys import Keys, LeaderValue, pack
 from leasehold.ha.node_values import NodeValue
-from leasehold.ha.signing import Signer, Trust, parse_secrets
+from leasehold.ha.signing import Signer, Trust
 from leasehold.ha.view import View
 from leasehold.mvcc.model import Event, EventType, KeyValue, Put
 from leasehold.testing.sim import run

@@ -49,6 +49,21 @@ def test_worlds_with_quotas_and_drains_keep_the_promises(first: int) -> None:
     assert sum(outcome.drains_canceled for outcome in outcomes) > 0
 
 
+def test_adopted_pools_keep_the_promises() -> None:
+    outcomes = [run_seed(seed, events=EVENTS) for seed in range(100_000, 100_020)]
+    for outcome in outcomes:
+        assert outcome.ok, outcome.story()
+    assert sum(outcome.adopted_objects for outcome in outcomes) > 50
+    assert sum(outcome.adopted_bound for outcome in outcomes) > 10
+    assert sum(outcome.old_readers for outcome in outcomes) > 20
+    assert sum(outcome.old_writers for outcome in outcomes) > 10
+
+
+def test_a_node_that_stays_down_until_the_end_does_not_leave_after_it() -> None:
+    outcome = run_seed(100_057, events=3_000)  # chaos ends before the node was to leave
+    assert outcome.ok, outcome.story()
+
+
 def test_a_seed_always_gives_the_same_events() -> None:
     one, two = run_seed(11, events=2_000), run_seed(11, events=2_000)
     assert (one.lines, one.events, one.records) == (two.lines, two.events, two.records)
@@ -84,6 +99,11 @@ def test_a_seed_always_gives_the_same_events() -> None:
         ("quota-never-released", 3_002, ("invariant",)),
         ("quota-after-the-put", 3_004, ("quota",)),
         ("quota-evicts-leased", 3_002, ("P2",)),
+        ("adopt-before-the-cut", 100_001, ("P3",)),
+        ("old-master-wakes", 100_006, ("P3",)),
+        ("unlisted-not-quarantined", 100_001, ("P3",)),
+        ("bind-by-endpoint", 100_001, ("P3",)),
+        ("adopt-own-grace", 100_003, ("P2", "P3")),
     ],
 )
 def test_planted_bugs_are_found(bug: str, first: int, promises: tuple[str, ...]) -> None:

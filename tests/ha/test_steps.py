@@ -10,7 +10,7 @@ from bench.bench_promotion import STORAGE, TENANT, Node, snapshot_of, write_tail
 
 from leasehold.base.limits import quarantine_step_extents, replay_piece_objects, snapshot_step_extents
 from leasehold.ha.effects import Role, WriteSnapshot
-from leasehold.ha.events import LeaseLost, SwitchoverRequested, Ticked
+from leasehold.ha.events import LeaseLost, Started, SwitchoverRequested, Ticked
 from leasehold.ha.snapshot_schedule import SnapshotSchedule
 from leasehold.index import Code, Index
 from leasehold.index.records import RemoveRange
@@ -160,3 +160,28 @@ def test_an_abandoned_snapshot_stops_tracking_the_quarantine(leader: Index) -> N
         snapshots.tick(now_ms, COUNT * 10)
     snapshots.abandon()
     assert ctx.state.index.space.quarantine.watched is None
+
+
+def test_a_snapshot_is_loaded_in_steps_with_its_progress(leader: Index) -> None:
+    """Loading a million objects took ten seconds in one step, in which a node answered nothing."""
+    node = Node()
+    node._snapshot = snapshot_of(leader)
+    node._inbox.append(Started())
+    machine, shares, sentences = node.machine, [], set()
+    while machine.role is not Role.STANDBY:
+        node._pull()
+        event = node._inbox.popleft() if node._inbox else Ticked()
+        for effect in machine.handle(node.now_ms, event):
+            node._do(effect)
+        if (loading := machine.loading) is not None:
+            shares.append(loading.share)
+            sentences.add(machine.sentence)
+            assert machine.busy
+            assert not machine.ready
+        elif not node._inbox and not machine.busy:
+            node.now_ms += 1
+    assert len(shares) >= COUNT // 400
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] < 1
+    assert any(sentence.startswith("Loading a snapshot from disk: ") for sentence in sentences)
+    assert machine.index.digest() == leader.digest()

@@ -13,10 +13,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
+from leasehold.base.errors import PeerError
 from leasehold.index.changes import Change
 
 _encode, _decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 _HASH_BITS = 64
+
+
+class NotOurMessage(PeerError):
+    """Bytes on the publisher's socket that no Leasehold publisher sent."""
 
 
 class Message(Struct, frozen=True):
@@ -133,7 +139,14 @@ class Encoder:
 
 
 def events_of(payload: bytes) -> tuple[int, list[Event]]:
-    """The epoch and the events of a message of ours."""
+    """The epoch and the events of a message of ours. Raises `NotOurMessage` if it is none."""
+    try:
+        return _events_of(payload)
+    except (*UNDECODABLE, KeyError, TypeError, ValueError) as error:
+        raise NotOurMessage(f"not a message of a Leasehold publisher: {type(error).__name__}: {error}") from None
+
+
+def _events_of(payload: bytes) -> tuple[int, list[Event]]:
     _, written, _ = _decode(payload)
     events: list[Event] = []
     epoch = 0

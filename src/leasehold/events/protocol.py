@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.events.follower import PageRequest, Request, ResumeRequest
 from leasehold.events.stream import Answer, MustReload, Page, Resumed
 
@@ -32,7 +33,7 @@ def decode_request(raw: bytes) -> Request | None:
     """A request; None if it is none of ours."""
     try:
         return _requests.decode(raw) if len(raw) <= request_bytes_max else None
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
 
 

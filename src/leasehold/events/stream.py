@@ -11,13 +11,15 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
+from zlib import crc32
 
 from msgspec import Struct
 
 from leasehold.events.messages import Encoder, Message, Reload
 from leasehold.index.catalog import Catalog
 from leasehold.index.changes import Changes, with_version, without_version
-from leasehold.index.tables import TABLES
+from leasehold.index.disk import DiskTier
+from leasehold.index.tables import NO_TABLES, TABLES
 
 _MESSAGE_EVENTS_MAX = 64  # as Mooncake's publisher
 _RESUMED_MESSAGES_MAX = 256
@@ -145,13 +147,19 @@ class EventStream:
     def _must_reload(self, reason: str) -> MustReload:
         return MustReload(self.epoch, self.count, reason, self.fingerprint, self.objects)
 
-    def page(self, catalog: Catalog, changes: Changes, cursor: Cursor | None) -> Page | MustReload:
-        """Objects from this place on. Those whose "stored" is not published yet are left out: it will be."""
+    def page(self, catalog: Catalog, disk: DiskTier, changes: Changes, cursor: Cursor | None) -> Page | MustReload:
+        """Objects from this place on, as published: changes that wait to be published are left out."""
         if changes.dropped_n:
             return self._must_reload("events were dropped")
         unpublished = changes.unpublished()
         objects: list[tuple[bytes, bytes, int]] = []
-        tenants = sorted(tenant for tenant in catalog.tables if cursor is None or tenant >= cursor[0])
+        leaving: dict[tuple[bytes, int], list[tuple[bytes, bytes, int]]] = {}
+        for change in unpublished.values():
+            if not change.stored:
+                place = (change.tenant, crc32(change.key) & 16383)
+                leaving.setdefault(place, []).append((change.tenant, change.key, change.put_seq))
+        known = {*catalog.tables, *disk.tenants, *(tenant for tenant, _ in leaving)}
+        tenants = sorted(tenant for tenant in known if cursor is None or tenant >= cursor[0])
         looked = 0
         for tenant in tenants:
             start = cursor[1] if cursor is not None and tenant == cursor[0] else 0
@@ -159,9 +167,18 @@ class EventStream:
                 if len(objects) >= _PAGE_OBJECTS or looked >= _PAGE_TABLES_MAX:
                     return Page(self.epoch, self.count, cursor, objects, (tenant, number))
                 looked += 1
+                objects += leaving.get((tenant, number), ())
                 objects += [
                     (tenant, entry.key, entry.put_seq)
-                    for entry in list(catalog.tables[tenant][number].values())
+                    for entry in list(catalog.tables.get(tenant, NO_TABLES)[number].values())
                     if entry.visible and entry.put_seq not in unpublished and catalog.settle(entry)
+                ]
+                objects += [
+                    (tenant, row.key, row.put_seq)
+                    for version in disk.on_shelves(number, number + 1)
+                    if (row := version.row).tenant == tenant
+                    and row.put_seq not in unpublished
+                    and not disk.is_in_memory(row)
+                    and disk.is_readable(version)
                 ]
         return Page(self.epoch, self.count, cursor, objects, None)

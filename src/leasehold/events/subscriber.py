@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
 import structlog
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.events import protocol, sockets
 from leasehold.events.follower import Follower
-from leasehold.events.messages import Message, events_of
+from leasehold.events.messages import Message, NotOurMessage, events_of
 from leasehold.events.protocol import NotLeading
 from leasehold.runtime.tasks import TaskSet
 
@@ -78,8 +78,14 @@ class Subscriber:
         for publisher, _ in self._nodes:
             sock.connect(f"tcp://{publisher}")
         while True:
-            _, count, payload = await sock.recv_multipart()
-            epoch, _ = events_of(payload)
+            frames = await sock.recv_multipart()
+            if len(frames) != 3:
+                continue
+            _, count, payload = frames
+            try:
+                epoch, _ = events_of(payload)
+            except NotOurMessage:
+                continue  # if it was a damaged one of ours, the next message shows the gap
             self.follower.received(Message(epoch, int.from_bytes(count, "big"), payload))
             self._received.set()
 
@@ -104,7 +110,7 @@ class Subscriber:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await sock.send(protocol.encode(self.follower.request()))
                 answer = protocol.decode_answer(await sock.recv())
-        except (TimeoutError, msgspec.MsgspecError, self._zmq.ZMQError):
+        except (*UNDECODABLE, TimeoutError, self._zmq.ZMQError):
             return False
         finally:
             sock.close(linger=0)

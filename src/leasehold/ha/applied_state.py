@@ -30,7 +30,7 @@ from leasehold.journal.batch import (
 )
 from leasehold.journal.chain import Fit, Position, fit
 from leasehold.journal.length import JournalLength
-from leasehold.journal.snapshot_file import Loaded, stepping
+from leasehold.journal.snapshot_file import SnapshotReader
 from leasehold.journal.unlogged_reader import UnloggedReader
 
 
@@ -150,14 +150,14 @@ class AppliedState:
         if self._discarded and next(self._discarded[0], self) is self:
             self._discarded.popleft()
 
-    def load(self, loaded: Loaded, step: Callable[[], None]) -> None:
+    def loading(self, reader: SnapshotReader) -> Steps[None]:
         """Start from a snapshot; replay continues after its lowest slice."""
         self.reset()
         while self._discarded:  # first, or the memory of two indexes would be needed
             self.discard_some()
-            step()
-        self.index.load(loaded.keyless, stepping(loaded.slices, step), stepping(loaded.quarantined, step))
-        self.applied = loaded.low
+            yield
+        yield from self.index.loading(reader.keyless, reader.parts())
+        self.applied = reader.low
         self.unlogged.begin(self.applied.epoch, known_from_start=False)
 
     def advance_to(self, durable: Position) -> None:
@@ -221,7 +221,7 @@ class AppliedState:
                 touched = 0
                 yield
             try:
-                self._apply(batch.epoch, at, record)
+                left_work = self._apply(batch.epoch, at, record)
             except LeaseholdError as error:
                 self.partial_batch = batch if at > batch.first_n else None
                 if isinstance(error, NotHere) and at != self._missing_object_n:
@@ -231,6 +231,9 @@ class AppliedState:
                     self._missing_object_n = at
                     self.diverged = str(error)
                 return self._quarantine(at, f"record {at} cannot be applied: {error}")
+            while left_work:
+                yield
+                left_work = self.index.finish_some()
             if self.unlogged.waiting:
                 yield from self._apply_due_unlogged()  # exactly here, or a missing object could not be judged
             # A range takes a step of its own.
@@ -241,13 +244,15 @@ class AppliedState:
             self.partial_batch = None  # its record was replaced: a later cut must not write this batch back
         return BatchOutcome.APPLIED
 
-    def _apply(self, epoch: int, n: int, record: Record) -> None:
-        self.index.apply(n, record)
+    def _apply(self, epoch: int, n: int, record: Record) -> bool:
+        """Returns whether the record left work for `Index.finish_some`."""
+        left_work = self.index.apply(n, record)
         self.applied = Position(epoch, n)
         self.records_applied += 1
         if isinstance(record, Begin):
             self._begin(epoch, record)
         self.handover = record if isinstance(record, Handover) else None
+        return left_work
 
     def _begin(self, epoch: int, record: Begin) -> None:
         """Start a new epoch. After a hand-over lease ends stay valid, also those of renewals that this node missed."""

@@ -34,14 +34,13 @@ class Identity(Struct, frozen=True):
 class Context:
     """One node's identity, settings, view of the cluster and state."""
 
-    __slots__ = ("effects", "identity", "keys", "settings", "signer", "state", "step", "view", "wall_us")
+    __slots__ = ("effects", "identity", "keys", "settings", "signer", "state", "view", "wall_us")
 
     def __init__(
         self,
         identity: Identity,
         settings: HaSettings,
         make_index: Callable[[], Index],
-        step: Callable[[], None] = lambda: None,
         signer: Signer | None = None,
     ) -> None:
         settings.check()
@@ -53,7 +52,6 @@ class Context:
         self.view = View(self.keys, self.signer)
         self.state = AppliedState(make_index)
         self.wall_us = 0  # of the present event, for people to read
-        self.step = step  # called between steps of long work
 
     def begin_event(self, now_ms: int, wall_us: int) -> None:
         """An event is handled at this time."""

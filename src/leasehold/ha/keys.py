@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.errors import InvalidArgument, PeerError
 from leasehold.mvcc.model import Compare, CompareResult, CompareTarget, DeleteRange, Put, Txn
 
@@ -27,6 +28,7 @@ class Keys:
         "history",
         "journal",
         "leader",
+        "members",
         "metadata",
         "nodes",
         "pause",
@@ -49,6 +51,7 @@ class Keys:
         self.nodes = self.root + b"nodes/"
         self.history = self.root + b"history/"
         self.pause = self.root + b"pause"
+        self.members = self.root + b"members/"  # every node that has run, until an operator removes it
         self.metadata = (
             self.root + b"metadata/"
         )  # the table of Mooncake's transfer engines, not of this cluster's nodes
@@ -93,7 +96,7 @@ def pack(value: Struct) -> bytes:
 def unpack(kind: type[T], raw: bytes, key: bytes) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise PeerError(f"{key.decode(errors='replace')} does not hold a {kind.__name__}: {error}") from None
 
 

@@ -44,6 +44,7 @@ from leasehold.ha.events import (
 from leasehold.ha.leader_lease import NEVER_MS
 from leasehold.ha.leading import Phase
 from leasehold.ha.outbox import Outbox
+from leasehold.ha.restore import Progress
 from leasehold.ha.roles import Roles
 from leasehold.ha.serving import Serving
 from leasehold.ha.settings import HaSettings
@@ -55,22 +56,18 @@ __all__ = ["Identity", "NodeMachine"]
 
 
 class NodeMachine:
-    """See the module. `serving` is the one entry point for clients, `outbox` holds the answers that wait.
-
-    `step` is called between the steps of work that cannot return to the shell: loading a snapshot.
-    """
+    """See the module. `serving` is the one entry point for clients, `outbox` holds the answers that wait."""
 
     def __init__(
         self,
         identity: Identity,
         settings: HaSettings,
         make_index: Callable[[], Index],
-        step: Callable[[], None] = lambda: None,
         signer: Signer | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
-        self.ctx = ctx = Context(identity, settings, make_index, step, signer)
+        self.ctx = ctx = Context(identity, settings, make_index, signer)
         self._roles = Roles(ctx)
         self._work: Steps[None] | None = None  # the rest of the work on the present event
         self._waiting: deque[NodeEvent] = deque()  # events that arrived during that work
@@ -109,8 +106,14 @@ class NodeMachine:
 
     @property
     def sentence(self) -> str:
-        """Why this node has its role."""
-        return self._roles.status.sentence
+        """Why this node has its role, or what it does at the moment."""
+        loading = self.loading
+        return self._roles.status.sentence if loading is None else str(loading)
+
+    @property
+    def loading(self) -> Progress | None:
+        """Set while this node loads a snapshot."""
+        return self._roles.restore.progress
 
     @property
     def epoch(self) -> int:
@@ -187,6 +190,8 @@ class NodeMachine:
                 return effects.take()
             self._work = self._begin(now_ms, self._waiting.popleft())
         roles.at_work(now_ms)
+        if self.index is not self.ctx.state.index:
+            self._refresh()  # the earlier index was dropped
         self.wake_at_ms = now_ms
         return effects.take()
 
@@ -211,7 +216,7 @@ class NodeMachine:
             case Started():
                 roles.restore.read()
             case SnapshotRead():
-                roles.snapshot_read(now_ms, event)
+                return roles.snapshot_read(now_ms, event)
             case SnapshotStored(snapshot):
                 roles.snapshots.stored(snapshot)
             case SnapshotFailed(snapshot):

@@ -36,6 +36,16 @@ class NodeValue(Struct, frozen=True, omit_defaults=True):
     signature: str = ""
 
 
+class MemberValue(Struct, frozen=True, omit_defaults=True):
+    """`members/{name}`: a node that has run, for people. Unlike `nodes/{name}` it stays when the node is dead."""
+
+    name: str
+    rpc: str = ""
+    admin: str = ""
+    version: str = ""
+    started_us: int = 0  # wall clock
+
+
 class TruncationPoint(Struct, frozen=True):
     """`floor` in the store: records up to `n` may have been deleted. Written before anything is deleted."""
 

@@ -6,21 +6,43 @@ from leasehold.ha.context import FAR_MS, Context
 from leasehold.ha.effects import ReadSnapshot
 from leasehold.ha.events import SnapshotRead
 from leasehold.ha.node_values import ConfirmedSnapshot
+from leasehold.ha.steps import Steps
 from leasehold.index.snapshot_load import BadSnapshot
-from leasehold.journal.snapshot_file import UnreadableSnapshot, load_snapshot
+from leasehold.journal.snapshot_file import SnapshotReader, UnreadableSnapshot
 
 PAUSE_MS = 1_000  # between two attempts to rebuild
 SOON_MS = 10_000  # a second rebuild within this time: this node's own snapshot did not help
 
 
+class Progress:
+    """How much of a snapshot is loaded. With a million objects loading takes seconds."""
+
+    __slots__ = ("_reader", "source")
+
+    def __init__(self, source: str, reader: SnapshotReader) -> None:
+        self.source = source
+        self._reader = reader
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self._reader.read_bytes / self._reader.size_bytes
+
+    def __str__(self) -> str:
+        return f"Loading a snapshot from {self.source}: {self.share:.0%}."
+
+
 class Restore:
     """Requests a snapshot and loads it. The watcher then reads the journal after it."""
 
-    __slots__ = ("_ctx", "_prefers_leader", "_prefers_peer", "_requested_ms", "pin_n", "reading", "wake_at_ms")
+    __slots__ = (
+        "_ctx", "_prefers_leader", "_prefers_peer", "_requested_ms", "pin_n", "progress", "reading", "wake_at_ms",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.reading = False  # a snapshot was requested
+        self.reading = False  # a snapshot was requested, or is being loaded
+        self.progress: Progress | None = None  # set while one is being loaded
         self._prefers_peer = False  # the next snapshot should come from a peer
         self._prefers_leader = False  # only the leader is sure to have the missing object
         self.pin_n = -1  # while a peer's snapshot is read: do not truncate the journal above this record
@@ -82,10 +104,15 @@ class Restore:
         ]
         return [(name, s) for _, _, name, s in sorted(found, key=lambda one: one[:3])]
 
-    def answered(self, event: SnapshotRead) -> ConfirmedSnapshot | None:
+    def answered(self, event: SnapshotRead) -> Steps[ConfirmedSnapshot | None]:
         """Load the snapshot that was read, if any. Returns its position if it came from this node's own disk."""
+        try:
+            return (yield from self._load(event))
+        finally:
+            self.reading, self.progress = False, None
+
+    def _load(self, event: SnapshotRead) -> Steps[ConfirmedSnapshot | None]:
         ctx = self._ctx
-        self.reading = False
         wanted_peer, self._prefers_peer = self._prefers_peer, False
         lacking, self._prefers_leader = self._prefers_leader, False
         self.pin_n = -1
@@ -96,11 +123,12 @@ class Restore:
                 ctx.effects.say("No peer could send a snapshot, and the journal is truncated. Trying again.")
             return None
         try:
-            loaded = load_snapshot(event.raw, ctx.identity.cluster, ctx.step)
-            ctx.state.load(loaded, ctx.step)
+            reader = SnapshotReader(event.raw, ctx.identity.cluster)
+            self.progress = Progress(event.source, reader)
+            yield from ctx.state.loading(reader)
         except (UnreadableSnapshot, BadSnapshot) as error:
             ctx.state.reset()
             ctx.effects.say(f"The snapshot from {event.source} cannot be used: {error}.", serious=True)
             return None
-        ctx.effects.say(f"Loaded a snapshot from {event.source}. Replay continues after record {loaded.low.n}.")
-        return ConfirmedSnapshot(loaded.low.n, loaded.end.epoch, loaded.end.n) if event.local else None
+        ctx.effects.say(f"Loaded a snapshot from {event.source}. Replay continues after record {reader.low.n}.")
+        return ConfirmedSnapshot(reader.low.n, reader.end.epoch, reader.end.n) if event.local else None

@@ -20,6 +20,7 @@ from leasehold.ha.registration import Registration
 from leasehold.ha.restore import Restore
 from leasehold.ha.role_status import RoleStatus
 from leasehold.ha.snapshot_schedule import SnapshotSchedule
+from leasehold.ha.steps import Steps
 from leasehold.ha.truncation import Truncation
 from leasehold.ha.view import Leader
 from leasehold.ha.watcher import Watcher
@@ -326,11 +327,11 @@ class Roles:
             self.restore.prefer_peer()
             self._rebuild(now_ms, f"a peer's snapshot includes record {n}")
 
-    def snapshot_read(self, now_ms: int, event: SnapshotRead) -> None:
+    def snapshot_read(self, now_ms: int, event: SnapshotRead) -> Steps[None]:
         """The requested snapshot was read, or there is none: list the journal after it."""
         if not self.restore.reading:
             return
-        own = self.restore.answered(event)
+        own = yield from self.restore.answered(event)
         if own is not None:
             self.snapshots.known(now_ms, own)
         self.status.become(Role.CATCHING_UP, f"Listing the journal after record {self._ctx.state.applied.n}.")

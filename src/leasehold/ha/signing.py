@@ -11,18 +11,16 @@ import hmac
 import json
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from leasehold.base.errors import SettingError
+from leasehold.base.cluster_secret import Secrets
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.ha.keys import LeaderValue, pack
 from leasehold.ha.node_values import NodeValue
 
-SECRET_CHARACTERS_MIN: Final = 32
-SECRETS_MAX: Final = 16
 V = TypeVar("V", LeaderValue, NodeValue)
-Secrets = tuple[bytes, ...]
 
 
 class Trust(Enum):
@@ -31,20 +29,6 @@ class Trust(Enum):
     SIGNED = "signed by a node of the cluster"
     UNSIGNED = "not signed"
     FORGED = "not written by a node of the cluster"
-
-
-def parse_secrets(text: str, file: str) -> Secrets:
-    """Parse a secret file: one secret in each line. The first signs, all are accepted. Errors do not show secrets."""
-    lines = [line.strip() for line in text.splitlines()]
-    secrets = tuple(line.encode() for line in lines if line and not line.startswith("#"))
-    if not secrets or len(secrets) > SECRETS_MAX:
-        raise SettingError(f"cluster_secret_file = '{file}' must have 1 to {SECRETS_MAX} secrets, one in each line")
-    if min(map(len, secrets)) < SECRET_CHARACTERS_MIN:
-        raise SettingError(
-            f"cluster_secret_file = '{file}': a secret has less than {SECRET_CHARACTERS_MIN} characters; make one "
-            "with: openssl rand -hex 32"
-        )
-    return secrets
 
 
 class Signer:
@@ -65,6 +49,10 @@ class Signer:
         secrets = self._secrets()
         return hashlib.blake2b(secrets[0], digest_size=8).digest() if secrets else b""
 
+    def secrets(self) -> Secrets:
+        """The secrets that are accepted now; the first signs."""
+        return self._secrets()
+
     def signed(self, value: V, key: bytes, lease: int) -> V:
         """The value as this node writes it to `key` under `lease`."""
         secrets = self._secrets()
@@ -81,7 +69,7 @@ class Signer:
             return Trust.UNSIGNED
         try:
             fields = msgspec.json.decode(raw, type=dict[str, object])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNDECODABLE:
             return Trust.FORGED
         given = fields.pop("signature", "")
         if not given:
