@@ -15,7 +15,7 @@ from leasehold.base.errors import InvalidArgument
 from leasehold.pool import TransferFailed
 from leasehold.pool.budget import Budget
 from leasehold.pool.fence import WriteFence
-from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.pool.frame import ANSWER, Operation, Status, pack_request
 from leasehold.pool.host import Host
 from leasehold.pool.settings import HostSettings
 from leasehold.pool.transfer import Transfer
@@ -43,7 +43,7 @@ def at(host: Host, offset: int, size: int) -> BufferDescriptor:
 
 
 def write_head(host: Host, offset: int, length: int, checksum: int = 0, number: int = 1) -> bytes:
-    return REQUEST.pack(MAGIC, Operation.WRITE, length, host.base + offset, checksum, number)
+    return pack_request(Operation.WRITE, length, host.base + offset, checksum, number)
 
 
 async def test_a_late_write_does_not_touch_reallocated_space() -> None:
@@ -108,7 +108,7 @@ async def test_half_a_write_and_a_reader_that_takes_nothing_end_in_time() -> Non
         async with asyncio.timeout(60):
             assert await half_reader.read() == b""
         slow_reader, slow = await asyncio.open_connection(*parse_address(host.endpoint), limit=1024)
-        slow.write(REQUEST.pack(MAGIC, Operation.READ, SIZE, host.base, 0, 0) * 20)
+        slow.write(pack_request(Operation.READ, SIZE, host.base) * 20)
         async with asyncio.timeout(60):
             await slow_reader.readexactly(ANSWER.size)
             while host._tasks:  # noqa: ASYNC110 -- the host has no event for this
@@ -144,6 +144,19 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         assert host.turned_away == 1
         for _, writer in opened:
             writer.close()
+
+
+async def test_a_host_serves_nothing_before_its_memory_is_mounted() -> None:
+    """P1: a put that was acknowledged in this time was lost when the mount ended the earlier process's memory."""
+    async with lending() as (host, transfer):
+        host.admission.withhold()
+        with pytest.raises(TransferFailed, match="not mounted"):
+            await transfer.write(at(host, 0, 64), b"n" * 64, number=1)
+        with pytest.raises(TransferFailed, match="not mounted"):
+            await transfer.read(at(host, 0, 64))
+        host.admission.lend()
+        await transfer.write(at(host, 0, 64), b"n" * 64, number=1)
+        assert await transfer.read(at(host, 0, 64)) == b"n" * 64
 
 
 async def test_a_host_does_not_advertise_an_unreachable_address() -> None:

@@ -133,7 +133,7 @@ async def test_a_restarted_host_supersedes_its_earlier_life(stage: Stage) -> Non
             """Long before the lease expires: never the zeros of the restarted host."""
             try:
                 return await pool.get("k") is None
-            except BytesDamaged:
+            except (BytesDamaged, TransferFailed):  # until it is mounted, it refuses
                 return False
 
         await until(gone, "the object is evicted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -248,3 +249,44 @@ async def test_random_bytes_do_no_harm(server: StoreServer) -> None:
         writer.close()
     assert (await raw(server, request("GET /health", "Connection: close"))).endswith(b'{"health":"true","reason":""}')
     await until(lambda: not len(server._clients))
+
+
+async def test_replaced_certificates_are_used_for_new_connections(tmp_path: Path) -> None:
+    """The store kept the certificate of its start until it was restarted."""
+
+    def serial(trusted: ssl.SSLContext) -> str:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as plain, trusted.wrap_socket(plain) as sock:
+            return str((sock.getpeercert() or {}).get("serialNumber"))
+
+    def trusting(authority: CertificateAuthority, name: str) -> ssl.SSLContext:
+        (tmp_path / name).mkdir()
+        made = ssl.create_default_context(cafile=str(authority.ca_file(tmp_path / name)))
+        made.check_hostname = False
+        return made
+
+    authority, other = CertificateAuthority(), CertificateAuthority()
+    files = authority.server_files(tmp_path)
+    engine = open_memory()
+    server = StoreServer(engine, "127.0.0.1:0", Tls(*files))
+    await server.start()
+    first = await asyncio.to_thread(serial, trusting(authority, "first"))
+    assert first == await asyncio.to_thread(serial, trusting(authority, "again"))
+    files[0].write_text("not a certificate")  # kept out: the last good one stays in use
+    await asyncio.sleep(1.1)
+    assert first == await asyncio.to_thread(serial, trusting(authority, "kept"))
+    for path, new in zip(files, other.server(), strict=True):
+        path.write_bytes(new)
+    trusted = trusting(other, "other")
+
+    async def replaced() -> bool:
+        try:
+            return await asyncio.to_thread(serial, trusted) != first
+        except ssl.SSLError:
+            return False
+
+    await until(replaced, "the new certificate of another authority is served")
+    with pytest.raises(ssl.SSLError):
+        await asyncio.to_thread(serial, trusting(authority, "last"))
+    await server.stop(0.1)
+    engine.close()

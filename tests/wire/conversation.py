@@ -6,7 +6,7 @@ segments) left out, so that two masters can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from leasehold.wire import messages as m
@@ -342,6 +342,8 @@ STEPS = [*NOTHING_MOUNTED, *FEATURES_OFF, *MOUNTING, *PUTTING, *CHANGING]
 def steady(value: Any) -> Any:
     """A result without what differs from run to run."""
     if isinstance(value, m.ReplicaDescriptor):
+        if isinstance(value.place, m.LocalDiskReplica):
+            return value.place, value.status
         assert isinstance(value.place, m.MemoryReplica)
         return f"<{value.place.buffer.size} bytes, {value.place.buffer.protocol}, status {value.status}>"
     if isinstance(value, m.GetReplicaListResponse):
@@ -400,12 +402,12 @@ def shown(step: Step) -> Iterator[str]:
             yield repr(each)
 
 
-async def talk(host: str, port: int) -> list[str]:
-    """The whole conversation, one line for each call."""
+async def talk(host: str, port: int, steps: Sequence[Step] | None = None) -> list[str]:
+    """The whole conversation (or another one), one line for each call."""
     channel = await open_channel(host, port, timeout_ms=60_000)
     lines: list[str] = []
     task = b""
-    for step in STEPS:
+    for step in STEPS if steps is None else steps:
         result = await call(channel, filled(step, task))
         if step[0] in ("CreateCopyTask", "CreateMoveTask") and isinstance(result, bytes):
             task, result = result, "a task"

@@ -10,9 +10,15 @@ from leasehold.wire.tables import V0_3_13
 
 # Where we differ on purpose, by the number of the step: what we say instead, and why.
 ON_PURPOSE: dict[int, tuple[str, str]] = {
+    73: (
+        "-1300",
+        "the tier is off: a copy on disk that is not recorded must not be acknowledged (P1)",
+    ),
+    75: ("-704", "the C++ master created an object in step 73"),
+    76: ("-704", "as above"),
     78: (
         "-704",
-        "the C++ master has an object for a reported copy on disk (step 73); we keep none on disk",
+        "the C++ master creates an object for a reported copy on disk (step 73), of an unknown version",
     ),
     79: ("-704", "as above"),
     88: (

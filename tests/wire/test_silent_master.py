@@ -136,6 +136,54 @@ async def test_a_connection_that_was_never_answered_is_not_used_again(master: St
         client.close()
 
 
+class Held(Line):
+    """Accepts and reads, but answers only from `release` on: as a guardian does while no node leads."""
+
+    def __init__(self, master: Address) -> None:
+        super().__init__(master)
+        self.release = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.release.wait()
+        await super().serve(reader, writer)
+
+
+async def test_a_client_leaves_a_frozen_process_that_still_accepts_connections(master: StandaloneMaster) -> None:
+    """The kernel accepts for a stopped process. A client with two addresses waited there for its whole deadline."""
+    frozen = Held(parse_address(master.rpc))
+    server = await asyncio.start_server(frozen.serve, "127.0.0.1", 0)
+    client = Client(
+        AddressList([server.sockets[0].getsockname()[:2], parse_address(master.rpc)]),
+        timeout_ms=CALL_MS,
+    )
+    began_s = time.monotonic()
+    assert not await client.exist_key("k")
+    assert time.monotonic() - began_s < PATIENCE_S, "long before its own timeout"
+    client.close()
+    frozen.release.set()
+    server.close()
+
+
+async def test_a_held_connection_is_kept_while_no_address_answers(
+    master: StandaloneMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write on it is carried out when a node leads: leaving the connection would make its outcome unknown."""
+    monkeypatch.setattr(peer_timeout, "SILENCE_S", 0.5)
+    lines = [Held(parse_address(master.rpc)) for _ in range(2)]
+    servers = [await asyncio.start_server(line.serve, "127.0.0.1", 0) for line in lines]
+    client = Client(AddressList([server.sockets[0].getsockname()[:2] for server in servers]), timeout_ms=CALL_MS)
+    writing = asyncio.create_task(client.remove_by_regex("^never$"))
+    await asyncio.sleep(3)  # no condition: it looks elsewhere several times meanwhile
+    assert not writing.done()
+    for line in lines:
+        line.release.set()
+    assert await writing == 0
+    assert client.calls.reconnects == 1
+    client.close()
+    for server in servers:
+        server.close()
+
+
 async def test_a_deadline_holds_while_the_master_is_being_looked_for() -> None:
     class Nowhere:
         async def find(self) -> Address:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from leasehold.base import limits
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.errors import InvalidArgument
 from leasehold.cache.model import FromAuthority, FromClient
 from leasehold.wire.frame import PUSH, function_id, response
@@ -46,5 +47,5 @@ def unpacked(packed: bytes) -> list[FromClient]:
     """Decode the messages of a client."""
     try:
         return _decode_from_client(packed)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise InvalidArgument(f"not messages of the cache: {error}") from None

@@ -22,9 +22,18 @@ from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.base.limits import pool_transfer_bytes_max
 from leasehold.base.measures import Labels, Measure
 from leasehold.base.units import format_bytes
+from leasehold.pool.admission import Admission
 from leasehold.pool.budget import Budget
-from leasehold.pool.fence import WriteFence
-from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.pool.frame import (
+    ANSWER,
+    CAPABILITY_BYTES_MAX,
+    MAGIC,
+    PLAIN_MAGIC,
+    REQUEST,
+    VERSION,
+    Operation,
+    Status,
+)
 from leasehold.pool.settings import HostSettings
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.tasks import TaskSet
@@ -43,12 +52,18 @@ _BASE = 1 << 32
 class Host:
     """The memory and its server. `start` binds; then `endpoint` is the address for clients."""
 
-    def __init__(self, size: int, limits: HostSettings | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        limits: HostSettings | None = None,
+        tls: Tls | None = None,
+        admission: Admission | None = None,
+    ) -> None:
         self.size = size
         self._tls = tls
         self._limits = limits or HostSettings()
         self._budget = Budget(self._limits.buffered_bytes)
-        self.fence = WriteFence()
+        self.admission = admission or Admission()
         self.base = _BASE
         try:
             self._memory = mmap.mmap(-1, size)
@@ -86,6 +101,21 @@ class Host:
                 "counter",
                 {(status.name,): count for status, count in self._writes.items()},
                 ("outcome",),
+            ),
+            Measure(
+                "leasehold_host_refused",
+                "requests refused, by reason",
+                "counter",
+                {
+                    (operation.name.lower(), status.name): count
+                    for (operation, status), count in self.admission.refused.items()
+                },
+                ("operation", "reason"),
+            ),
+            Measure.counter(
+                "leasehold_host_forged_numbers",
+                "writes under a number that the master had not given out, found and forgotten",
+                self.admission.forged_numbers,
             ),
         ]
 
@@ -151,32 +181,43 @@ class Host:
         """Serve one request; False if the stream cannot continue."""
         async with asyncio.timeout(_IDLE_S):
             head = await reader.readexactly(REQUEST.size)
-        magic, operation, length, address, checksum, number = REQUEST.unpack(head)
-        good = magic == MAGIC and length <= pool_transfer_bytes_max and operation in (Operation.WRITE, Operation.READ)
-        offset = address - self.base
-        inside = offset >= 0 and offset + length <= self.size
+        magic, operation, version, capability_bytes, length, address, checksum, number = REQUEST.unpack(head)
+        known = magic == PLAIN_MAGIC or (magic == MAGIC and version == VERSION)
+        good = known and length <= pool_transfer_bytes_max and operation in (Operation.WRITE, Operation.READ)
+        if magic == PLAIN_MAGIC:
+            capability_bytes = 0
         async with asyncio.timeout(self._limits.transfer_timeout_ms / 1_000):
-            if not good:
-                writer.write(ANSWER.pack(MAGIC, Status.BAD_REQUEST, 0, 0))
-            elif operation == Operation.WRITE:
-                status = await self._write(reader, offset, length, checksum, number, inside=inside)
+            if not good or capability_bytes > CAPABILITY_BYTES_MAX:
+                writer.write(ANSWER.pack(PLAIN_MAGIC if magic == PLAIN_MAGIC else MAGIC, Status.BAD_REQUEST, 0, 0))
+                await writer.drain()
+                return False
+            capability = await reader.readexactly(capability_bytes)
+            offset = address - self.base
+            if offset < 0 or offset + length > self.size:
+                token: int | Status = Status.OUT_OF_BOUNDS
+            else:
+                token = self.admission.judge(Operation(operation), address, length, number, capability)
+            if operation == Operation.WRITE:
+                status = await self._write(reader, offset, length, checksum, token)
                 self._writes[status] += 1
                 self._written_bytes += length if status == Status.OK else 0
-                writer.write(ANSWER.pack(MAGIC, status, 0, 0))
-            elif inside:
-                await self._read(writer, offset, length)
             else:
-                writer.write(ANSWER.pack(MAGIC, Status.OUT_OF_BOUNDS, 0, 0))
+                status = await self._read(writer, magic, offset, length, token)
+            if status != Status.OK:
+                self.admission.refuse(Operation(operation), status)
+            if operation == Operation.WRITE or status != Status.OK:
+                writer.write(ANSWER.pack(magic, status, 0, 0))
             await writer.drain()
-        return good
+        return True
 
     async def _write(
-        self, reader: asyncio.StreamReader, offset: int, length: int, checksum: int, number: int, *, inside: bool
+        self, reader: asyncio.StreamReader, offset: int, length: int, checksum: int, token: int | Status
     ) -> Status:
         """Receive all bytes, then write all of them or none: an interrupted transfer changes nothing."""
-        if not inside or not self.fence.admits(offset, length, number):
+        admission = self.admission
+        if isinstance(token, Status) or not await admission.may_write(offset, length, token):
             await _discard(reader, length)
-            return Status.TOO_LATE if inside else Status.OUT_OF_BOUNDS
+            return token if isinstance(token, Status) else Status.TOO_LATE
         async with self._budget.take(length):
             data, found = bytearray(), 0
             while len(data) < length:
@@ -185,24 +226,31 @@ class Host:
                 data += piece
             if found != checksum:
                 return Status.BAD_CHECKSUM
-            if not self.fence.admits(offset, length, number):  # a later owner was faster
+            if not await admission.may_write(offset, length, token):  # a later owner was faster
                 return Status.TOO_LATE
-            self.fence.note(offset, length, number)
+            admission.fence.note(offset, length, token)
             self._view[offset : offset + length] = data
         return Status.OK
 
-    async def _read(self, writer: asyncio.StreamWriter, offset: int, length: int) -> None:
-        """Send a consistent copy, with its checksum."""
+    async def _read(
+        self, writer: asyncio.StreamWriter, magic: int, offset: int, length: int, token: int | Status
+    ) -> Status:
+        """Send a consistent copy, with its checksum; nothing is sent if it is refused."""
+        if isinstance(token, Status):
+            return token
         async with self._budget.take(length):
+            if not self.admission.may_read(offset, length, token):
+                return Status.TOO_LATE
             data, checksum = bytes(self._view[offset : offset + length]), 0
             for at in range(0, length, _CHECKED_BYTES):
                 checksum = crc32(memoryview(data)[at : at + _CHECKED_BYTES], checksum)
                 if length > _CHECKED_BYTES:
                     await asyncio.sleep(0)  # let other connections run
             self.read_bytes += length
-            writer.write(ANSWER.pack(MAGIC, Status.OK, length, checksum))
+            writer.write(ANSWER.pack(magic, Status.OK, length, checksum))
             writer.write(data)
             await writer.drain()
+        return Status.OK
 
 
 def _family(host: str) -> socket.AddressFamily:

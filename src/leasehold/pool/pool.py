@@ -37,6 +37,7 @@ from leasehold.wire.messages import (
     ReplicateConfig,
     SoftPin,
 )
+from leasehold.wire.native import GrantedReplica
 from leasehold.wire.schema import Failed
 
 
@@ -132,7 +133,7 @@ class Pool(AsyncClosing):
         reachable = _reachable(places)
         if len(reachable) < len(places):
             raise TransferFailed(f"{key!r} got space that this client cannot write to")
-        writes = (self._transfer.write(buffer, data, number) for number, buffer in reachable)
+        writes = (self._transfer.write(buffer, data, replica.id, granted(replica)) for replica, buffer in reachable)
         for written in await asyncio.gather(*writes, return_exceptions=True):
             if written is not None:
                 raise written
@@ -177,11 +178,11 @@ class Pool(AsyncClosing):
             return None if located.code in (Code.NOT_FOUND, Code.NOT_READY) else MasterError(located.code, "Get")
         until_ms = sent_ms + located.lease_ttl_ms
         failed: LeaseholdError = TransferFailed(f"{key!r} has no replica that this client can read")
-        for _, buffer in _reachable(located.replicas):
+        for replica, buffer in _reachable(located.replicas):
             if self._clock.now_ms() >= until_ms:
                 break
             try:
-                data = await self._transfer.read(buffer)
+                data = await self._transfer.read(buffer, granted(replica))
             except TransferFailed as error:
                 failed = error  # try the next replica
                 continue
@@ -199,10 +200,15 @@ class Pool(AsyncClosing):
         return ReplicateConfig(replica_num=replicas, soft_pin_action=action, with_hard_pin=hard_pin, host_id=self._host)
 
 
-def _reachable(replicas: Sequence[ReplicaDescriptor]) -> list[tuple[int, BufferDescriptor]]:
-    """The replicas that this client can access, in memory of our own hosts, with their numbers."""
+def granted(replica: ReplicaDescriptor) -> bytes:
+    """The capability that came with a replica; empty if the master gives out none."""
+    return replica.capability if isinstance(replica, GrantedReplica) else b""
+
+
+def _reachable(replicas: Sequence[ReplicaDescriptor]) -> list[tuple[ReplicaDescriptor, BufferDescriptor]]:
+    """The replicas that this client can access, in memory of our own hosts."""
     return [
-        (replica.id, replica.place.buffer)
+        (replica, replica.place.buffer)
         for replica in replicas
         if isinstance(replica.place, MemoryReplica) and replica.place.buffer.protocol == NATIVE_PROTOCOL
     ]

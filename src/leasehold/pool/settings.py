@@ -23,3 +23,10 @@ class HostSettings:
     buffered_bytes: int = size("1GiB", low="1MiB", help="limit of bytes in transfer, over all connections")
     transfer_timeout_ms: int = duration("1m", low="100ms", help="timeout of one read or write")
     ping_interval_ms: int = duration("1s", low="10ms", high="1m", help="interval between pings to the master")
+    cluster_secret_file: str = text(
+        "",
+        help="file with the cluster's secrets, as of the nodes; reads and writes need capabilities signed with one",
+    )
+    capability_ttl_ms: int = duration(
+        "1m", low="1s", help="time after which a capability expires; must exceed the timeouts of clients"
+    )

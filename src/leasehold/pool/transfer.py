@@ -8,7 +8,7 @@ from zlib import crc32
 from leasehold.base.errors import InvalidArgument
 from leasehold.base.limits import pool_transfer_bytes_max
 from leasehold.pool.errors import TransferFailed
-from leasehold.pool.frame import ANSWER, MAGIC, REQUEST, Operation, Status
+from leasehold.pool.frame import ANSWER, MAGIC, PLAIN_MAGIC, Operation, Status, pack_request
 from leasehold.runtime.tls import Tls
 from leasehold.wire.finder import parse_address
 from leasehold.wire.messages import BufferDescriptor
@@ -27,18 +27,21 @@ class Transfer:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._closed = False
 
-    async def write(self, place: BufferDescriptor, data: bytes, number: int) -> None:
+    async def write(self, place: BufferDescriptor, data: bytes, number: int, capability: bytes = b"") -> None:
         """Write bytes to the space that the master allocated under `number`. `TransferFailed`: all written, or none.
+
+        `capability` is the master's permission, which a host with a cluster secret requires.
 
         When this returns or raises, even by a timeout or a cancellation, no byte is in flight any more: the space can
         safely be released.
         """
-        head = REQUEST.pack(MAGIC, Operation.WRITE, len(data), place.address, crc32(data), number)
+        head = pack_request(Operation.WRITE, len(data), place.address, crc32(data), number, capability)
         await self._request(place, head, data)
 
-    async def read(self, place: BufferDescriptor) -> bytes:
+    async def read(self, place: BufferDescriptor, capability: bytes = b"") -> bytes:
         """Read all bytes of a replica, checked against the host's checksum."""
-        data = await self._request(place, REQUEST.pack(MAGIC, Operation.READ, place.size, place.address, 0, 0), b"")
+        head = pack_request(Operation.READ, place.size, place.address, capability=capability)
+        data = await self._request(place, head, b"")
         if len(data) != place.size:
             raise TransferFailed(f"{place.transport_endpoint} sent {len(data)} bytes instead of {place.size}")
         return data
@@ -106,7 +109,7 @@ class Transfer:
             writer.write(data)
         await writer.drain()
         magic, status, length, checksum = ANSWER.unpack(await reader.readexactly(ANSWER.size))
-        if magic != MAGIC or length > pool_transfer_bytes_max:
+        if magic not in (MAGIC, PLAIN_MAGIC) or length > pool_transfer_bytes_max:
             raise ConnectionError("the server there is not a storage host")
         return status, checksum, await reader.readexactly(length)
 

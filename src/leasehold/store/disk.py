@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.mvcc.records import Committed, Record
 from leasehold.store.errors import StoreDamaged, StoreInUse
 from leasehold.store.log_frames import Frames, encode_frame
@@ -55,7 +56,7 @@ def read_identity(path: Path, data: bytes) -> tuple[Identity, int]:
         raise StoreDamaged(f"{path}: not a file of a Leasehold store; nothing was changed")
     try:
         identity = msgspec.json.decode(data[len(_PREAMBLE) : end - 1], type=Identity)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise StoreDamaged(f"{path}: the first line cannot be read ({error}); nothing was changed") from None
     if identity.format != FORMAT:
         raise StoreDamaged(f"{path}: format {identity.format} is not known to this version, which reads {FORMAT}")

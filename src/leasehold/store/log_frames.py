@@ -18,6 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.mvcc.records import Record
 from leasehold.store.errors import StoreDamaged
 
@@ -83,7 +84,7 @@ class Frames:
         while (header := _header_at(view, self.end)) is not None and _is_whole(view, header):
             try:
                 records = _decoder.decode(view[header.body : header.end])
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise StoreDamaged(
                     f"{self._name}: frame {header.number} at byte {self.end} is complete, but this version cannot read "
                     f"it ({error}): open it with the version that wrote it. Nothing was changed"

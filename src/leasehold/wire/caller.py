@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from leasehold.base.errors import CallerError, Unavailable
+from leasehold.base.errors import CallerError, LeaseholdError, Unavailable
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.tasks import TaskSet
 from leasehold.runtime.tls import Tls
+from leasehold.wire import peer_timeout
 from leasehold.wire.body import pack, unpack
 from leasehold.wire.channel import Channel, open_channel
 from leasehold.wire.errors import CallLost, MasterError
@@ -43,7 +45,8 @@ class Caller:
         self._finder = finder
         self._clock = BootClock()
         self._channel: Channel | None = None
-        self._peer_timeout = PeerTimeout(release.functions["ServiceReady"].id)
+        self._peer_timeout = PeerTimeout(release.functions["ServiceReady"].id, self._look_elsewhere)
+        self._looking = TaskSet()
         self._closed = False
         self._connecting = asyncio.Lock()
 
@@ -69,9 +72,16 @@ class Caller:
 
     async def own(self, function: Method[Q, A], message: Q, *, repeat: bool, timeout_ms: int | None = None) -> A:
         """Call one of Leasehold's own functions."""
+        answer, _ = await self.own_attached(function, message, repeat=repeat, timeout_ms=timeout_ms)
+        return answer
 
-        async def once(channel: Channel, left_ms: int) -> A:
-            return await channel.call(function, message, timeout_ms=left_ms)
+    async def own_attached(
+        self, function: Method[Q, A], message: Q, *, repeat: bool, timeout_ms: int | None = None
+    ) -> tuple[A, bytes]:
+        """The same, with the attachment of the answer."""
+
+        async def once(channel: Channel, left_ms: int) -> tuple[A, bytes]:
+            return await channel.exchange(function, message, timeout_ms=left_ms)
 
         return await self._persist(once, repeat, timeout_ms)
 
@@ -99,7 +109,7 @@ class Caller:
     async def _connected_until(self, deadline_ms: int) -> Channel:
         """The current connection, or a new one, found and opened within the remaining time."""
         channel = self._channel
-        if channel is not None and not channel.closed:
+        if channel is not None and channel.usable:
             return channel
         left_ms = max(deadline_ms - self._clock.now_ms(), 1)
         try:
@@ -109,7 +119,7 @@ class Caller:
             raise Unavailable("no master was found in time; nothing was sent") from None
 
     async def _connected(self, left_ms: int) -> Channel:
-        if self._channel is not None and not self._channel.closed:
+        if self._channel is not None and self._channel.usable:
             return self._channel
         self._refuse_if_closed()
         host, port = await self._finder.find()
@@ -120,6 +130,35 @@ class Caller:
         self._channel = channel
         self.reconnects += 1
         return channel
+
+    def _look_elsewhere(self, silent: Channel) -> None:
+        if not len(self._looking):
+            self._looking.start(self._replace(silent))
+
+    async def _replace(self, silent: Channel) -> None:
+        """Leave a connection without any answer if another address answers.
+
+        Its guardian may be holding it until a node leads; then no other address answers either. But the kernel also
+        accepts connections for a frozen process, which never answers.
+        """
+        timeout_ms = min(self.timeout_ms, _CONNECT_MS)
+        other = None
+        try:
+            host, port = await self._finder.find()
+            if f"{host}:{port}" == silent.address:
+                return
+            other = await open_channel(host, port, timeout_ms=timeout_ms, tls=self._tls)
+            await other.raw_call(self.release.functions["ServiceReady"].id, b"", timeout_ms=timeout_ms)
+            await asyncio.sleep(peer_timeout.SILENCE_S)  # if a node leads since now, the held connection is next
+            if self._channel is silent and not silent.ever_received and not self._closed:
+                self._channel, other = other, None
+                self.reconnects += 1
+                silent.close("it never answered, and another address does")
+        except LeaseholdError:
+            return  # none answers: the connection may be held until a node leads
+        finally:
+            if other is not None:
+                other.close()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

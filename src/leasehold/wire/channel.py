@@ -29,6 +29,7 @@ class Channel(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.address = address
         self.closed = False
+        self.leaving = False  # the peer refuses further requests, because it stops
         self.writable = True  # False while the peer does not read: `call` waits then
         self.ever_received = False
         self._received = False  # any bytes since `take_received`
@@ -75,6 +76,9 @@ class Channel(asyncio.Protocol):
             self._waiting.pop(seq, None)
         if answered.err == Err.TIMED_OUT:  # the peer itself does not know the outcome
             raise CallLost(f"{self.address}: {_message_of(answered.body)}")
+        if answered.err == Err.NOT_CONNECTED:  # the node stops: further requests would be refused too
+            self.leaving = True
+            raise Unavailable(f"{self.address}: {_message_of(answered.body)}")
         if answered.err != Err.OK:
             raise RpcRefused(answered.err, _message_of(answered.body))
         return answered
@@ -99,6 +103,11 @@ class Channel(asyncio.Protocol):
         """Whether any bytes arrived since the last call."""
         received, self._received = self._received, False
         return received
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request may be sent here."""
+        return not (self.closed or self.leaving)
 
     @property
     def waits(self) -> bool:

@@ -22,7 +22,16 @@ from leasehold.wire.caller import Caller
 from leasehold.wire.errors import MasterError, RpcRefused
 from leasehold.wire.finder import AddressList, Finder, parse_address
 from leasehold.wire.frame import Err
-from leasehold.wire.native import GET, PUT_START, UPSERT_START, Found, Get, Located, Start, Started
+from leasehold.wire.native import (
+    GET,
+    PUT_START,
+    UPSERT_START,
+    Get,
+    Located,
+    Start,
+    Started,
+    split_capabilities,
+)
 from leasehold.wire.rpc import Method
 from leasehold.wire.schema import Failed
 from leasehold.wire.tables import NEWEST, Release
@@ -113,7 +122,7 @@ class Client(AsyncClosing):
     async def batch_get_replica_list(self, keys: Sequence[Key]) -> list[m.GetReplicaListResponse | Failed]:
         if not self._plain:
             try:
-                found: Found = await self.calls.own(GET, Get(self.tenant, _raws(keys)), repeat=True)
+                found, attached = await self.calls.own_attached(GET, Get(self.tenant, _raws(keys)), repeat=True)
             except RpcRefused as error:
                 self._only_plain(error)
             else:
@@ -121,7 +130,7 @@ class Client(AsyncClosing):
                     m.GetReplicaListResponse(each.replicas, found.lease_ttl_ms, each.checksum)
                     if each.code == 0
                     else Failed(each.code)
-                    for each in found.objects
+                    for each in split_capabilities(found.objects, attached)
                 ]
         answer: list[m.GetReplicaListResponse | Failed] = await self.calls.mooncake(
             "BatchGetReplicaList", _raws(keys), self.tenant, repeat=True
@@ -299,11 +308,11 @@ class Client(AsyncClosing):
             request = secrets.randbits(62) | 1
             start = Start(self.client_id, self.tenant, _raws(keys), list(sizes), config, request, self.native)
             try:
-                started = await self.calls.own(function, start, repeat=True)
+                started, attached = await self.calls.own_attached(function, start, repeat=True)
             except RpcRefused as error:
                 self._only_plain(error)
             else:
-                return [_replicas(each) for each in started.objects]
+                return [_replicas(each) for each in split_capabilities(started.objects, attached)]
         answer: list[list[m.ReplicaDescriptor] | Failed] = await self.calls.mooncake(
             plain, self.client_id, _raws(keys), list(sizes), config, self.tenant
         )

@@ -4,13 +4,14 @@ TCP alone needs about 15 minutes for that. A call only knows that its own timeou
 wait on the same dead connection. So while calls wait and nothing is received, the client sends a probe, a function
 that every server answers immediately (if only with "no such function"). If that is not answered either, the
 connection is closed, and calls that may be repeated are sent elsewhere. A call whose answer is withheld (its record
-is not durable yet) is not affected: the peer answers the probe. Nor is a connection without any answer so far: a
-guardian may be holding it.
+is not durable yet) is not affected: the peer answers the probe. A connection without any answer so far is not closed
+here, because a guardian may be holding it: `unanswered` is called instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from leasehold.wire.channel import Channel
@@ -20,10 +21,14 @@ _LATE_S: Final = 0.5  # our own loop was late: that proves nothing about the pee
 
 
 class PeerTimeout:
-    """Watches one channel at a time, and only while calls wait on it. `probe` is the function to call."""
+    """Watches one channel at a time, and only while calls wait on it. `probe` is the function to call.
 
-    def __init__(self, probe: int) -> None:
+    `unanswered(channel)` is called once a second while nothing at all was received, not even an answer to the probe.
+    """
+
+    def __init__(self, probe: int, unanswered: Callable[[Channel], None]) -> None:
         self._probe = probe
+        self._unanswered = unanswered
         self._channel: Channel | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
@@ -47,11 +52,13 @@ class PeerTimeout:
         self._timer = None
         if channel.closed or not channel.waits:
             return
-        if channel.take_received() or not channel.ever_received or channel.loop.time() - self._due_s > _LATE_S:
+        if channel.take_received() or channel.loop.time() - self._due_s > _LATE_S:
             self._probed = False
         elif not self._probed:
             self._probed = True
             channel.probe(self._probe)
+        elif not channel.ever_received:
+            self._unanswered(channel)
         else:
             channel.close("the peer no longer answers")
             return

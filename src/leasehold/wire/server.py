@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 
 from leasehold.base.clock import Clock
+from leasehold.base.codes import UNKNOWN_RELEASE
 from leasehold.base.errors import InvariantBroken, ResourceUnavailable
 from leasehold.base.limits import wire_crowded_idle_ms
 from leasehold.base.measures import Calls
@@ -36,7 +37,6 @@ _HANDSHAKES_MAX = 1_024
 _SWEEP_MS = 500
 _LINES_PER_SWEEP = 10  # log lines about connections; the rest are counted
 _MISMATCHES_MAX = 1_000
-_UNKNOWN_RELEASE = "a release without a table here"
 _CROWDED = 0.9  # of the maximum of connections: above it idle ones are closed earlier
 
 __all__ = ["Connection", "Handler", "Listener", "Server", "listen", "measured_calls"]
@@ -123,7 +123,7 @@ class Listener:
 
         Callers of known releases have a port of their own: many of their requests look alike, with other answers.
         """
-        newer = (_host(connection), _UNKNOWN_RELEASE) in self.mismatches
+        newer = (_host(connection), UNKNOWN_RELEASE) in self.mismatches
         found = hash_in(body)
         if newer and found is not None and self._other_handlers is not None:
             for name in releases_of(function, found):
@@ -147,7 +147,7 @@ class Listener:
 
     def _mismatched(self, connection: Connection, releases: str) -> None:
         """Log a client of another release once, and count it for metrics."""
-        mismatch = _host(connection), releases or _UNKNOWN_RELEASE
+        mismatch = _host(connection), releases or UNKNOWN_RELEASE
         if mismatch not in self.mismatches and len(self.mismatches) >= _MISMATCHES_MAX:
             mismatch = "others", mismatch[1]
         self.mismatches[mismatch] += 1
@@ -221,6 +221,16 @@ class Server:
 
     def resume(self, listener: Listener) -> None:
         listener.acceptor.set_on(True)
+
+    def hold_all(self) -> bool:
+        """Read no further requests. True if none is open on any connection."""
+        idle = [connection.hold() for connection in list(self.connections)]
+        return all(idle)
+
+    def release_all(self) -> None:
+        """Read requests again."""
+        for connection in list(self.connections):
+            connection.release()
 
     def drop_all(self, reason: str, *, leave: bool = False) -> None:
         """Reset every connection: no open request is answered.

@@ -13,6 +13,7 @@ from pathlib import Path
 from leasehold.base.errors import InvalidArgument, ResourceUnavailable
 from leasehold.base.hosts import HostPolicy
 from leasehold.mvcc.errors import Code
+from leasehold.runtime.reloaded import Reloaded
 from leasehold.store.client import LocalClient
 from leasehold.store.engine import Engine
 from leasehold.store.server.auth import auth_service
@@ -35,11 +36,15 @@ from leasehold.store.server.watch import watch_service
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM files. With `client_ca`, clients need a certificate of that authority."""
+    """PEM files, read again when they change. With `client_ca`, clients need a certificate of that authority."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 class StoreServer:
@@ -70,7 +75,7 @@ class StoreServer:
     async def start(self) -> None:
         """Listen and serve. Raises `ResourceUnavailable` if the address is unavailable."""
         loop = asyncio.get_running_loop()
-        context = _context(self._tls) if self._tls else None
+        context = _reloading_context(self._tls) if self._tls else None
         try:
             self._server = await loop.create_server(
                 self._accepted,
@@ -150,6 +155,18 @@ def split_address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _reloading_context(tls: Tls) -> ssl.SSLContext:
+    """A context whose handshakes use the present files. Open connections continue."""
+    present = Reloaded(tls.files, lambda: _context(tls))
+    context = present.value()
+
+    def choose(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = present.value()
+
+    context.sni_callback = choose  # called for every handshake, also without a server name
+    return context
+
+
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -160,6 +177,6 @@ def _context(tls: Tls) -> ssl.SSLContext:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except ssl.SSLError as error:
-        files = ", ".join(str(path) for path in (tls.certificate, tls.key, tls.client_ca) if path is not None)
+        files = ", ".join(str(path) for path in tls.files)
         raise InvalidArgument(f"TLS: no certificate with its key can be read from {files} ({error.reason})") from None
     return context

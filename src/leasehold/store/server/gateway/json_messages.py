@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from leasehold.base.decoding import UNDECODABLE
+
 Message = Any
 
 _LONG = (
@@ -60,7 +62,7 @@ def from_json(kind: Any, text: bytes) -> Message:
     """A message of `kind` from one JSON value. Raises `BadJson`."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadJson(str(error)) from None
     message = kind()
     if value is not None:
