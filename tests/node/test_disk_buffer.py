@@ -40,7 +40,9 @@ def nodes(own_etcd: EtcdCluster, tmp_path: Path) -> Iterator[NodeGroup]:
 def leasehold(*arguments: str) -> str:
     """The output of the command, on one line."""
     command = [sys.executable, "-m", "leasehold", *arguments]
-    return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr  # 3: a problem is listed
+    return " ".join(done.stdout.split())
 
 
 async def remove_without_the_store(nodes: NodeGroup, etcd: EtcdCluster, putter: Putter) -> NodeProcess:

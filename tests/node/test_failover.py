@@ -178,3 +178,16 @@ async def test_ten_failovers_in_a_row(pair: NodeGroup, what: str, limit_ms: int)
         await recover_from(pair, getattr(NodeProcess, what), took)
     print(f"{what}, ten times: median {sorted(took)[5]:.0f} ms, worst {max(took):.0f} ms")
     assert max(took) <= limit_ms
+
+
+async def test_checksums_survive_a_failover(pair: NodeGroup) -> None:
+    await asyncio.to_thread(pair.revive)
+    async with Lender(both(pair)):
+        client = Client(both(pair))
+        await client.put_start("with-checksum", 100)
+        await client.put_end("with-checksum", checksum=0x1234)
+        victim = pair.primary()
+        victim.kill_worker()
+        await until(lambda: pair.primary() is not victim, "another node leads")
+        assert (await client.get_replica_list("with-checksum")).checksum == 0x1234
+        client.close()

@@ -129,7 +129,7 @@ async def test_a_cluster_is_changed_to_signatures_one_node_at_a_time(etcd: EtcdC
 
             # Rotation: accept the new secret, sign with it, forget the old one. Each step on all nodes before the next.
             old, new = file.read_text().strip(), secrets.token_hex(32)
-            epoch, failures = nodes.primary().status().epoch, list(putter.results.failures)  # of the restarts
+            epoch = nodes.primary().status().epoch
             for lines in ((old, new), (new, old), (new,)):
                 before = [kv.value for kv in (await coord.get(keys.nodes, keys.nodes + b"\xff")).kvs]
                 secret_file(tmp_path, *lines)
@@ -147,7 +147,7 @@ async def test_a_cluster_is_changed_to_signatures_one_node_at_a_time(etcd: EtcdC
             primary = nodes.primary()
             assert primary.status().epoch == epoch, "the rotation did not change the leadership"
             assert primary.cluster_status().forged == ()
-            assert putter.results.failures == failures, "no call failed during the rotation"
+            assert putter.results.failures == [], "no call failed, neither during the restarts nor the rotation"
             assert putter.results.acknowledged
             assert await missing(master, sorted(putter.results.acknowledged)) == []
             putter.close()

@@ -144,6 +144,8 @@ async def test_a_cluster_works_over_mutual_tls(cluster: Cluster) -> None:
     admin = ["--admin", cluster.nodes[0].admin]
     shown = cluster.run("status", *admin, name="prometheus")
     assert (shown.returncode, "does not answer" in shown.stdout) == (0, False), shown.stdout + shown.stderr
+    watched = cluster.run("top", "--once", *admin, name="prometheus")
+    assert (watched.returncode, " leads, epoch " in watched.stdout) == (0, True), watched.stdout + watched.stderr
     refused = cluster.run("pause", *admin, name="prometheus")
     assert (refused.returncode, "'prometheus' has only 'read'" in refused.stderr) == (1, True)
     assert cluster.run("pause", *admin).returncode == 0
@@ -156,6 +158,15 @@ async def test_a_standby_forwards_over_tls(cluster: Cluster) -> None:
     standby = next(node for node in cluster.nodes if node is not cluster.primary())
     async with Pool(standby.rpc) as pool:
         assert await pool.exists("nothing") is False
+
+
+def test_certificates_that_expire_soon_are_found_by_handshake(cluster: Cluster) -> None:
+    """Those of this cluster are valid for two days: of both admin ports, the store and the storage host."""
+    done = cluster.run("doctor", "--json", "--admin", cluster.primary().admin)
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "certificate"]
+    assert len(found) == 4, found
+    assert all("leasehold certs DIRECTORY --server" in each["remedy"] for each in found)
 
 
 def context(folder: Path, name: str) -> ssl.SSLContext:
@@ -228,9 +239,12 @@ async def test_certificates_are_replaced_under_load(cluster: Cluster, pki: Path)
         ):
             return str((sock.getpeercert() or {}).get("serialNumber"))
 
-    ours = {name: port for name, port in cluster.ports.items() if name != "store"}
     primary = cluster.primary().node_name[-1]
-    served = {name: port for name, port in ours.items() if not name.startswith(("rpc", "door")) or name[-1] == primary}
+    served = {
+        name: port
+        for name, port in cluster.ports.items()
+        if not name.startswith(("rpc", "door")) or name[-1] == primary
+    }
     before = {name: serial(port) for name, port in served.items()}
     loads = [asyncio.create_task(load(name)) for name in "ab"]
     authority = CertificateFolder(pki)

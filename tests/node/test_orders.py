@@ -54,7 +54,9 @@ def test_tokens_protect_a_cluster(etcd: EtcdCluster, tmp_path: Path) -> None:
         node = nodes.nodes[0]
         reader, operator = (str(tmp_path / role) for role in TOKENS)
         assert "needs the role 'read': send a token" in run(node.admin, "status").stderr
-        assert run(node.admin, "status", "--token-file", reader).returncode == 0
+        assert run(node.admin, "status", "--token-file", reader).returncode == 3  # one node: no standby
+        assert "needs the role 'read': send a token" in run(node.admin, "top", "--once").stderr
+        assert f"{node.node_name} leads" in run(node.admin, "top", "--once", "--token-file", reader).stdout
         refused = run(node.admin, "pause", "--token-file", reader)
         assert (refused.returncode, "'read-user' has only 'read'" in refused.stderr) == (1, True)
         assert run(node.admin, "pause", LEASEHOLD_TOKEN_FILE=operator).returncode == 0

@@ -71,7 +71,9 @@ def test_a_paused_cluster_elects_no_leader_until_resume(pair: NodeGroup) -> None
 
     def operate(*words: str) -> str:
         command = [sys.executable, "-m", "leasehold", *words, "--admin", admin]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode in (0, 3), done.stderr  # 3: a problem is listed, such as the pause
+        return done.stdout
 
     operate("pause", "--reason", "work on the store")
     assert "work on the store" in operate("status")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cli.processes import family, runs
+from tests.cli.processes import running as running_command
 
 from leasehold.admin.status import ClusterStatus, NodeStatus
 from leasehold.base.errors import PeerError
@@ -49,11 +50,7 @@ class Running:
 
     def pids(self) -> list[int]:
         """All its processes, itself first."""
-        found = [self.process.pid]
-        for pid in found:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just exited
-                found += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return found
+        return family(self.process.pid)
 
     def settle(self) -> ClusterStatus:
         """Wait until every process is there, one node leads and the other is ready; how the cluster is then."""
@@ -124,7 +121,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_it_prints_one_line_per_process(running: Running) -> None:
-    assert [line.split()[0] for line in running.lines] == ["store", "node", "node", "host", "host", "ready"]
+    assert [line.split()[0] for line in running.lines] == [
+        "store",
+        "node",
+        "node",
+        "host",
+        "host",
+        "dashboard",
+        "ready",
+    ]
 
 
 def test_nothing_listens_beyond_loopback(running: Running) -> None:
@@ -235,3 +240,27 @@ def test_ctrl_c_stops_every_process(running: Running) -> None:
     assert running.process.wait(60) == 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "every process exits")
     assert not (running.data / "up.json").exists()  # it is no longer true
+
+
+def test_a_little_load_and_the_page_in_a_browser(tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o700)
+    ports = ["--store-port", "0", "--rpc-port", "0", "--admin-port", "0", "--segment", "64MiB"]
+    with running_command(
+        "up", "--load", "--open", "--data", str(tmp_path / "up"), *ports, env={"BROWSER": f"{browser} %s"}
+    ) as command:
+        command.wait_for("ready ")
+        where = msgspec.json.decode((tmp_path / "up" / "up.json").read_bytes(), type=Where)
+        wait_until((tmp_path / "opened").exists, "the browser was started")
+        wait_until(lambda: (tmp_path / "opened").read_text() == f"http://{where.admin[0]}/\n", "with the page")
+
+        def some_objects() -> bool:
+            _, status = first_answering(where.admin[0], "/api/status", NodeStatus)
+            return status.index.objects > 10
+
+        wait_until(some_objects, "the load puts objects")
+        pids = family(command.process.pid)
+        assert command.send(signal.SIGINT)[0] == 0, command.output
+        assert "Traceback" not in command.output
+        wait_until(lambda: not any(map(runs, pids)), "every process exits")

@@ -90,7 +90,7 @@ class CallerIdentity(Struct, frozen=True):
 class Order(Struct, frozen=True):
     """A command of an operator: what, by whom, from where."""
 
-    name: str  # the last part of the path, such as "pause"
+    name: str  # of the path, such as "pause" or "hosts remove"
     detail: str
     by: str
     address: str

@@ -7,10 +7,11 @@ The checks, in this order: the `Host` header (DNS rebinding), the caller's role,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import unquote_plus
 
+import msgspec
 from aiohttp import web
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ from leasehold.admin.access import (
     came_directly,
 )
 from leasehold.admin.bounds import Handler
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.hosts import HostPolicy
 from leasehold.base.text import printable
 from leasehold.runtime.clock import wall_us
@@ -52,6 +54,11 @@ class Route(Struct, frozen=True):
     pages: bool = True
 
 
+def json_answer(value: object, status: int = 200) -> web.Response:
+    """The usual answer of a route."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
 class Guard:
     """Wraps the handlers of a port. `policy` is called for each request: tokens may be replaced at any time."""
 
@@ -70,7 +77,7 @@ class Guard:
         self.denied = 0  # requests refused for want of a role
         self.foreign = 0  # requests refused because of their host or origin
 
-    def routes(self, routes: tuple[Route, ...]) -> list[web.RouteDef]:
+    def routes(self, routes: Sequence[Route]) -> list[web.RouteDef]:
         """The routes for aiohttp, each behind its checks. A GET route answers HEAD too."""
         made = []
         for route in routes:
@@ -200,11 +207,23 @@ async def body_of(request: web.Request) -> bytes:
         raise web.HTTPRequestTimeout(text=f"the request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
 
 
+async def fields_of(request: web.Request) -> dict[str, str]:
+    """The text fields of a small JSON body, without control characters."""
+    raw = await body_of(request)
+    if not raw:
+        return {}
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, str])
+    except UNDECODABLE as error:
+        raise web.HTTPBadRequest(text=f"the body must be a JSON object of strings: {error}") from None
+    return {name: printable(value) for name, value in found.items()}
+
+
 async def _order(route: Route, request: web.Request, identity: CallerIdentity) -> Order:
     body = (await body_of(request)).decode(errors="replace")
     detail = " ".join(part for part in (unquote_plus(request.query_string), body) if part)
     return Order(
-        name=route.path.rpartition("/")[2],
+        name=route.path.removeprefix("/api/").removeprefix("v1/").replace("/", " "),
         detail=printable(detail, DETAIL_CHARACTERS_MAX),
         by=identity.name,
         address=identity.address,

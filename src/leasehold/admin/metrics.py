@@ -77,6 +77,11 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
         ("epoch", "epoch that this node leads or follows", status.epoch),
         ("applied_record", "number of the last journal record applied", status.applied_n),
         ("durable_record", "number of the last journal record known to be durable", status.durable_n),
+        (
+            "snapshot_loaded_ratio",
+            "share of a snapshot that this node is loading; NaN if it loads none",
+            _known(status.snapshot_loaded),
+        ),
         ("lag_records", "durable records not yet applied; NaN if unknown", _known(status.lag_records)),
         (
             "behind_seconds",
@@ -128,7 +133,7 @@ def _gauges(status: NodeStatus) -> Iterator[Metric]:
             )
 
 
-def _known(value: int) -> float:
+def _known(value: float) -> float:
     """NaN for -1, which means unknown: a sum or an average over nodes must not count it as a number."""
     return math.nan if value < 0 else float(value)
 

@@ -12,6 +12,7 @@ from leasehold.admin.access import Access
 from leasehold.admin.guard import Route, body_of
 from leasehold.admin.mooncake_routes import BAD_PARAMS, MOONCAKE, json_answer
 from leasehold.admin.mooncake_state import MooncakeRefused
+from leasehold.base.decoding import UNDECODABLE
 
 
 class _Drain(Struct):
@@ -23,7 +24,7 @@ class _Drain(Struct):
 async def _start(request: web.Request) -> web.Response:
     try:
         wanted = msgspec.json.decode(await body_of(request), type=_Drain)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise MooncakeRefused(400, BAD_PARAMS, f"Invalid JSON body: {error}") from None
     job = await request.app[MOONCAKE].start_drain(wanted.segments, wanted.target_segments, wanted.max_concurrency)
     return _answer(job, "CREATED")

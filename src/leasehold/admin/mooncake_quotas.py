@@ -12,6 +12,7 @@ from leasehold.admin.access import Access
 from leasehold.admin.guard import Route, body_of
 from leasehold.admin.mooncake_routes import BAD_PARAMS, MOONCAKE, json_answer
 from leasehold.admin.mooncake_state import MooncakeRefused, TenantQuotaInfo
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.limits import quota_bytes_max
 
 NOT_FOUND: Final = -704
@@ -36,7 +37,7 @@ async def _set_quota(request: web.Request) -> web.Response:
     tenant = _tenant(request)
     try:
         wanted = msgspec.json.decode(await body_of(request), type=_Policy).requested_quota_bytes
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise MooncakeRefused(400, BAD_PARAMS, f"Invalid JSON body: {error}") from None
     if not 0 < wanted <= quota_bytes_max:
         raise MooncakeRefused(400, BAD_PARAMS, "Tenant quota must be in [1, 2^63 - 1] bytes")

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from leasehold.admin.access import COMMAND_HEADER, SESSION_S, AccessDenied
 from leasehold.admin.guard import Guard, body_of, session_cookie
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.runtime.clock import wall_us
 
 _TYPES: Final = {
@@ -87,7 +88,7 @@ class Pages:
         """Exchange a token or a pass for a cookie that scripts cannot read and other sites cannot send."""
         try:
             sent = msgspec.json.decode(await body_of(request), type=Session)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise web.HTTPBadRequest(text=f"the body must be {{'token': TOKEN}}: {error}") from None
         policy, now_s = self._guard.policy(), wall_us() // 1_000_000
         value = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -13,7 +13,7 @@ from aiohttp import web
 from leasehold.admin import mooncake_drains, mooncake_metrics, mooncake_quotas, mooncake_routes
 from leasehold.admin.access import ANONYMOUS, Access, AccessDenied, AccessPolicy
 from leasehold.admin.bounds import BoundedListener, Handler
-from leasehold.admin.guard import Guard, Route, body_of, session_cookie
+from leasehold.admin.guard import Guard, Route, fields_of, json_answer, session_cookie
 from leasehold.admin.live import LiveFace, LiveHub
 from leasehold.admin.metrics import render
 from leasehold.admin.mooncake_routes import MOONCAKE
@@ -23,7 +23,6 @@ from leasehold.admin.samples import KEPT
 from leasehold.admin.status import NodeFace, NodeStatus
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.hosts import HostPolicy
-from leasehold.base.text import printable
 from leasehold.runtime.tls import Tls
 
 HISTORY_LIMIT_MAX = 10_000
@@ -41,10 +40,7 @@ GUARD: web.AppKey[Guard] = web.AppKey("guard")
 HUB: web.AppKey[LiveHub] = web.AppKey("hub")
 PAGES: web.AppKey[Pages] = web.AppKey("pages")
 LARGE: web.AppKey[asyncio.Semaphore] = web.AppKey("large")
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+PATHS: web.AppKey[Sequence[str]] = web.AppKey("paths")
 
 
 def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> Route:
@@ -53,7 +49,7 @@ def _probe(name: str, judge: Callable[[NodeStatus], bool]) -> Route:
     async def handler(request: web.Request) -> web.Response:
         status = request.app[FACE].status()
         body = {"name": status.name, "role": status.role, "reason": status.reason, "epoch": status.epoch}
-        return _json(body, 200 if judge(status) else 503)
+        return json_answer(body, 200 if judge(status) else 503)
 
     return Route("GET", name, Access.OPEN, handler)
 
@@ -64,7 +60,7 @@ async def _health(request: web.Request) -> web.Response:
     body = {"status": "ok", "name": status.name, "reason": status.reason, "epoch": status.epoch}
     if status.snapshot_problem:  # a warning, not a failure: a restart would not free the disk
         body["warning"] = f"snapshots cannot be written: {status.snapshot_problem}"
-    return _json({**body, **msgspec.structs.asdict(state)})
+    return json_answer({**body, **msgspec.structs.asdict(state)})
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -76,27 +72,27 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _status(request: web.Request) -> web.Response:
-    return _json(request.app[FACE].status())
+    return json_answer(request.app[FACE].status())
 
 
 async def _cluster(request: web.Request) -> web.Response:
-    return _json(await request.app[FACE].cluster())
+    return json_answer(await request.app[FACE].cluster())
 
 
 async def _history(request: web.Request) -> web.Response:
     try:
         limit = int(request.query.get("limit", "100"))
     except ValueError:
-        return _json({"error": f"limit = {request.query['limit']!r} is not a number"}, 400)
-    return _json(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
+        return json_answer({"error": f"limit = {request.query['limit']!r} is not a number"}, 400)
+    return json_answer(await request.app[FACE].history(max(1, min(limit, HISTORY_LIMIT_MAX))))
 
 
 async def _samples(request: web.Request) -> web.Response:
     try:
         count = int(request.query.get("count", KEPT))
     except ValueError:
-        return _json({"error": f"count = {request.query['count']!r} is not a number"}, 400)
-    return _json(request.app[FACE].samples()[-max(1, count) :])
+        return json_answer({"error": f"count = {request.query['count']!r} is not a number"}, 400)
+    return json_answer(request.app[FACE].samples()[-max(1, count) :])
 
 
 async def _live(request: web.Request) -> web.StreamResponse:
@@ -130,7 +126,7 @@ async def _whoami(request: web.Request) -> web.Response:
     """
     guard = request.app[GUARD]
     identity = await guard.identity(request)
-    return _json(
+    return json_answer(
         {
             "name": identity.name,
             "address": identity.address,
@@ -142,28 +138,28 @@ async def _whoami(request: web.Request) -> web.Response:
 
 
 async def _switchover(request: web.Request) -> web.Response:
-    outcome = await request.app[FACE].switchover(await _field(request, "target"))
-    return _json(outcome, 200 if outcome.done else 409)
+    outcome = await request.app[FACE].switchover((await fields_of(request)).get("target", ""))
+    return json_answer(outcome, 200 if outcome.done else 409)
 
 
 async def _force(request: web.Request) -> web.Response:
     outcome = await request.app[FACE].force()
-    return _json(outcome, 200 if outcome.done else 409)
+    return json_answer(outcome, 200 if outcome.done else 409)
 
 
 async def _feature_level(request: web.Request) -> web.Response:
-    outcome = await request.app[FACE].switch_level(await _field(request, "level"))
-    return _json(outcome, 200 if outcome.done else 409)
+    outcome = await request.app[FACE].switch_level((await fields_of(request)).get("level", ""))
+    return json_answer(outcome, 200 if outcome.done else 409)
 
 
 async def _pause(request: web.Request) -> web.Response:
-    outcome = await request.app[FACE].pause(await _field(request, "reason"))
-    return _json(outcome, 200 if outcome.done else 409)
+    outcome = await request.app[FACE].pause((await fields_of(request)).get("reason", ""))
+    return json_answer(outcome, 200 if outcome.done else 409)
 
 
 async def _resume(request: web.Request) -> web.Response:
     outcome = await request.app[FACE].resume()
-    return _json(outcome, 200 if outcome.done else 409)
+    return json_answer(outcome, 200 if outcome.done else 409)
 
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
@@ -182,7 +178,7 @@ async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None
     async with slots:
         raw = await make()
         if raw is None:
-            return _json({"error": "this node has no complete snapshot yet"}, 404)
+            return json_answer({"error": "this node has no complete snapshot yet"}, 404)
         if request.method == "HEAD":
             return web.Response(headers={"Content-Length": str(len(raw))})
         answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
@@ -193,40 +189,28 @@ async def _large(request: web.Request, make: Callable[[], Awaitable[bytes | None
         return answer
 
 
-async def _field(request: web.Request, name: str) -> str:
-    """One text field of a small JSON body, or ""."""
-    raw = await body_of(request)
-    if not raw:
-        return ""
-    try:
-        value = msgspec.json.decode(raw, type=dict[str, str]).get(name, "")
-    except msgspec.MsgspecError as error:
-        raise web.HTTPBadRequest(text=f"the body must be a JSON object of strings: {error}") from None
-    return printable(value)
-
-
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except AccessDenied as error:
-        answer = _json({"error": str(error)}, 403 if error.known else 401)
+        answer = json_answer({"error": str(error)}, 403 if error.known else 401)
         if not error.known:
             answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
     except MooncakeRefused as error:
         return mooncake_routes.refused(error)
     except LeaseholdError as error:
-        return _json({"error": str(error)}, 503)
+        return json_answer({"error": str(error)}, 503)
     except web.HTTPMethodNotAllowed as error:
         methods = sorted(set(error.allowed_methods) - {"OPTIONS"})  # OPTIONS is for browsers only
-        answer = _json({"error": f"{request.path} accepts {', '.join(methods)}"}, 405)
+        answer = json_answer({"error": f"{request.path} accepts {', '.join(methods)}"}, 405)
         answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except web.HTTPNotFound:
-        return _json({"error": f"unknown path {request.path[:100]!r}", "paths": sorted(PATHS)}, 404)
+        return json_answer({"error": f"unknown path {request.path[:100]!r}", "paths": request.app[PATHS]}, 404)
     except web.HTTPException as error:
-        return _json({"error": error.text or error.reason}, error.status)
+        return json_answer({"error": error.text or error.reason}, error.status)
 
 
 ROUTES = (
@@ -257,7 +241,6 @@ ROUTES = (
     *mooncake_quotas.ROUTES,
     *mooncake_drains.ROUTES,
 )
-PATHS = tuple(dict.fromkeys(route.path for route in ROUTES))
 
 
 class AdminServer:
@@ -271,7 +254,9 @@ class AdminServer:
         policy: Callable[[], AccessPolicy] = AccessPolicy,
         hosts: HostPolicy | None = None,
         tls: Tls | None = None,
+        more: Sequence[Route] = (),
     ) -> None:
+        """`more`: routes of parts that have their own interface to the node."""
         self._listener = BoundedListener(sock, tls=tls, certificate_optional=True)
         app = web.Application(middlewares=[self._listener.middleware, _errors_as_json], client_max_size=BODY_BYTES_MAX)
         app[FACE] = face
@@ -279,7 +264,9 @@ class AdminServer:
         app[GUARD] = guard = Guard(policy, hosts or HostPolicy(), face, face.peers)
         app[HUB] = self._hub = LiveHub(face)
         app[PAGES] = pages = Pages(guard)
-        app.add_routes([*guard.routes(ROUTES), web.options("/api/{path:.*}", pages.preflight)])
+        routes = (*ROUTES, *more)
+        app[PATHS] = sorted({route.path for route in routes})
+        app.add_routes([*guard.routes(routes), web.options("/api/{path:.*}", pages.preflight)])
         app.on_response_prepare.append(pages.protect)
         mooncake_routes.install(app, mooncake)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)

@@ -45,13 +45,14 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     cluster: str
     version: str
     role: str
-    reason: str  # reason of the last change of role
+    reason: str  # reason of the last change of role, or the progress of a load
     may_serve: bool
     ready: bool  # may serve, or may be promoted
     epoch: int = 0
     leader: str = ""
     applied_n: int = 0
     durable_n: int = 0
+    snapshot_loaded: float = -1.0  # share of a snapshot that is being loaded, from 0 to 1; -1: none is
     lag_records: int = -1  # durable records not yet applied; -1: unknown
     behind_ms: int = -1  # time since a standby last saw a write of the primary, which writes every `flush_interval`
     quarantined_records: int = field(default=0, name=JSON_NAMES["quarantined_records"])
@@ -77,6 +78,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     index: IndexCounts = IndexCounts()
     other_releases: dict[str, int] = {}  # requests whose function hashes belong to another release than the port's
     refused: dict[str, int] = {}  # requests and connections refused since the worker started, by reason
+    host_refusals: dict[str, dict[str, int]] = {}  # storage hosts that refused requests lately: counts by reason
     counters: Counters = Counters()
 
 
@@ -94,17 +96,29 @@ class Peer(Struct, frozen=True):
     reads_level: int = 0  # the highest feature level that it can read
 
 
+class DeadNode(Struct, frozen=True):
+    """A node that has run and is not registered any more."""
+
+    name: str
+    rpc: str
+    admin: str
+    version: str
+    started_us: int  # when it was last started
+
+
 class ClusterStatus(Struct, frozen=True, kw_only=True):
     """The cluster, as recorded in the store."""
 
     cluster: str
     leader: str = ""
     epoch: int = 0
+    leader_key: str = ""  # in the store
     paused: str = ""  # operator and reason; "" if not paused
     forged: tuple[str, ...] = ()  # values in the store that no node of the cluster wrote
     truncated_n: int = field(default=0, name=JSON_NAMES["truncated_n"])
     durable_copies: int = 0  # nodes whose snapshots cover the truncated part of the journal; 0: unknown
     nodes: tuple[Peer, ...] = ()
+    dead: tuple[DeadNode, ...] = ()
     journal_batches: int = 0
 
 

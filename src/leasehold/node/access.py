@@ -8,9 +8,10 @@ from typing import Any
 
 from leasehold.admin.access import Access, AccessPolicy, parse_tokens
 from leasehold.base.hosts import HostPolicy
-from leasehold.ha.signing import Signer, parse_secrets
+from leasehold.ha.signing import Signer
 from leasehold.node.settings import EVERYWHERE, NodeConfig, split_address
 from leasehold.runtime.reloaded import Reloaded, read_small
+from leasehold.runtime.secret_file import secrets_in
 from leasehold.runtime.tls import Tls
 
 
@@ -28,10 +29,7 @@ def access_policy(config: NodeConfig) -> Callable[[], AccessPolicy]:
 
 def signer(config: NodeConfig) -> Signer:
     """Signs with the first secret of the file, which is read again when it changes."""
-    file = config.security.cluster_secret_file
-    if not file:
-        return Signer()
-    return Signer(Reloaded([file], lambda: parse_secrets(read_small(file, "cluster_secret_file"), file)).value)
+    return Signer(secrets_in(config.security.cluster_secret_file))
 
 
 def host_policy(config: NodeConfig) -> HostPolicy:

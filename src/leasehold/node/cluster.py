@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.admin.access import Order
-from leasehold.admin.status import ClusterStatus, HistoryLine, Operated, Peer
+from leasehold.admin.status import ClusterStatus, DeadNode, HistoryLine, Operated, Peer
 from leasehold.base.text import printable
 from leasehold.coord.api import Coord
 from leasehold.ha.keys import Keys, pack, unpack
@@ -11,6 +11,7 @@ from leasehold.ha.node_values import HistoryEntry, PauseValue, TruncationPoint
 from leasehold.ha.signing import Signer
 from leasehold.ha.view import View
 from leasehold.mvcc.model import KeyValue, SortOrder, prefix_end
+from leasehold.node.members import read_members
 from leasehold.runtime.clock import wall_us
 
 ORDER_ROLE = "order"  # in the history, where a change of role has the role
@@ -29,16 +30,23 @@ async def read_cluster(coord: Coord, keys: Keys, cluster: str, signer: Signer) -
     truncated_kv = await coord.get_one(keys.truncation)
     truncated = unpack(TruncationPoint, truncated_kv.value, truncated_kv.key) if truncated_kv else TruncationPoint(0, 0)
     pause_kv = await coord.get_one(keys.pause)
+    members = await read_members(coord, keys)
     explicit = await coord.get(keys.explicit, prefix_end(keys.explicit), count_only=True)
     return ClusterStatus(
         cluster=cluster,
         leader=leader.name if leader else "",
         epoch=leader_kv.create_revision if leader_kv and leader else 0,
+        leader_key=keys.leader.decode(errors="replace"),
         forged=_forged(view),
         paused=_paused(pause_kv),
         truncated_n=truncated.n,
         durable_copies=truncated.copies,
         journal_batches=explicit.count,
+        dead=tuple(
+            DeadNode(one.name, one.rpc, one.admin, one.version, one.started_us)
+            for one in members
+            if one.name not in view.nodes and one.name not in view.rejected
+        ),
         nodes=tuple(
             Peer(
                 name=node.name,

@@ -52,12 +52,18 @@ async def import_file(data: bytes, url: str, cluster: str, prefix: str, data_dir
     The snapshot is on disk before the cluster is claimed, and gets its final name afterwards. If a step before that
     fails, everything is removed again.
     """
-    index = _read(data, cluster)
+    return await store_index(_read(data, cluster), url, cluster, prefix, data_dir)
+
+
+async def store_index(
+    index: Index, url: str, cluster: str, prefix: str, data_dir: Path, more: tuple[Put, ...] = ()
+) -> Imported:
+    """The same for an index in memory; `more` is written together with the truncation point."""
     with _new_directory(data_dir) as folder:
         part = folder / "import.part"
         _write_durably(part, whole_index(index, cluster, lambda: None))
         async with await connect(url) as coord:
-            await _claim(coord, Keys(cluster, prefix), index.log.last_n)
+            await _claim(coord, Keys(cluster, prefix), index.log.last_n, more)
             part.rename(folder / "snapshot-000000000001.lsnap")
         sync_folder(folder)
     return Imported(index.catalog.object_count, index.log.last_n)
@@ -80,7 +86,7 @@ def _read(data: bytes, cluster: str) -> Index:
             f"the file cannot be read: {error}; export it again, or import it with the release that wrote it"
         ) from None
     index = Index(IndexSettings(), lambda choices: 0)
-    index.load(loaded.keyless, loaded.slices, loaded.quarantined)
+    index.load(loaded.keyless, loaded.parts)
     index.log.begin_epoch(0)  # epochs are revisions of a store, and the target is another store
     return index
 
@@ -119,7 +125,7 @@ def _write_durably(path: Path, data: bytes) -> None:
         ) from None
 
 
-async def _claim(coord: Coord, keys: Keys, n: int) -> None:
+async def _claim(coord: Coord, keys: Keys, n: int, more: tuple[Put, ...]) -> None:
     """Write the truncation point: nodes that start without the snapshot see that they need it, and copy it."""
     found = await coord.get(keys.root, prefix_end(keys.root), count_only=True)
     if found.count:
@@ -128,7 +134,8 @@ async def _claim(coord: Coord, keys: Keys, n: int) -> None:
             "choose another --cluster or --prefix"
         )
     absent = Compare(keys.truncation, CompareTarget.CREATE, CompareResult.EQUAL, 0)
-    if not (await coord.txn([absent], [Put(keys.truncation, pack(TruncationPoint(n, 0)))])).succeeded:
+    puts = [Put(keys.truncation, pack(TruncationPoint(n, 0))), *more]
+    if not (await coord.txn([absent], puts)).succeeded:
         raise NotImportable(
             f"another process has just started to use the prefix '{keys.root.decode()}' in this store: "
             "choose another --cluster or --prefix"

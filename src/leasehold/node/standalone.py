@@ -27,7 +27,9 @@ from leasehold.node.service.functions import MasterService
 from leasehold.node.service.metadata_owners import OwnerCheck, Pings
 from leasehold.node.service.metadata_server import MetadataServer
 from leasehold.node.service.metadata_table import MetadataTable
+from leasehold.node.service.storage_hosts import StorageHosts
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.secret_file import secrets_in
 from leasehold.wire.finder import Address, parse_address
 from leasehold.wire.server import Server, listen
 from leasehold.wire.tables import NEWEST, Release, find_release
@@ -38,7 +40,12 @@ _WORK_EVERY_S = 0.05
 class Standalone:
     """See the module. `ports` are (release, address) pairs; port 0 takes a free one."""
 
-    def __init__(self, ports: Sequence[tuple[Release, Address]], settings: IndexSettings | None = None) -> None:
+    def __init__(
+        self,
+        ports: Sequence[tuple[Release, Address]],
+        settings: IndexSettings | None = None,
+        hosts: StorageHosts | None = None,
+    ) -> None:
         self._clock = BootClock()
         self.index = Index(settings or IndexSettings(), random.Random().randrange)
         self.index.begin(self._clock.now_ms(), 1)
@@ -49,7 +56,7 @@ class Standalone:
         self.server = Server(serving.outbox)
         self._loop = asyncio.get_running_loop()
         for release, (host, port) in ports:
-            self.server.serve(listen(host, port), MasterService(serving, release).handlers(), release)
+            self.server.serve(listen(host, port), MasterService(serving, release, hosts=hosts).handlers(), release)
         self._timer: asyncio.Handle = self._loop.call_soon(self._work)
 
     def _decided(self) -> None:
@@ -87,7 +94,8 @@ async def serve(options: argparse.Namespace) -> None:
         name, _, address = entry.partition("=")
         ports.append((find_release(name), parse_address(address)))
     lease_ttl_ms, client_ttl_ms = parse_duration_ms(options.lease_ttl), parse_duration_ms(options.client_ttl)
-    node = Standalone(ports, IndexSettings(lease_ttl_ms=lease_ttl_ms, client_ttl_ms=client_ttl_ms))
+    settings = IndexSettings(lease_ttl_ms=lease_ttl_ms, client_ttl_ms=client_ttl_ms)
+    node = Standalone(ports, settings, StorageHosts(secrets_in(options.cluster_secret_file)))
     metadata = MetadataServer(MetadataTable(await connect("memory://"), b"metadata/"), OwnerCheck(_no_pings))
     if options.metadata:
         await metadata.start(listen(*parse_address(options.metadata)))
@@ -110,6 +118,7 @@ def main() -> None:
     parser.add_argument("--rpc", default="127.0.0.1:50051")
     parser.add_argument("--rpc-compat", action="append", default=[])
     parser.add_argument("--metadata", default="")
+    parser.add_argument("--cluster-secret-file", default="")
     parser.add_argument("--lease-ttl", default="10s")
     parser.add_argument("--client-ttl", default="10s")
     with contextlib.suppress(KeyboardInterrupt):

@@ -14,6 +14,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from leasehold.base.errors import PeerError, Unavailable
+from leasehold.journal.batch import UnreadableBatch
 from leasehold.node.buffer.disk import Quarantined
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -149,5 +150,10 @@ class RedisBuffer:
 
 
 def _split(frame: bytes) -> tuple[int, bytes]:
-    """(last record's number, batch) of an entry."""
+    """(last record's number, batch) of an entry. `UnreadableBatch` if it is too short to be one of ours."""
+    if len(frame) < _NUMBER.size:
+        raise UnreadableBatch(
+            f"Redis: an entry of the buffer has {len(frame)} bytes and is not a batch: it was written by another "
+            "program, which must use another database or key prefix"
+        )
     return _NUMBER.unpack_from(frame)[0], frame[_NUMBER.size :]

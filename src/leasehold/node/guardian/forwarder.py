@@ -29,6 +29,7 @@ from typing import Final
 
 import structlog
 
+from leasehold.node.guardian.parting import refuse_requests
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
 from leasehold.runtime.tasks import TaskSet
@@ -42,6 +43,7 @@ HELLO: Final = b"\x4c"
 DIAL_TIMEOUT_S: Final = 1.0
 DIALS_MAX: Final = 64  # thousands of held connections may be released together: spare the primary's accept queue
 REDIAL_PAUSE_S: Final = 0.02
+PARTING_POLL_S: Final = 0.01
 COPY_BYTES: Final = 64 * 1024
 FORWARDED_PER_HELD: Final = 16  # limit of forwarded connections, as a multiple of the limit of held ones
 
@@ -66,6 +68,7 @@ class ConnectionForwarder:
     counts: Counter[str] = field(default_factory=Counter)  # of connections, by event, for metrics
     _target: str = ""
     _open: bool = False
+    _parting: bool = False
     _acceptors: list[Acceptor] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
@@ -98,6 +101,18 @@ class ConnectionForwarder:
         self.counts["inherited"] += 1
         self._accepted(self.listeners[port][1], sock, None)
 
+    async def part(self, grace_s: float) -> None:
+        """This node stops: let open requests be answered, and refuse further ones as not executed, for `grace_s`."""
+        self.set_open(False)
+        self._parting = True
+        self.point("")
+        self._moved.set()
+        deadline_ms = self._clock.now_ms() + grace_s * 1000
+        while self._clock.now_ms() < deadline_ms:
+            if not len(self._tasks):
+                return
+            await asyncio.sleep(PARTING_POLL_S)
+
     async def close(self) -> None:
         self.set_open(False)
         await self._tasks.close()
@@ -118,7 +133,7 @@ class ConnectionForwarder:
         """Hold and forward a connection, and repeat for each new primary as long as no request is open."""
         self.counts["held"] += 1
         try:
-            while (upstream := await self._find_primary(client, table)) is not None:
+            while not self._parting and (upstream := await self._find_primary(client, table)) is not None:
                 self.counts["forwarded"] += 1
                 try:
                     ending = await forward(client, upstream, self._moved)
@@ -129,6 +144,8 @@ class ConnectionForwarder:
                         client.close()  # not a reset, which could discard the last answers
                     return
                 self.counts["held_again"] += 1
+            if self._parting:
+                await refuse_requests(client)
         finally:
             reset(client)
 
@@ -149,6 +166,8 @@ class ConnectionForwarder:
     async def _dial_while_it_waits(self, client: socket.socket, table: str) -> socket.socket | None:
         give_up_ms = self._clock.now_ms() + self.hold_timeout_ms
         while (left_ms := give_up_ms - self._clock.now_ms()) > 0:
+            if self._parting:
+                return None
             if peer_has_closed(client):
                 self.counts["gone"] += 1
                 return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from leasehold.base.codes import Code
+from leasehold.index.disk_commands import DiskTask
+from leasehold.index.disk_commands import Written as WrittenToDisk
 from leasehold.index.draining import DrainProgress
 from leasehold.index.index import Index
 from leasehold.index.model import Object, PutConfig, Replica, Segment, SegmentSpec, Task
@@ -36,7 +38,10 @@ def get_many(index: Index, now_ms: int, tenant: bytes, keys: Sequence[bytes]) ->
 
 def find_many(index: Index, now_ms: int, tenant: bytes, keys: Sequence[bytes]) -> View[list[Object | None]]:
     """The objects of these names, readable or not, without a lease."""
-    return View([index.catalog.lookup(tenant, key) for key in keys], index.log.last_n)
+    found = [index.catalog.lookup(tenant, key) for key in keys]
+    if index.disk.count:
+        found = [each or index.disk.read(tenant, key) for key, each in zip(keys, found, strict=True)]
+    return View(found, index.log.last_n)
 
 
 # --- puts ---
@@ -104,7 +109,10 @@ class RemoveMany:
 
 def range_removal_step(index: Index, now_ms: int, removal: RangeRemoval) -> View[bool]:
     """One step of `RemoveAll` or `RemoveByRegex`. True when it was the last one."""
-    return View(removal.step(now_ms), removal.after)
+    done = removal.step(now_ms)
+    if done and removal.of_all_keys:
+        index.disks.removed_all()
+    return View(done, removal.after)
 
 
 def clear_replicas(
@@ -207,6 +215,63 @@ def finish_task(index: Index, now_ms: int, client: bytes, task: bytes, status: i
 
 def query_task(index: Index, now_ms: int, task: bytes) -> Answered[Task | None]:
     return index.tasks.query(task)
+
+
+# --- the disk tier ---
+
+
+def mount_disk(index: Index, now_ms: int, client: bytes, offloading: bool) -> Acknowledged:
+    return index.disks.mount(now_ms, client, offloading)
+
+
+def unmount_disk(index: Index, now_ms: int, client: bytes) -> Acknowledged:
+    return index.disks.unmount(now_ms, client)
+
+
+def report_disk(index: Index, now_ms: int, client: bytes, capacity_bytes: int) -> Acknowledged:
+    """How large a client's disk is."""
+    return index.disks.report_capacity(now_ms, client, capacity_bytes)
+
+
+def poll_remove_all(index: Index, now_ms: int, client: bytes) -> Answered[bool]:
+    """Whether a client is to delete all its files."""
+    return index.disks.poll_remove_all(now_ms, client)
+
+
+def offload_heartbeat(index: Index, now_ms: int, client: bytes, offloading: bool) -> Answered[list[DiskTask]]:
+    """The objects that a client is to write to its disk."""
+    return index.disks.offload_heartbeat(now_ms, client, offloading)
+
+
+def offloaded(index: Index, now_ms: int, client: bytes, notices: Sequence[WrittenToDisk]) -> Acknowledged:
+    """A client has objects on its disk."""
+    return index.disks.offloaded(now_ms, client, notices)
+
+
+def evict_disk(
+    index: Index, now_ms: int, client: bytes, tenant: bytes, keys: Sequence[bytes], kind: int
+) -> Answered[list[Code]]:
+    """A client deletes its copies of objects."""
+    return index.disks.evict(now_ms, client, tenant, keys, kind)
+
+
+def promotion_heartbeat(index: Index, now_ms: int, client: bytes) -> Answered[list[DiskTask]]:
+    """The objects that a client is to read back into memory."""
+    return index.disks.promotion_heartbeat(now_ms, client)
+
+
+def promotion_start(
+    index: Index, now_ms: int, client: bytes, tenant: bytes, key: bytes, size: int, preferred: Sequence[str]
+) -> SpaceHandedOut[Object]:
+    return index.disks.promotion_start(now_ms, client, tenant, key, size, preferred)
+
+
+def promotion_end(index: Index, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> Acknowledged:
+    return index.disks.promotion_end(now_ms, client, tenant, key)
+
+
+def promotion_failed(index: Index, now_ms: int, client: bytes, tenant: bytes, key: bytes) -> Acknowledged:
+    return index.disks.promotion_failed(now_ms, client, tenant, key)
 
 
 # --- tenants ---

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from leasehold.base.codes import ReplicaStatus
 from leasehold.base.invariants import ensure
-from leasehold.index.model import Object, Replica, Segment
+from leasehold.index.model import DiskReplica, Object, Replica, Segment
 from leasehold.wire import messages as m
 from leasehold.wire.schema import Record, Scalar, Variant, counted
 
@@ -26,6 +26,11 @@ def message_of(replica: Replica, size: int) -> m.ReplicaDescriptor:
     return m.ReplicaDescriptor(replica.id, m.MemoryReplica(buffer), replica.status)
 
 
+def disk_message_of(replica: DiskReplica, size: int) -> m.ReplicaDescriptor:
+    """The descriptor of a copy on a client's disk: a reader requests it from that client, by key."""
+    return m.ReplicaDescriptor(replica.id, m.LocalDiskReplica(replica.owner, size, replica.endpoint), COMPLETE)
+
+
 def readable(found: Object) -> list[Replica]:
     """The replicas that Mooncake's clients can read: complete, and not in a host that speaks only our protocol."""
     return [each for each in found.replicas if each.status == COMPLETE and not each.segment.native]
@@ -36,6 +41,7 @@ class DescriptorWriter:
 
     def __init__(self, release: str, replica: Record) -> None:
         self._release = release
+        self._replica = replica
         place, status = replica.fields["place"], replica.fields["status"]
         ensure(isinstance(place, Variant) and list(replica.fields) == ["id", "place", "status"], "a known descriptor")
         assert isinstance(place, Variant)  # for the type checker: the line above has seen to it
@@ -57,11 +63,10 @@ class DescriptorWriter:
         assert isinstance(member, Scalar)
         return member.layout
 
-    def one(self, replica: Replica, size: int, width: int) -> bytes:
+    def _place(self, number: int, segment: Segment, offset: int, size: int, status: int, width: int) -> bytes:
         """One descriptor."""
-        segment = replica.segment
-        tail = segment.memo.get(self._memo_names[replica.status, width]) or self._tail(segment, replica.status, width)
-        return self._numbers.pack(replica.id, self._alternative, size, segment.spec.base + replica.offset) + tail
+        tail = segment.memo.get(self._memo_names[status, width]) or self._tail(segment, status, width)
+        return self._numbers.pack(number, self._alternative, size, segment.spec.base + offset) + tail
 
     def tail_name(self, status: int, width: int) -> str:
         """The name in a segment's memo of what follows the numbers of a replica of this status."""
@@ -77,11 +82,29 @@ class DescriptorWriter:
         """Which of the variant's alternatives a memory replica is."""
         return self._alternative
 
+    def own_place(self, made: Object, segment: Segment, status: int, width: int) -> bytes:
+        """The only replica of an object that has just its own place (`segment`), with a count in front."""
+        return counted(1, width) + self._place(made.put_seq << 4, segment, made.offset, made.size, status, width)
+
+    def started(self, made: Object, width: int) -> bytes:
+        """The replicas of an unfinished object, with their count in front."""
+        if made.segment is not None:
+            return self.own_place(made, made.segment, PROCESSING, width)
+        return self.vector(made.replicas, made.size, width)
+
     def vector(self, replicas: Sequence[Replica], size: int, width: int) -> bytes:
         """All of them, with their count in front."""
-        if len(replicas) == 1:
-            return counted(1, width) + self.one(replicas[0], size, width)
-        return counted(len(replicas), width) + b"".join([self.one(replica, size, width) for replica in replicas])
+        places = [self._place(each.id, each.segment, each.offset, size, each.status, width) for each in replicas]
+        return counted(len(replicas), width) + b"".join(places)
+
+    def with_disks(self, replicas: Sequence[Replica], disks: Sequence[DiskReplica], size: int, width: int) -> bytes:
+        """Memory replicas first, as the C++ master sends them, then those on disk."""
+        out = bytearray(counted(len(replicas) + len(disks), width))
+        for replica in replicas:
+            out += self._place(replica.id, replica.segment, replica.offset, size, replica.status, width)
+        for disk in disks:
+            self._replica.write(out, disk_message_of(disk, size), width)
+        return bytes(out)
 
     def _tail(self, segment: Segment, status: int, width: int) -> bytes:
         out = bytearray()

@@ -25,6 +25,7 @@ from leasehold.index.settings import IndexSettings
 from leasehold.node.service import commands
 from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.descriptors import message_of
+from leasehold.node.service.disk_functions import DiskFunctions
 from leasehold.node.service.frames import DONE, Refusals, code_name, failure, fixed, framed, heads, width_for
 from leasehold.node.service.hot_puts import HotPuts
 from leasehold.node.service.hot_reads import HotReads
@@ -32,12 +33,14 @@ from leasehold.node.service.metadata_owners import OwnerPings
 from leasehold.node.service.native_calls import NativeCalls
 from leasehold.node.service.range_removes import RangeRemoves
 from leasehold.node.service.regex_listing import RegexListing
+from leasehold.node.service.storage_hosts import StorageHosts
 from leasehold.runtime.clock import wall_us
 from leasehold.wire import messages as m
 from leasehold.wire.answers import Answer
 from leasehold.wire.body import pack
 from leasehold.wire.connection import Connection, Handler
 from leasehold.wire.frame import response
+from leasehold.wire.native import HOST_PING
 from leasehold.wire.schema import Failed, counted
 from leasehold.wire.tables.release import Function, Release
 from leasehold.wire.text import decode_text
@@ -49,8 +52,7 @@ _SEGMENT_MOUNTED: Final = 1
 _SEGMENT_DRAINING: Final = 4
 _TASK_RETRIES: Final = 10
 _FEATURE_OFF: Final = Failed(-1011)
-_NO_LOCAL_DISK: Final = Failed(-1300)
-_NOT_FOUND, _NOT_READY = Failed(Code.NOT_FOUND), Failed(Code.NOT_READY)
+_NOT_FOUND: Final = Failed(Code.NOT_FOUND)
 _NO_SEGMENT: Final = Failed(Code.SEGMENT_NOT_FOUND)
 
 # Features that are not offered, and the answer of the C++ master when they are off.
@@ -63,16 +65,6 @@ _OFF: Final[dict[str, Any]] = {
     "DynamicReplicaCopyStart": _NOT_FOUND,
     "DynamicReplicaCopyEnd": _NOT_FOUND,
     "DynamicReplicaCopyRevoke": _NOT_FOUND,
-    "MountLocalDiskSegment": _NO_LOCAL_DISK,
-    "UnmountLocalDiskSegment": _NO_LOCAL_DISK,
-    "OffloadObjectHeartbeat": _NO_SEGMENT,
-    "PollRemoveAll": _NO_SEGMENT,
-    "ReportSsdCapacity": _NO_SEGMENT,
-    "NotifyOffloadSuccess": None,
-    "PromotionObjectHeartbeat": _NO_SEGMENT,
-    "PromotionAllocStart": _NOT_READY,
-    "NotifyPromotionSuccess": _NOT_READY,
-    "NotifyPromotionFailure": None,
 }
 
 
@@ -101,8 +93,10 @@ class MasterService:
         owner_pings: OwnerPings | None = None,
         calls: Calls | None = None,
         counts: CallCounts | None = None,
+        hosts: StorageHosts | None = None,
     ) -> None:
         self._serving = serving
+        self._hosts = hosts or StorageHosts()
         self._counts = counts or CallCounts()
         self._owner_pings = owner_pings or OwnerPings()
         self._calls = Calls() if calls is None else calls  # counts the results that are errors
@@ -115,11 +109,14 @@ class MasterService:
         functions, serving = self._release.functions, self._serving
         made: dict[int, Handler] = {}
         off = {**_OFF, **self._release.off}
+        disks = DiskFunctions(serving)
         for name, function in functions.items():
             if name in off:
                 made[function.id] = self._handler(function, lambda *_, value=off[name]: (value, NOTHING_SHOWN))
             else:
-                made[function.id] = self._handler(function, getattr(self, _method_name(name), _missing))
+                method = _method_name(name)
+                owner = self if hasattr(self, method) else disks
+                made[function.id] = self._handler(function, getattr(owner, method, _missing))
         calls = self._calls
         ranges, listing = RangeRemoves(serving, calls), RegexListing(serving, self._release, calls)
         for name, make in (
@@ -133,7 +130,9 @@ class MasterService:
             made[functions[name].id] = make(functions[name])
         made.update(HotReads(serving, self._release, calls, self._counts).handlers())
         made.update(HotPuts(serving, self._release, calls, self._counts).handlers())
-        made.update(NativeCalls(serving, calls, self._counts).handlers())
+        native = NativeCalls(serving, calls, self._counts, self._hosts)
+        made.update(native.handlers())
+        made[HOST_PING.id] = native.host_ping(self._view_version, self._owner_pings)
         made.update(self._owner_pings.handlers(lambda: serving.index))
         return made
 
@@ -159,12 +158,6 @@ class MasterService:
 
     def service_ready(self) -> Result:
         return m.SERVICE_VERSION, NOTHING_SHOWN
-
-    def get_storage_config(self) -> Result:
-        return m.StorageConfig("", True, 0), NOTHING_SHOWN
-
-    def get_fsdir(self) -> Result:
-        return "", NOTHING_SHOWN
 
     def _pinging(self, function: Function) -> Handler:
         """`Ping`, which also remembers the connection that it came on."""
@@ -203,17 +196,6 @@ class MasterService:
     def batch_replica_clear(self, keys: list[bytes], client: bytes, segment_name: str) -> Result:
         reply = self._execute(commands.clear_replicas, client, m.DEFAULT_TENANT, keys, segment_name)
         return (reply.value if reply.code == Code.OK else Failed(reply.code)), reply
-
-    def evict_disk_replica(self, client: bytes, key: bytes, tenant: bytes, kind: int) -> Result:
-        """There are no disk replicas: to evict none of an existing object is success."""
-        values, reply = self.batch_evict_disk_replica(client, [key], tenant, kind)
-        return values[0], reply
-
-    def batch_evict_disk_replica(self, client: bytes, keys: list[bytes], tenant: bytes, kind: int) -> Result:
-        reply = self._execute(commands.find_many, tenant, keys)
-        is_disk = kind in (m.ReplicaKind.DISK, m.ReplicaKind.LOCAL_DISK)
-        verdict = None if is_disk else Failed(Code.BAD_PARAMS)
-        return [_NOT_FOUND if found is None else verdict for found in reply.value], reply
 
     # --- removes: the only functions that may have to wait before they are decided ---
 

@@ -96,7 +96,7 @@ class HotPuts:
         front = heads(self._functions[name].returns)
         serving, failures, function, calls = self._serving, self._failures(name), self._functions[name].id, self._calls
         answer = serving.answer
-        vector, good = self._writer.vector, front[1] + b"\x01"
+        started, good = self._writer.started, front[1] + b"\x01"
 
         count_sizes = self._counts.started
 
@@ -117,9 +117,9 @@ class HotPuts:
                 return answer(refused, framed(seq, front[1] + failures[reply.code]))
             count_sizes((size,))
             try:
-                frame = framed(seq, good + vector(made.replicas, size, 1))
+                frame = framed(seq, good + started(made, 1))
             except LengthOverflow:
-                frame = framed(seq, front[4] + b"\x01" + vector(made.replicas, size, 4))
+                frame = framed(seq, front[4] + b"\x01" + started(made, 4))
             return answer(reply, frame)
 
         return start
@@ -162,7 +162,7 @@ class HotPuts:
 
     def _started_many(self, results: Sequence[Started], width: int, failures: Refusals[bytes]) -> bytes:
         """The results of starts, in order. The usual object has one replica: that one is written in line."""
-        vector, pack_numbers, place = self._writer.vector, self._writer.numbers, self._writer.alternative
+        started, pack_numbers, place = self._writer.started, self._writer.numbers, self._writer.alternative
         tail_name, one = self._writer.tail_name(PROCESSING, width), b"\x01" + counted(1, width)
         parts: list[bytes] = []
         append = parts.append
@@ -171,15 +171,13 @@ class HotPuts:
             if made is None:
                 append(failures[result.code])
                 continue
-            replicas = made.replicas
-            replica = replicas[0]
-            segment = replica.segment
-            tail = segment.memo.get(tail_name)
-            if len(replicas) > 1 or tail is None or replica.status != PROCESSING:
-                append(b"\x01" + vector(replicas, made.size, width))
+            segment = made.segment
+            tail = None if segment is None else segment.memo.get(tail_name)
+            if segment is None or tail is None:
+                append(b"\x01" + started(made, width))
                 continue
             append(one)
-            append(pack_numbers(replica.id, place, made.size, segment.spec.base + replica.offset))
+            append(pack_numbers(made.put_seq << 4, place, made.size, segment.spec.base + made.offset))
             append(tail)
         return b"".join(parts)
 

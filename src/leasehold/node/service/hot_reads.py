@@ -119,23 +119,25 @@ class HotReads:
             found, index = reply.value, serving.index
             if index.owners.unproven and any(each is not None and index.owners.must_wait(each) for each in found):
                 return wait_for_owner(serving, seq, partial(batch_get, connection, seq, body), until_ms, len(body))
-            absent = found.count(None)
-            count(len(keys), absent)
-            got(len(keys), len(keys) - absent, sum([each.size for each in found if each is not None]))
             width = width_for(len(keys))
             try:
-                payload = self._found_many(tenant, keys, found, width, failures)
+                payload, misses, hit_bytes = self._found_many(tenant, keys, found, width, failures)
             except LengthOverflow:
                 width = 4
-                payload = self._found_many(tenant, keys, found, width, failures)
+                payload, misses, hit_bytes = self._found_many(tenant, keys, found, width, failures)
+            count(len(keys), misses)
+            got(len(keys), len(keys) - misses, hit_bytes)
             return answer(reply, framed(seq, front[width] + counted(len(keys), width) + payload))
 
         return batch_get
 
     def _found_many(
         self, tenant: bytes, keys: Sequence[bytes], found: list[Object | None], width: int, failures: Refusals[bytes]
-    ) -> bytes:
-        """The results of reads, in order. The usual object has one complete replica: that one is written in line."""
+    ) -> tuple[bytes, int, int]:
+        """The results of reads, in order; how many are misses; the bytes of the objects found.
+
+        The usual object has one complete replica: that one is written in line.
+        """
         tail_name, pack_numbers, place = (
             self._writer.tail_name(COMPLETE, width),
             self._writer.numbers,
@@ -146,31 +148,34 @@ class HotReads:
         lease = index.settings.lease_ttl_ms.to_bytes(8, "little")
         end = lease + b"\x00" if self._checksums else lease
         parts: list[bytes] = []
-        append = parts.append
+        append, on_disk = parts.append, index.disk.count
+        misses = hit_bytes = 0
         for number, each in enumerate(found):
             if each is None:
+                misses += 1
                 append(failures[index.reads.miss(tenant, keys[number]).value])
                 continue
-            replicas = each.replicas
-            if len(replicas) == 1 and each.checksum is None:
-                replica = replicas[0]
-                segment = replica.segment
+            size = each.size
+            hit_bytes += size
+            segment = each.segment
+            if segment is not None and each.extra is None and not on_disk:
                 tail = segment.memo.get(tail_name)
-                if tail is not None and replica.status == COMPLETE and not segment.native:
+                if tail is not None and not segment.native:
                     append(one)
-                    append(pack_numbers(replica.id, place, each.size, segment.spec.base + replica.offset))
+                    append(pack_numbers(each.put_seq << 4, place, size, segment.spec.base + each.offset))
                     append(tail)
                     append(end)
                     continue
             append(self._found(each, width, failures))
-        return b"".join(parts)
+        return b"".join(parts), misses, hit_bytes
 
     def _found(self, found: Object, width: int, failures: Refusals[bytes]) -> bytes:
         """A good result of a read: replicas, the length of their lease, checksum."""
-        replicas = found.replicas
-        first = replicas[0]
-        if len(replicas) == 1 and first.status == COMPLETE and not first.segment.native:
-            written = b"\x01" + counted(1, width) + self._writer.one(first, found.size, width)
+        segment, disk = found.segment, self._serving.index.disk
+        if disk.count and (copies := disk.beside(found)):
+            written = b"\x01" + self._writer.with_disks(readable(found), copies, found.size, width)
+        elif segment is not None and not segment.native:
+            written = b"\x01" + self._writer.own_place(found, segment, COMPLETE, width)
         else:
             usable = readable(found)
             if not usable:  # only in hosts with Leasehold's own protocol, which this caller cannot read

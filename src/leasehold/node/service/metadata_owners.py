@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.index.index import Index
 from leasehold.wire.connection import Connection
 from leasehold.wire.native import OWNER_PINGS, OwnerAnswer
@@ -58,7 +59,7 @@ def address_of(rpc_meta: bytes) -> tuple[str, int] | None:
     """The address in the value of an `rpc_meta` key."""
     try:
         meta = msgspec.json.decode(rpc_meta, type=_RpcMeta)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
     return (meta.ip_or_host_name.strip("[]"), meta.rpc_port) if 0 < meta.rpc_port < 65536 else None
 

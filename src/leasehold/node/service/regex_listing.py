@@ -18,8 +18,8 @@ from leasehold.index.index import Index
 from leasehold.index.model import Object
 from leasehold.index.patterns import BadPattern, Pattern, accept_pattern, work_of
 from leasehold.index.replies import NOTHING_SHOWN, View
-from leasehold.index.tables import TABLES, Tables
-from leasehold.node.service.descriptors import DescriptorWriter, message_of, readable
+from leasehold.index.tables import NO_TABLES, TABLES, Tables
+from leasehold.node.service.descriptors import DescriptorWriter, disk_message_of, message_of, readable
 from leasehold.node.service.owner_wait import wait_for_owner
 from leasehold.wire import messages as m
 from leasehold.wire.answers import Answer, Later
@@ -107,6 +107,8 @@ class Found:
     def step(self, now_ms: int) -> bool:
         """Search some tables, or look up keys that matched in them. True if there is more."""
         index, tables = self._index, self._index.catalog.tables.get(self._tenant)
+        if tables is None and index.disk.count:
+            tables = NO_TABLES
         if not self._matched and tables is not None:
             self._match(tables)
         for key in self._matched[:range_step_hits]:
@@ -120,24 +122,31 @@ class Found:
 
     def _match(self, tables: Tables) -> None:
         looked_at = 0
+        shelves = self._index.disk.shelves
         for table in tables[self._table :]:
+            shelf = shelves.get(self._table, ())
             self._table += 1
-            if table:
-                self._matched += filter(self._pattern.search, table)
-                looked_at += work_of(self._pattern, table)
+            if table or shelf:
+                keys = [*table, *(key for tenant, key in shelf if tenant == self._tenant and key not in table)]
+                self._matched += filter(self._pattern.search, keys)
+                looked_at += work_of(self._pattern, keys)
                 if looked_at >= range_step_objects or len(self._matched) >= range_step_hits:
                     return
 
     def _add(self, entry: Object) -> None:
         if self._index.owners.unproven and self._index.owners.must_wait(entry):
             self.unproven = True  # H9: no reader is sent to memory whose owner has not pinged yet
-        replicas = readable(entry)
-        if not replicas:
+        replicas, disks = readable(entry), self._index.disk.beside(entry) if self._index.disk.count else ()
+        if not replicas and not disks:
             return
         self._count += 1
         if self._count <= _SHORT:
-            self._short[entry.key] = [message_of(replica, entry.size) for replica in replicas]
-        self._written += counted(len(entry.key), _WIDE) + entry.key + self._writer.vector(replicas, entry.size, _WIDE)
+            self._short[entry.key] = [
+                *(message_of(replica, entry.size) for replica in replicas),
+                *(disk_message_of(each, entry.size) for each in disks),
+            ]
+        described = self._writer.with_disks(replicas, disks, entry.size, _WIDE)
+        self._written += counted(len(entry.key), _WIDE) + entry.key + described
 
     def body(self, returns: Type) -> bytes:
         """The body of the answer."""

@@ -20,12 +20,14 @@ from leasehold.ha.keys import Keys
 from leasehold.node.access import access_policy, host_policy
 from leasehold.node.boot import Boot, read_boot
 from leasehold.node.guardian.leader_key import release
+from leasehold.node.members import enlist
 from leasehold.node.settings import NodeConfig
 from leasehold.node.worker.admin_view import AdminView
 from leasehold.node.worker.compaction import keep_compacting
 from leasehold.node.worker.guardian_link import GuardianLink, die_with_guardian
 from leasehold.node.worker.metadata import NodeMetadata
 from leasehold.node.worker.mooncake_view import MooncakeView
+from leasehold.node.worker.operator_routes import operator_routes
 from leasehold.node.worker.run import RunningNode
 from leasehold.runtime import log as logs
 from leasehold.runtime.tls import Tls
@@ -46,7 +48,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     policy, tls = access_policy(config), Tls.of(config.tls)
     sock = socket.socket(fileno=boot.admin.fd)
     view = AdminView(node)
-    admin = AdminServer(view, MooncakeView(node), sock, policy, hosts, tls)
+    admin = AdminServer(view, MooncakeView(node), sock, policy, hosts, tls, operator_routes(node))
     await admin.start()
     metadata = NodeMetadata(node, hosts, tls if config.tls.tls_metadata else None)
     if boot.metadata is not None:
@@ -54,6 +56,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
     await _release_leader_key(config, coord, boot.reaped, "reaped by the guardian")
     node.start()
     compacting = _compacting(config, coord, node)
+    enlisting = asyncio.ensure_future(enlist(coord, Keys(config.node.cluster, config.node.prefix), node.member()))
     stopper = asyncio.ensure_future(stop.wait())
     stopper.add_done_callback(lambda _: node.stop())
     await node.stopped.wait()
@@ -61,6 +64,7 @@ async def run(boot: Boot, config: NodeConfig) -> int:
         return FAILED  # immediately: nothing of this state may be written to the store
     stopper.cancel()
     compacting.cancel()
+    enlisting.cancel()
     await node.close()
     # This run can send no more answers. If the guardian cannot reach the store, the worker resigns here.
     await _release_leader_key(config, coord, (boot.run,), "stopped in an orderly way")

@@ -21,7 +21,7 @@ from leasehold.admin.worries import node_worries
 from leasehold.base.errors import LeaseholdError, Unavailable
 from leasehold.base.measures import Measure
 from leasehold.ha.effects import Role
-from leasehold.ha.events import FeatureLevelRequested, ForceRequested, SwitchoverRequested
+from leasehold.ha.events import FeatureLevelRequested, ForceRequested
 from leasehold.ha.feature_level import obstacle
 from leasehold.ha.keys import Keys
 from leasehold.index.features import LEVEL_NEWEST
@@ -94,6 +94,7 @@ class AdminView:
             leader=view.leader.value.name if view.leader is not None and view.leader.trusted else "",
             applied_n=machine.index.log.last_n,
             durable_n=machine.durable_n,
+            snapshot_loaded=-1.0 if machine.loading is None else machine.loading.share,
             lag_records=machine.lag,
             behind_ms=-1 if serves or not seen.live else now_ms - seen.seen_ms,
             quarantined_records=len(machine.ctx.state.quarantined_records),
@@ -120,6 +121,7 @@ class AdminView:
             index=self._index_counts(),
             other_releases=node.entrance.other_releases(),
             refused=self._refused(),
+            host_refusals=node.storage_hosts.refusals(machine.serving.now_ms),
             counters=self._counters(),
         )
 
@@ -208,7 +210,7 @@ class AdminView:
             return Operated(False, f"'{target}' leads already: there is nothing to hand over")
         if target and target not in others:
             return Operated(False, f"'{target}' is not ready to lead; ready nodes: {', '.join(others)}")
-        node.driver.tell(SwitchoverRequested(target))
+        await node.hand_over(target)
         try:
             async with asyncio.timeout(SWITCHOVER_TIMEOUT_S):
                 return await self._successor()

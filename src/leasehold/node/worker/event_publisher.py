@@ -145,7 +145,8 @@ class EventPublisher:
         if self._machine is None or changes is None or not stream.epoch:
             return protocol.NotLeading()
         if isinstance(request, PageRequest):
-            return stream.page(self._machine.index.catalog, changes, request.cursor)
+            index = self._machine.index
+            return stream.page(index.catalog, index.disk, changes, request.cursor)
         return stream.resume(request.epoch, request.count)
 
     def _failed(self, error: BaseException) -> None:

@@ -31,6 +31,7 @@ from leasehold.wire.tables import NEWEST, Release, find_release
 
 PREFACE_TIMEOUT_S: Final = 2.0
 FORWARDED_WAITING_MAX: Final = 4096
+FINISH_POLL_S: Final = 0.002
 MakeHandlers = Callable[[Release], Mapping[int, Handler]]
 
 
@@ -81,6 +82,26 @@ class Listeners:
         self.is_open = True
         for listener in self._by_table.values():
             self.server.resume(listener)
+
+    async def finish_requests(self, timeout_s: float) -> None:
+        """Read no further requests, and answer those that were read, as far as that is possible in time.
+
+        Then connections without an open request can be left to the guardian, with the requests that wait in them.
+        """
+        for listener in self._by_table.values():
+            self.server.pause(listener)
+        end_s = self._loop.time() + timeout_s
+        while self._loop.time() < end_s:
+            if not self.is_open or self.server.hold_all():
+                return
+            await asyncio.sleep(FINISH_POLL_S)
+
+    def go_on(self) -> None:
+        """Accept and read again, if this node still leads."""
+        if self.is_open:
+            for listener in self._by_table.values():
+                self.server.resume(listener)
+            self.server.release_all()
 
     def shut(self, reason: str, *, leave: bool = False) -> None:
         """Stop accepting and reset every connection: no withheld answer may be sent afterwards.

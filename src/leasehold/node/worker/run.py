@@ -11,23 +11,26 @@ from typing import Final
 
 import structlog
 
+import leasehold
 from leasehold.coord.api import Coord
 from leasehold.ha.effects import ChangeRole, Role
 from leasehold.ha.events import NodeEvent, Started, SwitchoverRequested
 from leasehold.ha.machine import Identity, NodeMachine
+from leasehold.ha.node_values import MemberValue
 from leasehold.index.index import Index
 from leasehold.node.access import signer
 from leasehold.node.boot import Boot
 from leasehold.node.service.call_counts import CallCounts
 from leasehold.node.service.functions import MasterService
 from leasehold.node.service.metadata_owners import OwnerPings
+from leasehold.node.service.storage_hosts import StorageHosts
 from leasehold.node.settings import NodeConfig, published_address
 from leasehold.node.worker.driver import Driver
 from leasehold.node.worker.event_publisher import EventPublisher
 from leasehold.node.worker.guardian_link import GuardianLink
 from leasehold.node.worker.listeners import Listeners
 from leasehold.node.worker.persistence import Persistence
-from leasehold.runtime.clock import BootClock
+from leasehold.runtime.clock import BootClock, wall_us
 from leasehold.runtime.tls import Tls
 from leasehold.wire.answers import Waiting
 from leasehold.wire.server import Handler, measured_calls
@@ -38,6 +41,7 @@ log = structlog.get_logger("leasehold.node")
 WORK_BUDGET_OBJECTS: Final = 256
 WORK_PAUSE_S: Final = 0.02
 OVERDUE_CHECK_S: Final = 1.0
+FINISH_REQUESTS_S: Final = 0.5  # before a switchover
 # No client is served yet, and large states take long steps. A promotion that hangs ends with its lease.
 _PATIENT: Final = (Role.FOLLOWER, Role.CATCHING_UP, Role.PROMOTING)
 
@@ -62,15 +66,15 @@ class RunningNode:
         self.failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._stopping = False
+        self._stop_task: asyncio.Task[None] | None = None
         self._prepared: dict[str, Mapping[int, Handler]] = {}  # by release
         self._timers: dict[str, asyncio.TimerHandle | asyncio.Handle] = {}
         self.owner_pings = OwnerPings()
+        cluster_signer = signer(config)
+        self.storage_hosts = StorageHosts(cluster_signer.secrets, lambda: self.machine.epoch)
         self.call_counts = CallCounts()
         self.events = EventPublisher(config.events) if config.events.events_bind else None
-        # A large snapshot loads for longer than a beat may be late.
-        self.machine = NodeMachine(
-            _identity(boot, config), config.ha, self._make_index, step=lifeline.beat, signer=signer(config)
-        )
+        self.machine = NodeMachine(_identity(boot, config), config.ha, self._make_index, signer=cluster_signer)
         self.keeping = Persistence(config, coord, self._tell, self._admin_of)
         self.driver = Driver(
             self.machine,
@@ -80,7 +84,7 @@ class RunningNode:
             on_role=self._on_role,
             on_answers=self._on_answers,
             on_fatal=self._on_fatal,
-            after_turn=self.events.flush if self.events is not None else None,
+            after_turn=self._after_turn,
         )
         self.calls = measured_calls()
         self.entrance = Listeners(
@@ -106,11 +110,20 @@ class RunningNode:
         if self._stopping:
             return
         self._stopping = True
+        self._stop_task = self._loop.create_task(self._stop())
+
+    async def _stop(self) -> None:
         if self.machine.role is Role.PRIMARY:
-            self.driver.tell(SwitchoverRequested())
+            await self.hand_over("")
         if self.machine.role is not Role.STEPPING_DOWN:
             # A standby, or a primary without a successor: the guardian gives up the key.
             self.stopped.set()
+
+    async def hand_over(self, target: str) -> None:
+        """Hand the leadership to `target`, or to any ready node; requests that were read are answered first."""
+        await self.entrance.finish_requests(FINISH_REQUESTS_S)
+        self.driver.tell(SwitchoverRequested(target))
+        self.entrance.go_on()  # if there was nothing to hand over
 
     async def close(self) -> None:
         for timer in self._timers.values():
@@ -120,6 +133,11 @@ class RunningNode:
         if self.events is not None:
             await self.events.close()
         await self.keeping.close()
+
+    def member(self) -> MemberValue:
+        """How this node is listed, also when it is dead."""
+        identity = self.machine.identity
+        return MemberValue(identity.name, identity.rpc, identity.admin, leasehold.__version__, wall_us())
 
     # --- called by the machine and the wire ---
 
@@ -143,6 +161,7 @@ class RunningNode:
                 owner_pings=self.owner_pings,
                 calls=self.calls,
                 counts=self.call_counts,
+                hosts=self.storage_hosts,
             )
             made = self._prepared[release.name] = service.handlers()
         return made
@@ -159,6 +178,21 @@ class RunningNode:
     def _tell(self, event: NodeEvent) -> None:
         self.driver.tell(event)
 
+    def _after_turn(self) -> None:
+        if self.events is not None:
+            self.events.flush()
+        if (self.machine.loading is not None) is gc.isenabled():
+            self._pause_collector(self.machine.loading is not None)
+
+    def _pause_collector(self, loading: bool) -> None:
+        """No collections while a snapshot is loaded: each would visit what was loaded so far, and find no garbage."""
+        if loading:
+            gc.collect()
+            gc.disable()
+        else:
+            gc.freeze()
+            gc.enable()
+
     def _on_role(self, change: ChangeRole) -> None:
         """Law: when the new role is not primary, connections are closed before any other effect."""
         self.lifeline.be_patient(change.role in _PATIENT)
@@ -171,6 +205,7 @@ class RunningNode:
             return
         self.entrance.shut(change.sentence, leave=True)
         self.owner_pings.forget_all()
+        self.storage_hosts.forget_all()
         self.lifeline.say_serving(False)
         if change.role is Role.STANDBY:
             self._timers["prepare"] = self._loop.call_soon(self._prepare)

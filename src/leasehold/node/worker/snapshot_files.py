@@ -94,6 +94,10 @@ class SnapshotFiles:
         """The newest complete snapshot file, for another node."""
         return await self._loop.run_in_executor(self._thread, self._newest_sealed)
 
+    async def delete_all(self) -> int:
+        """Delete every snapshot on disk: the state is to be copied from another node. Returns their number."""
+        return await self._loop.run_in_executor(self._thread, self._delete_all)
+
     async def close(self) -> None:
         await self._tasks.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -204,6 +208,13 @@ class SnapshotFiles:
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
+
+    def _delete_all(self) -> int:
+        names = self._names()
+        for name in names:
+            name.unlink(missing_ok=True)
+        sync_folder(self._folder)
+        return len(names)
 
     def _newest_sealed(self) -> bytes | None:
         for name in reversed(self._names()):

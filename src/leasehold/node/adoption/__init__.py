@@ -1,0 +1,1 @@
+"""Taking over the pool of a running `mooncake_master` (docs/migrate.md)."""

@@ -1,0 +1,61 @@
+"""The last answers of a guardian that stops: further requests are refused as not executed.
+
+After a reset a client would not know whether its request was executed, although nothing of it was passed on. Our own
+clients repeat a request that was refused in this way elsewhere; for Mooncake's it is a failed call, as after a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Final
+
+from leasehold.wire.frame import MAGIC, REQUEST_HEAD, REQUEST_HEAD_BYTES, Err
+from leasehold.wire.sending import refusal
+
+_RECV_BYTES: Final = 64 * 1024
+_STOPPING: Final = "this node stops; the request was not executed"
+
+
+class RequestRefuser:
+    """Turns the bytes of a client, from the beginning of a request on, into refusals. Pure."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0  # bytes until the end of the current request
+        self._seq = 0
+        self.malformed = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The answers to the requests that end in `data`."""
+        answers = bytearray()
+        at = 0
+        while at < len(data) and not self.malformed:
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                if self._left:
+                    break
+            else:
+                wanted = REQUEST_HEAD_BYTES - len(self._head)
+                self._head += data[at : at + wanted]
+                at += wanted
+                if len(self._head) < REQUEST_HEAD_BYTES:
+                    break
+                magic, _, _, _, self._seq, _, body_bytes, attachment_bytes = REQUEST_HEAD.unpack(self._head)
+                self._head, self._left, self.malformed = b"", body_bytes + attachment_bytes, magic != MAGIC
+                if self._left or self.malformed:
+                    continue
+            answers += refusal(self._seq, Err.NOT_CONNECTED, _STOPPING)
+        return bytes(answers)
+
+
+async def refuse_requests(client: socket.socket) -> None:
+    """Refuse every request until the client closes; the caller sets the time."""
+    loop, refuser = asyncio.get_running_loop(), RequestRefuser()
+    with contextlib.suppress(OSError):
+        while not refuser.malformed and (data := await loop.sock_recv(client, _RECV_BYTES)):
+            if answers := refuser.feed(data):
+                await loop.sock_sendall(client, answers)
