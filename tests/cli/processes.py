@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from leasehold.testing.ports import free_ports
@@ -21,7 +21,7 @@ END_S = 8.0  # 2 s on an idle machine; commands that used to hang took 9 s and m
 class Command:
     """A running command. `output` is complete once it has exited."""
 
-    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "leasehold", *arguments],
             stdin=stdin,
@@ -29,6 +29,7 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            env={**os.environ, **(env or {})},
         )
         self.output = ""
 
@@ -85,9 +86,26 @@ def _of_session(session: int) -> list[tuple[int, str]]:
     return found
 
 
+def family(pid: int) -> list[int]:
+    """A process and all its descendants, also those in sessions of their own."""
+    found = [pid]
+    for each in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just exited
+            found += [int(child) for child in Path(f"/proc/{each}/task/{each}/children").read_text().split()]
+    return found
+
+
+def runs(pid: int) -> bool:
+    """Whether it is there, and not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[Command]:
-    command = Command(*arguments)
+def running(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Command]:
+    command = Command(*arguments, env=env)
     try:
         yield command
     finally:

@@ -36,6 +36,24 @@ WAITING = {  # they are interrupted: exit code 128 + signal
     "import": "import --coord etcd://{at} --data-dir {tmp}/new {tmp}/index.lsx",
     "export": "export --admin {at} {tmp}/out.lsx",
     "status": "status --admin {at}",
+    "top": "top --admin {at}",
+    "adopt": "adopt --from {at} --from-admin {at} --dry-run",
+    "doctor": "doctor --admin {at}",
+    "objects list": "objects list --admin {at}",
+    "objects show": "objects show key --admin {at}",
+    "objects why": "objects why key --admin {at}",
+    "hosts list": "hosts list --admin {at}",
+    "hosts drain": "hosts drain host --admin {at}",
+    "hosts cancel": "hosts cancel 1-2 --admin {at}",
+    "hosts remove": "hosts remove host --admin {at}",
+    "nodes list": "nodes list --admin {at}",
+    "nodes remove": "nodes remove a --admin {at}",
+    "nodes restart": "nodes restart a --admin {at}",
+    "nodes reinit": "nodes reinit a --yes --admin {at}",
+    "failover": "failover --force --yes --admin {at}",
+    "log level": "log level --admin {at}",
+    "config show": "config show --admin {at}",
+    "config diff": "config diff --admin {at}",
     "history": "history --admin {at}",
     "switchover": "switchover --admin {at}",
     "feature-level show": "feature-level show --admin {at}",
@@ -47,8 +65,8 @@ WAITING = {  # they are interrupted: exit code 128 + signal
     "cache put": "cache put key value --server {at}",
     "cache delete": "cache delete key --server {at}",
 }
-INSTANT = {"certs", "plan", "version", "journal quarantined"}  # they wait for nothing
-ELSEWHERE = {"store", "up", "sim", "mooncake-master"}  # separate tests below; the last one runs `node`
+INSTANT = {"certs", "config check", "plan", "version", "journal quarantined"}  # they wait for nothing
+ELSEWHERE = {"chaos", "demo", "store", "up", "sim", "mooncake-master"}  # tests of their own; the last runs `node`
 BY_SIGTERM = ("node", "host", "cache serve", "lock", "journal show", "import", "status", "cache put")
 
 

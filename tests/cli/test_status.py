@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
+import io
 
-from leasehold.admin.status import ClusterStatus, NodeStatus, Peer
-from leasehold.cli.status import Everything, problems
+from rich.console import Console
+
+from leasehold.admin.status import ClusterStatus, DeadNode, NodeStatus, Peer
+from leasehold.cli.exit_codes import ExitCode
+from leasehold.cli.status import Everything, exit_code, problems, show
 
 
 def peer(name: str, *, leads: bool = False) -> Peer:
@@ -17,6 +20,12 @@ def status(name: str, *, ready: bool = True, leads: bool = False, reason: str = 
     return NodeStatus(
         name=name, run="r", cluster="c", version="0", role=role, reason=reason, may_serve=leads, ready=ready
     )
+
+
+def everything(settings: dict[str, dict[str, str]] | None = None, dead: tuple[DeadNode, ...] = ()) -> Everything:
+    cluster = ClusterStatus(cluster="c", leader="a", epoch=5, nodes=(peer("a", leads=True), peer("b")), dead=dead)
+    nodes = {"a": status("a", leads=True), "b": status("b")}
+    return Everything(cluster, nodes, settings=settings or {})
 
 
 def seen(*nodes: NodeStatus) -> list[str]:
@@ -38,11 +47,26 @@ def test_a_node_that_does_not_answer_is_named() -> None:
     assert seen(status("a", leads=True))[-1].startswith("b does not answer at b:8700")
 
 
-def test_different_lease_settings_are_named() -> None:
+def test_different_settings_are_named() -> None:
     """A node with other lease times joined silently: a failover to it changed what clients relied on."""
-    one = msgspec.structs.replace(status("a", leads=True), terms={"lease_ttl": 10_000, "leader_ttl": 3_000})
-    other = msgspec.structs.replace(status("b"), terms={"lease_ttl": 5_000, "leader_ttl": 3_000})
-    assert seen(one, other) == [
-        "the nodes have different values of lease_ttl (a 10s, b 5s): give all nodes the same settings"
+    one, other = {"index.lease_ttl": "10s", "ha.copies": "2"}, {"index.lease_ttl": "5s", "ha.copies": "2"}
+    assert problems(everything(settings={"a": one, "b": other})) == [
+        "the nodes have different values of index.lease_ttl (a 10s, b 5s): give all nodes the same settings"
     ]
-    assert seen(one, msgspec.structs.replace(other, terms=one.terms)) == []
+    assert problems(everything(settings={"a": one, "b": one})) == []
+
+
+def test_a_dead_node_is_shown_as_dead() -> None:
+    found = everything(dead=(DeadNode("c", "c:50051", "c:8700", "0.9", 1),))
+    assert problems(found)[0].startswith("c is dead")
+    text = io.StringIO()
+    show(found, Console(file=text, width=200))
+    assert "c     dead     no     0.9" in text.getvalue()
+
+
+def test_exit_codes() -> None:
+    healthy = everything()
+    assert exit_code(healthy) is ExitCode.OK
+    assert exit_code(everything(settings={"a": {"x": "1"}, "b": {"x": "2"}})) is ExitCode.PROBLEMS
+    leaderless = Everything(healthy.cluster, {"b": status("b")})
+    assert exit_code(leaderless) is ExitCode.NO_LEADER

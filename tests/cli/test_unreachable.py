@@ -105,7 +105,22 @@ def test_a_node_waits_for_its_store_and_logs_it_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["status", "history", "switchover", "pause", "resume", "feature-level show", "export out.lsx"]
+    "words",
+    [
+        "status",
+        "doctor",
+        "nodes list",
+        "objects list",
+        "hosts list",
+        "config diff",
+        "log level",
+        "history",
+        "switchover",
+        "pause",
+        "resume",
+        "feature-level show",
+        "export out.lsx",
+    ],
 )
 def test_a_port_that_is_not_the_admin_port(words: str, served_store: StoreProcess, web: str) -> None:
     for at, message in (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from leasehold.runtime.child_process import dying_with_parent
 from leasehold.runtime.signals import blocked
 
 T = TypeVar("T")
@@ -17,21 +18,7 @@ T = TypeVar("T")
 TERM_GRACE_PART = 0.5
 # Time after a signal to release locks and leases; then the process exits without waiting for the store.
 END_GRACE_S = 1.5
-PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-# Runs in the child before the command: ask the kernel to kill the child with its parent, unless the parent is dead
-# already. Not a `preexec_fn`: Python code between fork and exec is not safe in a process with threads. Signals stay
-# blocked until here, so that an early one ends the command instead of reaching this Python code.
-DIE_WITH_PARENT = f"""import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})
-if os.getppid() != int(sys.argv[1]): os._exit({128 + signal.SIGKILL})
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-signal.pthread_sigmask(signal.SIG_SETMASK, ())
-try: os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error: print(f"leasehold: {{sys.argv[2]}}: {{error.strerror}}", file=sys.stderr); os._exit(127)
-"""
 
 
 class SignalRouter:
@@ -126,11 +113,10 @@ async def run_child(
     Signals are passed on to the child. If this call is cancelled, the child is dead before it returns: SIGTERM first,
     SIGKILL after half of `margin_s`. If this process dies, the child dies with it.
     """
-    guarded = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *argv]
     child_signals = ChildSignals()
     with router.handled_by(child_signals.send), child_signals:
         with blocked(*PASSED_ON):
-            child = await asyncio.create_subprocess_exec(*guarded, env={**os.environ, **environment})
+            child = await asyncio.create_subprocess_exec(*dying_with_parent(argv), env={**os.environ, **environment})
         child_signals.attach(child.pid)
         try:
             code = exit_code(await child.wait())

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import click
 import msgspec
 
-from leasehold.admin.status import ClusterStatus, NodeStatus, Operated, Peer
+from leasehold.admin.status import NodeStatus, Operated
 from leasehold.cli.help import Chapters, Explained
 from leasehold.cli.operate import (
     OPERATE_TIMEOUT_S,
     admin_option,
     call,
     fail,
-    first_answering,
     json_option,
+    leader_of,
     print_json,
+    print_outcome,
 )
 
 
@@ -28,18 +27,6 @@ class Levels(msgspec.Struct):
     truncated_n: int
     older_nodes_can_join: bool  # every record of a higher level was truncated
     reads: dict[str, int]  # by node: the highest level that it can read
-
-
-def _leader(admin: str) -> tuple[ClusterStatus, Peer]:
-    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
-    for peer in cluster.nodes:
-        if peer.leads:
-            return cluster, peer
-    return _no_leader()
-
-
-def _no_leader() -> NoReturn:
-    fail("the cluster has no leader, and only a leader knows or switches the level; see `leasehold status`")
 
 
 @click.group("feature-level", cls=Chapters)
@@ -54,7 +41,7 @@ def feature_level() -> None:
 @json_option
 def show(admin: str, as_json: bool) -> None:
     """Show the feature level of the cluster, and the highest level that each node can read."""
-    cluster, leader = _leader(admin)
+    cluster, leader = leader_of(admin)
     status = call(leader.admin, "/api/status", NodeStatus)
     level, since_n, truncated_n = status.feature_level, status.feature_level_n, cluster.truncated_n
     reads = {peer.name: peer.reads_level for peer in cluster.nodes}
@@ -76,7 +63,7 @@ def show(admin: str, as_json: bool) -> None:
 
 
 def _switch(admin: str, level: int, as_json: bool, *, up: bool) -> None:
-    _, leader = _leader(admin)
+    _, leader = leader_of(admin)
     present = call(leader.admin, "/api/status", NodeStatus).feature_level
     if level > present and not up:
         fail(f"the feature level is {present}: to go up, use `leasehold feature-level raise {level}`")
@@ -84,10 +71,7 @@ def _switch(admin: str, level: int, as_json: bool, *, up: bool) -> None:
         fail(f"the feature level is {present}: to go down, use `leasehold feature-level lower {level}`")
     body = {"level": str(level)}
     outcome = call(leader.admin, "/api/feature-level", Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
-    if as_json:
-        print_json(outcome)
-    else:
-        click.echo(outcome.sentence)
+    print_outcome(outcome, as_json)
 
 
 @feature_level.command(

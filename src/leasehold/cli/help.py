@@ -9,21 +9,6 @@ import click
 
 from leasehold.cli.settings import SettingOption
 
-# Headings for the sections of the settings file.
-TITLES = {
-    "node": "Name, addresses, store and directories: [node]",
-    "index": "Leases, pins, eviction: [index]",
-    "ha": "Leadership, replication, journal and snapshots: [ha]",
-    "guardian": "Supervision of the worker process: [guardian]",
-    "wire": "Limits for client connections: [wire]",
-    "events": "Events for routers: [events]",
-    "security": "Identities and roles: [security]",
-    "tls": "Certificates: [tls]",
-    "host": "Memory, addresses and limits: [host]",
-    "cache": "Leases, store and addresses: [cache]",
-}
-
-
 SENTENCE_MAX = 200  # never cut a sentence: it may take two lines
 
 
@@ -56,7 +41,7 @@ class Explained(click.Command):
             record = option.get_help_record(ctx)
             if record is not None and record[1]:  # arguments have no help text: the usage line shows them
                 grouped = isinstance(option, SettingOption) and len(sections) > 1
-                chapter = TITLES[option.section] if isinstance(option, SettingOption) and grouped else "Options"
+                chapter = option.heading if isinstance(option, SettingOption) and grouped else "Options"
                 chapters.setdefault(chapter, []).append(record)
         chapters["Options"] = chapters.pop("Options")  # last, next to `--help`
         for chapter, records in chapters.items():

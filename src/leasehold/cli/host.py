@@ -49,8 +49,11 @@ def host(**options: Any) -> None:
 async def _lend(settings: HostSettings, tls: Tls | None) -> None:
     from leasehold.admin.exposition import MetricsPort
     from leasehold.coord.connect import connect
+    from leasehold.pool.admission import Admission
+    from leasehold.pool.capability import Keyring, Verifier
     from leasehold.pool.host import Host
     from leasehold.pool.lending import Lending
+    from leasehold.runtime.secret_file import secrets_in
     from leasehold.wire.client import Client
     from leasehold.wire.finder import Finder, MasterView
 
@@ -64,7 +67,10 @@ async def _lend(settings: HostSettings, tls: Tls | None) -> None:
             stack.push_async_callback(coord.close)
             where = MasterView(coord, settings.cluster)
         client = await stack.enter_async_context(Client(where, native=True, tls=tls))
-        memory = Host(settings.segment_bytes, settings, tls)
+        secrets = secrets_in(settings.cluster_secret_file)
+        verifier = Verifier(Keyring(secrets()), settings.capability_ttl_ms) if secrets() else None
+        memory = Host(settings.segment_bytes, settings, tls, Admission(verifier))
+        memory.admission.withhold()
         await memory.start(settings.listen, settings.advertise)
         stack.push_async_callback(memory.close)
         if settings.metrics:
@@ -73,7 +79,9 @@ async def _lend(settings: HostSettings, tls: Tls | None) -> None:
             stack.push_async_callback(metrics.close)
         master = settings.coord or settings.master
         click.echo(f"lending {format_bytes(memory.size)} at {memory.endpoint} as soon as {master} answers")
-        lending = Lending(memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms)
+        lending = Lending(
+            memory, client, name=settings.name, ping_interval_ms=settings.ping_interval_ms, secrets_now=secrets
+        )
         task = asyncio.create_task(lending.run())
         await stopped.wait()
         task.cancel()

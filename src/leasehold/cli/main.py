@@ -11,22 +11,33 @@ from typing import NoReturn
 import click
 
 import leasehold as package
-from leasehold.base.errors import InvalidArgument, LeaseholdError, ResourceUnavailable, SettingError
+from leasehold.base.errors import InvalidArgument, LeaseholdError, NotFound, ResourceUnavailable, SettingError
+from leasehold.cli.exit_codes import ExitCode
 
 # name -> module and attribute
 COMMANDS = {
+    "adopt": "leasehold.cli.adopt:adopt",
     "cache": "leasehold.cli.cache:cache",
     "certs": "leasehold.cli.certs:certs",
+    "config": "leasehold.cli.config:config",
+    "demo": "leasehold.cli.demo.command:demo",
+    "doctor": "leasehold.cli.doctor:doctor",
+    "chaos": "leasehold.cli.chaos:chaos",
     "elect": "leasehold.cli.elect:elect",
     "export": "leasehold.cli.export:export_index",
+    "failover": "leasehold.cli.failover:failover",
     "feature-level": "leasehold.cli.feature_level:feature_level",
     "history": "leasehold.cli.history:history",
     "host": "leasehold.cli.host:host",
+    "hosts": "leasehold.cli.hosts:hosts",
     "import": "leasehold.cli.export:import_index",
     "journal": "leasehold.cli.journal:journal",
     "lock": "leasehold.cli.lock:lock",
+    "log": "leasehold.cli.log_level:log",
     "mooncake-master": "leasehold.cli.mooncake_master:mooncake_master",
     "node": "leasehold.cli.node:node",
+    "nodes": "leasehold.cli.nodes:nodes",
+    "objects": "leasehold.cli.objects:objects",
     "pause": "leasehold.cli.pause:pause",
     "plan": "leasehold.cli.plan:plan_command",
     "resume": "leasehold.cli.pause:resume",
@@ -34,6 +45,7 @@ COMMANDS = {
     "status": "leasehold.cli.status:status",
     "store": "leasehold.cli.store:store",
     "switchover": "leasehold.cli.switchover:switchover",
+    "top": "leasehold.cli.top.command:top",
     "up": "leasehold.cli.up:up",
     "version": "leasehold.cli.version:version",
 }
@@ -41,6 +53,7 @@ COMMANDS = {
 CHAPTERS = {
     "Run": {
         "up": "Run a complete local cluster: a store, two nodes and two storage hosts, on loopback.",
+        "demo": "Break a local cluster in five ways, and check every answer.",
         "node": "Run one node of a cluster: the master for Mooncake's clients, or a hot standby.",
         "mooncake-master": (
             "Run one node with the command line of `mooncake_master`, so that a launch script changes one word."
@@ -51,14 +64,25 @@ CHAPTERS = {
     },
     "Inspect and operate": {
         "status": "Show the leader, the state of every node, and problems that need attention.",
+        "top": "Show the cluster live: nodes, leader lease, pool, rates, and problems.",
+        "doctor": (
+            "Examine the store, clocks, disks, limits, settings, certificates and storage hosts, and name each problem."
+        ),
+        "objects": "List objects, show one, and explain why one is here or absent.",
+        "nodes": "List the nodes; restart, rebuild or remove one.",
+        "config": "Show, check and compare the settings of nodes.",
+        "log": "Show or change from which level on the nodes log.",
+        "hosts": "List the storage hosts, empty one, and remove it.",
         "history": "Print the changes of leadership and the orders of operators: when, which node, and why.",
         "switchover": "Move the leadership to a standby.",
+        "failover": "Let a node lead although it lacks records, when no node leads and none can be complete again.",
         "pause": "Pause automatic failover until `resume`.",
         "resume": "Resume automatic failover after `pause`.",
         "feature-level": "Show or switch the feature level: which kinds of records the cluster may write.",
         "journal": "Print the contents of the journal.",
         "export": "Write the whole index to FILE.",
         "import": "Load the index in FILE into an empty cluster.",
+        "adopt": "Take over the objects of a running mooncake_master into an empty cluster.",
     },
     "Coordinate and plan": {
         "lock": "Hold the lock NAME while COMMAND runs, and exit with COMMAND's exit code.",
@@ -68,6 +92,7 @@ CHAPTERS = {
     "Other": {
         "certs": "Make certificates for mutual TLS in DIRECTORY, and the authority that signs them if there is none.",
         "sim": "Search simulated runs for one that breaks a promise (P1 to P7).",
+        "chaos": "Run a real cluster on this machine, break it for some minutes, and check every answer.",
         "version": "Print the version.",
     },
 }
@@ -127,6 +152,8 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except LeaseholdError as error:
+        if isinstance(error, NotFound):
+            _fail(str(error), ExitCode.NOT_FOUND)
         wrong_usage = isinstance(error, SettingError | InvalidArgument) and not isinstance(error, ResourceUnavailable)
         _fail(str(error), 2 if wrong_usage else 1)
     except OSError as error:  # a file, a directory or a port that is unavailable

@@ -32,6 +32,7 @@ _SIOCGIFADDR: Final = 0x8915
 _PORT: Final = 50051
 _METRICS_PORT: Final = 9003
 _METADATA_PORT: Final = 8080
+_CLUSTER_ID: Final = "mooncake_cluster"
 
 # Flag -> the setting with the same meaning, and how its value is written there.
 _SECONDS: Final = {
@@ -50,12 +51,17 @@ _SAME: Final = {
     "eviction_high_watermark_ratio": "eviction_high_watermark",
     "eviction_ratio": "eviction_ratio",
     "pod_name": "name",
+    "offloading_queue_limit": "offload_queue_max",
+    "promotion_admission_threshold": "promotion_threshold",
+    "promotion_queue_limit": "promotion_queue_max",
+    "promotion_max_per_heartbeat": "promotions_per_heartbeat",
+    "enable_disk_eviction": "disk_eviction",
 }
-# Read by `_addresses`, `_store` and `_placement`.
+# Read by `_addresses`, `_store`, `_placement` and `_shared_folder`.
 _TRANSLATED: Final = (
     "rpc_address", "rpc_port", "rpc_interface", "port", "metrics_host", "metrics_port", "enable_http_metadata_server",
     "http_metadata_server_host", "http_metadata_server_port", "enable_ha", "ha_backend_type", "etcd_endpoints",
-    "ha_backend_connstring", "allocation_strategy", "config_path",
+    "ha_backend_connstring", "allocation_strategy", "config_path", "root_fs_dir", "quota_bytes",
 )  # fmt: skip
 # Always so here.
 _ALWAYS: Final = {
@@ -78,7 +84,10 @@ def translate(line: CommandLine, warn: Warn) -> list[str]:
         values["pod_name"] = pod
     _check(values)
     arguments: list[str] = []
-    for setting, value in (*_addresses(values), *_store(values), *_placement(values, warn), *_plain(values, warn)):
+    found = (
+        *_addresses(values), *_store(values), *_placement(values, warn), *_shared_folder(values), *_plain(values, warn)
+    )  # fmt: skip
+    for setting, value in found:
         arguments += [f"--{setting.replace('_', '-')}", value]
     return [*arguments, *line.own]
 
@@ -150,6 +159,14 @@ def _placement(values: Mapping[str, Value], warn: Warn) -> Iterator[tuple[str, s
         yield "allocation", strategy.replace("_", "-")
     elif strategy:
         warn(f"--allocation_strategy={strategy} is not offered: the default is used ({', '.join(choices)})")
+
+
+def _shared_folder(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    """The folder for files is that of the cluster, below the given one."""
+    if root := values.get("root_fs_dir"):
+        yield "shared_dir", f"{root}/{values.get('cluster_id', _CLUSTER_ID)}"
+    if "quota_bytes" in values:
+        yield "disk_quota", f"{values['quota_bytes']}B"
 
 
 def _plain(values: Mapping[str, Value], warn: Warn) -> Iterator[tuple[str, str]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -14,16 +18,20 @@ import click
 import msgspec
 
 from leasehold.admin.access import COMMAND_HEADER, first_token
-from leasehold.base.errors import InvalidArgument, PeerError, Refused, Unavailable
+from leasehold.admin.status import ClusterStatus, Operated, Peer
+from leasehold.base.decoding import UNDECODABLE
+from leasehold.base.errors import InvalidArgument, NotFound, PeerError, Refused, Unavailable
 from leasehold.base.text import printable
 from leasehold.runtime.reloaded import read_small
 from leasehold.runtime.tls import Tls
 
 T = TypeVar("T")
+A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
 ADMIN_DEFAULT = "127.0.0.1:8700,127.0.0.1:8701"
 TIMEOUT_S = 3.0
 OPERATE_TIMEOUT_S = 40.0
+PARALLEL_MAX = 16
 
 TLS_OPTIONS = {
     "--tls-ca": "PEM file with the authority of the servers' certificates; TLS is used then",
@@ -152,6 +160,8 @@ class Problem(msgspec.Struct):
 
     error: str = ""
     sentence: str = ""
+    error_message: str = ""  # of Mooncake's routes
+    paths: tuple[str, ...] = ()  # if this path is unknown
 
 
 def opened(address: str, path: str, *, data: bytes | None = None, timeout_s: float) -> http.client.HTTPResponse:
@@ -165,7 +175,7 @@ def opened(address: str, path: str, *, data: bytes | None = None, timeout_s: flo
 
 
 def call(
-    address: str, path: str, kind: type[T], *, body: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+    address: str, path: str, kind: type[T], *, body: Mapping[str, object] | None = None, timeout_s: float = TIMEOUT_S
 ) -> T:
     """GET, or POST if there is a `body`. Raises `Unavailable` without an answer, `Refused` with the server's reason."""
     data = None if body is None else msgspec.json.encode(body)
@@ -173,7 +183,7 @@ def call(
         with opened(address, path, data=data, timeout_s=timeout_s) as answer:
             return _decoded(answer.read(), kind, address)
     except urllib.error.HTTPError as error:
-        raise Refused(f"{address}: {error_text(error)}") from None
+        raise refusal(address, error) from None
     except http.client.HTTPException:
         raise Refused(
             f"the server at {address} does not speak HTTP: give --admin the admin addresses of the nodes, "
@@ -191,7 +201,7 @@ def call(
 def _decoded(raw: bytes, kind: type[T], address: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Refused(
             f"the server at {address} is not a node of this release ({error}): "
             "give --admin the admin addresses of the nodes"
@@ -200,12 +210,21 @@ def _decoded(raw: bytes, kind: type[T], address: str) -> T:
 
 def error_text(error: urllib.error.HTTPError) -> str:
     """The reason in an error response, in one line."""
+    return str(refusal("", error)).removeprefix(": ")
+
+
+def refusal(address: str, error: urllib.error.HTTPError) -> Refused:
+    """The error for an error response, with its reason in one line."""
     raw = error.read()
     try:
         problem = msgspec.json.decode(raw, type=Problem)
-    except msgspec.MsgspecError:
-        return f"this server is not a node: it answers {error.code} {printable(raw.decode(errors='replace'), 200)}"
-    return printable(problem.sentence or problem.error) or str(error.code)
+    except UNDECODABLE:
+        shown = printable(raw.decode(errors="replace"), 200)
+        return Refused(f"{address}: this server is not a node: it answers {error.code} {shown}")
+    reason = printable(problem.sentence or problem.error or problem.error_message) or str(error.code)
+    if problem.paths:
+        return Refused(f"{address}: {reason}: this node is of an older release, which does not have this command")
+    return (NotFound if error.code == HTTPStatus.NOT_FOUND else Refused)(f"{address}: {reason}")
 
 
 def addresses(admin: str) -> list[str]:
@@ -229,6 +248,72 @@ def first_answering(admin: str, path: str, kind: type[T]) -> tuple[str, T]:
         except Unavailable as error:
             last = last or error
     raise last or Unavailable("--admin is empty: give the admin address of a node, HOST:PORT")
+
+
+def leader_of(admin: str) -> tuple[ClusterStatus, Peer]:
+    """The cluster, and its leader; fails if there is none."""
+    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
+    leaders = [peer for peer in cluster.nodes if peer.leads]
+    if not leaders:
+        fail("the cluster has no leader, which is needed for this command; see `leasehold status`")
+    return cluster, leaders[0]
+
+
+def node_named(admin: str, name: str) -> str:
+    """The admin address of a registered node."""
+    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
+    found = {peer.name: peer.admin for peer in cluster.nodes}
+    if name not in found:
+        raise NotFound(f"no node '{name}' is registered; registered nodes: {', '.join(found) or 'none'}")
+    return found[name]
+
+
+yes_option = click.option("--yes", is_flag=True, help="do it without a question, for scripts")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask the operator, unless `--yes` is given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{question} There is no terminal to answer on: add --yes")
+    if not click.confirm(question, default=False):
+        fail("nothing was changed")
+
+
+def print_outcome(outcome: Operated, as_json: bool) -> None:
+    """The result of an order."""
+    if as_json:
+        print_json(outcome)
+    else:
+        click.echo(printable(outcome.sentence))
+
+
+def in_parallel(work: Callable[[A], T], each: Sequence[A]) -> list[T]:
+    """Call `work` for each, in threads that have the credentials of the running command: silent nodes cost time.
+
+    The threads do not delay a command that is interrupted.
+    """
+    context = click.get_current_context(silent=True)
+    slots = threading.BoundedSemaphore(PARALLEL_MAX)
+    results: dict[int, T] = {}
+    failures: list[BaseException] = []
+
+    def run(at: int, one: A) -> None:
+        with slots, contextlib.nullcontext() if context is None else context.scope(cleanup=False):
+            try:
+                results[at] = work(one)
+            except BaseException as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(at, one), daemon=True) for at, one in enumerate(each)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return [results[at] for at in range(len(each))]
 
 
 def print_json(value: object) -> None:

@@ -6,16 +6,13 @@ import click
 
 from leasehold.admin.status import ClusterStatus, Operated
 from leasehold.cli.help import Explained
-from leasehold.cli.operate import OPERATE_TIMEOUT_S, admin_option, call, first_answering, json_option, print_json
+from leasehold.cli.operate import OPERATE_TIMEOUT_S, admin_option, call, first_answering, json_option, print_outcome
 
 
 def _operate(admin: str, path: str, body: dict[str, str], as_json: bool) -> None:
     address, _ = first_answering(admin, "/api/cluster", ClusterStatus)
     outcome = call(address, path, Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
-    if as_json:
-        print_json(outcome)
-    else:
-        click.echo(outcome.sentence)
+    print_outcome(outcome, as_json)
 
 
 @click.command(cls=Explained, examples=(("leasehold pause --reason 'moving etcd'", "before maintenance"),))

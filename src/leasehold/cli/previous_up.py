@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from leasehold.base.decoding import UNDECODABLE
 from leasehold.base.errors import LeaseholdError
 
 END_TIMEOUT_S = 45.0
@@ -38,7 +39,7 @@ def wait_for_previous(data: Path) -> None:
     """
     try:
         pids = msgspec.json.decode((data / "up.pids").read_bytes(), type=Pids)
-    except (OSError, msgspec.MsgspecError):
+    except (*UNDECODABLE, OSError):
         return
     if _runs(pids.up):
         raise StillRunning(

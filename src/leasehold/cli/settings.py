@@ -26,8 +26,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CONFIG = "settings__config"
 _SHOW = "settings__show"
-# One file may configure all commands of a machine. Each command reads its own sections and accepts the others.
-SECTIONS = ("node", "index", "ha", "guardian", "wire", "events", "security", "tls", "store", "host", "cache")
+# The sections of the settings file, with their headings in help texts. One file may configure all commands of a
+# machine: each command reads its own sections and accepts the others.
+SECTIONS = {
+    "node": "Name, addresses, store and directories",
+    "index": "Leases, pins, eviction",
+    "ha": "Leadership, replication, journal and snapshots",
+    "guardian": "Supervision of the worker process",
+    "wire": "Limits for client connections",
+    "events": "Events for routers",
+    "security": "Identities and roles",
+    "tls": "Certificates",
+    "store": "Addresses, directory and limits",
+    "host": "Memory, addresses and limits",
+    "cache": "Leases, store and addresses",
+}
 
 # Our variables that are not settings: flags of other commands, the fencing token of `lock`, variables of the tests.
 _OTHER_VARIABLES = tuple(
@@ -53,6 +66,10 @@ class SettingOption(click.Option):
     @property
     def section(self) -> str:
         return (self.name or "").partition("__")[0]
+
+    @property
+    def heading(self) -> str:
+        return f"{SECTIONS[self.section]}: [{self.section}]"
 
 
 def settings_options(model: type[Any], section: str) -> Callable[[F], F]:

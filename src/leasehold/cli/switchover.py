@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import click
 
-from leasehold.admin.status import ClusterStatus, Operated
+from leasehold.admin.status import Operated
 from leasehold.cli.help import Explained
 from leasehold.cli.operate import (
     OPERATE_TIMEOUT_S,
     admin_option,
     call,
-    fail,
-    first_answering,
     json_option,
-    print_json,
+    leader_of,
+    print_outcome,
 )
 
 
@@ -25,13 +24,7 @@ from leasehold.cli.operate import (
 )
 def switchover(admin: str, as_json: bool, target: str) -> None:
     """Move the leadership to a standby. It knows every lease, so there is no grace period."""
-    _, cluster = first_answering(admin, "/api/cluster", ClusterStatus)
-    leaders = [peer for peer in cluster.nodes if peer.leads]
-    if not leaders:
-        fail("the cluster has no leader, so there is nothing to hand over; see `leasehold status`")
+    _, leader = leader_of(admin)
     body = {"target": target} if target else {}
-    outcome = call(leaders[0].admin, "/api/switchover", Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
-    if as_json:
-        print_json(outcome)
-    else:
-        click.echo(outcome.sentence)
+    outcome = call(leader.admin, "/api/switchover", Operated, body=body, timeout_s=OPERATE_TIMEOUT_S)
+    print_outcome(outcome, as_json)

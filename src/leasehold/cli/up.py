@@ -69,12 +69,12 @@ class Up(msgspec.Struct):
 class Part:
     """One process of the local cluster."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, *, module: str = "leasehold") -> None:
         self.name = name
         self.log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "leasehold", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -176,6 +176,7 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], waiter: Signa
     cls=Explained,
     examples=(
         ("leasehold up", "then run `leasehold status` in another terminal"),
+        ("leasehold up --load --open", "with a little load, and the dashboard in a browser"),
         (
             "leasehold up --data /tmp/try --store-port 0 --rpc-port 0 --admin-port 0",
             "a second one, on free ports (listed in /tmp/try/up.json)",
@@ -206,7 +207,18 @@ def _start(where: Up, store: str, segment: str, parts: list[Part], waiter: Signa
     help="admin port of node a; node b uses the next one; 0 picks free ones",
 )
 @click.option("--segment", default="256MiB", show_default=True, help="memory that each storage host lends")
-def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int, segment: str) -> None:
+@click.option("--load", is_flag=True, help="add a little load (20 puts a second), so that there is something to see")
+@click.option("--open", "open_page", is_flag=True, help="open the dashboard in a browser")
+def up(
+    data: Path,
+    cluster: str,
+    store_port: int,
+    rpc_port: int,
+    admin_port: int,
+    segment: str,
+    load: bool,
+    open_page: bool,
+) -> None:
     """Run a complete local cluster: a store, two nodes and two storage hosts, on loopback. Ctrl-C stops everything."""
     make_files_private()
     _check_size(segment)
@@ -224,11 +236,18 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
     parts: list[Part] = []
     try:
         _start(where, store, segment, parts, waiter)
+        if load:
+            parts.append(Part("load", [",".join(where.rpc)], data / "load.log", module="leasehold.cli.load"))
+            _save_pids(data, parts)
+            click.echo("load     puts and reads, about 2 MB a second")
         (data / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(where)))
         admin = "" if where.admin == addresses(ADMIN_DEFAULT) else f" --admin {','.join(where.admin)}"
+        click.echo(f"dashboard http://{where.admin[0]}/ shows it live, as does `{_command_name()} top{admin}`")
         click.echo(
             f"ready    `{_command_name()} status{admin}` shows it, Ctrl-C stops it; data and logs are in {data}/"
         )
+        if open_page:
+            _open(f"http://{where.admin[0]}/")
         _watch(parts, waiter)
     except StopRequested:
         click.echo("stopping: hosts, nodes, store")
@@ -240,6 +259,13 @@ def up(data: Path, cluster: str, store_port: int, rpc_port: int, admin_port: int
 
 def _save_pids(data: Path, parts: list[Part]) -> None:
     write_pids(data, Pids(os.getpid(), {part.name: part.process.pid for part in parts}))
+
+
+def _open(page: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page):
+        click.echo(f"no browser was found on this machine: open {page} in one", err=True)
 
 
 def _check_size(segment: str) -> None:
@@ -274,7 +300,7 @@ def _end(parts: list[Part]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     deadline_s = time.monotonic() + STOP_TIMEOUT_S
-    for kind in ("host", "node", "store"):
+    for kind in ("load", "host", "node", "store"):
         for part in (ours := [part for part in parts if part.name.startswith(kind)]):
             part.stop()
         for part in ours:

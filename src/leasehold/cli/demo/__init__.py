@@ -1,0 +1,1 @@
+"""`leasehold demo`: break a local cluster in every way that matters, and check each answer."""

@@ -1,0 +1,1 @@
+"""`leasehold top`: the cluster live in the terminal."""
