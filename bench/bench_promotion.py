@@ -79,32 +79,44 @@ class Node:
         self._inbox: deque[NodeEvent] = deque()
         self._watches: dict[int, Watcher] = {}
         self._snapshot: bytes = b""
+        self._event: NodeEvent = Ticked()  # the one that is handled
 
     def follow(self, snapshot: bytes) -> Steps:
         """Start from a snapshot, up to a ready standby."""
+        self.start(snapshot)
+        return self._run(Role.STANDBY)
+
+    def start(self, snapshot: bytes) -> None:
         self._snapshot = snapshot
         self._inbox.append(Started())
-        return self._run(Role.STANDBY)
 
     def promote(self) -> Steps:
         """Delete the old leader's key and write an end marker; run up to the primary."""
-        self.store.execute(end_epoch(self.keys, self.epoch, EndMarker("old", "old-1", "reaped")))
-        self.store.execute(Put(self.keys.end_marker(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
+        self.end_old_epoch()
         return self._run(Role.PRIMARY)
 
+    def end_old_epoch(self) -> None:
+        """As the old leader's guardian does it."""
+        self.store.execute(end_epoch(self.keys, self.epoch, EndMarker("old", "old-1", "reaped")))
+        self.store.execute(Put(self.keys.end_marker(OLD_EPOCH), pack(EndMarker("old", "old-1", "reaped"))))
+
     def _run(self, role: Role) -> Steps:
-        steps, machine = Steps(), self.machine
-        while machine.role is not role:
+        steps = Steps()
+        self.run_until(lambda: self.machine.role is role, lambda work: steps.measure(type(self._event).__name__, work))
+        return steps
+
+    def run_until(self, done: Callable[[], bool], step: Callable[[Callable[[], object]], object]) -> None:
+        """Handle one event after the other, each inside of `step`."""
+        machine = self.machine
+        while not done():
             self._pull()
-            if not self._inbox:
+            if not self._inbox and not machine.busy:
                 self.now_ms = max(self.now_ms + 1, min(machine.wake_at_ms, self.now_ms + 1_000))
-                self._inbox.append(Ticked())
-            event = self._inbox.popleft()
+            self._event = self._inbox.popleft() if self._inbox else Ticked()
             effects: list[NodeEffect] = []
-            steps.measure(type(event).__name__, lambda: effects.extend(machine.handle(self.now_ms, event)))  # noqa: B023
+            step(lambda: effects.extend(machine.handle(self.now_ms, self._event)))  # noqa: B023
             for effect in effects:
                 self._do(effect)
-        return steps
 
     def _pull(self) -> None:
         for number, watcher in self._watches.items():

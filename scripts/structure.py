@@ -54,7 +54,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "index.model.RetiredSegment": ("index.space.retired",),
     "index.model.RetiredExtent": ("index.space.retired",),
     # Reads and Renewals write `lease_end` and `dirty` in their loops: a call for each hit costs 50 ns of a read's 300.
-    "index.model.Object": ("index.catalog", "index.leases", "index.reads", "index.renewals"),
+    "index.model.Object": ("index.catalog", "index.disk", "index.leases", "index.reads", "index.renewals"),
+    "index.model.Extra": ("index.catalog", "index.model"),
+    "index.model.DiskVersion": ("index.disk",),
+    "index.model.DiskOwner": ("index.disk",),
     "index.model.Replica": ("index.catalog",),
     "index.model.CopyJob": ("index.catalog",),
     "index.model.Group": ("index.leases",),

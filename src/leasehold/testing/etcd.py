@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import MissingServer, ServerFailed, ServerProcess, wait_until
+from leasehold.testing.process import HERE, MissingServer, Place, ServerFailed, ServerProcess, wait_until
 
 if TYPE_CHECKING:  # needs the extra `testing`, and is only needed for TLS
     from leasehold.testing.certificates import CertificateAuthority
@@ -123,15 +123,16 @@ class EtcdNode(ServerProcess):
             [],
             log_path=cluster.data_dir / f"{name}.log",
             probe=self.healthy,
+            place=cluster.place(index),
         )
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.client_port}"
+        return f"{self.place.host}:{self.client_port}"
 
     @property
     def peer_url(self) -> str:
-        return f"http://127.0.0.1:{self.peer_port}"
+        return f"http://{self.place.host}:{self.peer_port}"
 
     def healthy(self) -> bool:
         """Whether it serves linearizable reads, by its own word."""
@@ -140,11 +141,22 @@ class EtcdNode(ServerProcess):
 
     def leads(self) -> bool:
         """Whether it takes itself for the leader."""
+        status = self._status()
+        return status is not None and status.leader == status.header.member_id
+
+    def member_id(self) -> str:
+        """Its id in the cluster; "" if it does not answer."""
+        status = self._status()
+        return "" if status is None else status.header.member_id
+
+    def hand_leadership_to(self, other: EtcdNode) -> bool:
+        """Let another member lead. False if this one does not lead, or if it failed."""
+        body = msgspec.json.encode({"targetID": other.member_id()})
+        return self.http("/v3/maintenance/transfer-leadership", body=body) is not None
+
+    def _status(self) -> _NodeStatus | None:
         answer = self.http("/v3/maintenance/status", body=b"{}", timeout_s=1)
-        if answer is None:
-            return False
-        status = msgspec.json.decode(answer, type=_NodeStatus)
-        return status.leader == status.header.member_id
+        return None if answer is None else msgspec.json.decode(answer, type=_NodeStatus)
 
     def http(self, path: str, *, body: bytes | None = None, timeout_s: float = 10) -> bytes | None:
         """The answer of the client port over HTTP, or None."""
@@ -177,7 +189,7 @@ class EtcdCluster:
     """`nodes` real etcd processes on loopback ports of their own. Use it with `with` or `async with`.
 
     `authority` serves clients over TLS and demands certificates of that authority if `client_certificates`;
-    `arguments` are added to every node's command line.
+    `arguments` are added to every node's command line. `places` has one place for each node, if not on loopback.
     """
 
     def __init__(
@@ -189,7 +201,9 @@ class EtcdCluster:
         authority: CertificateAuthority | None = None,
         client_certificates: bool = False,
         arguments: Sequence[str] = (),
+        places: Sequence[Place] = (),
     ) -> None:
+        self._places = list(places)
         self.binary = binary or etcd_binary()
         self.authority = authority
         self._client_certificates = client_certificates
@@ -198,6 +212,9 @@ class EtcdCluster:
         self.data_dir = data_dir or Path(self._owned.name if self._owned else "")
         self._size = nodes
         self.nodes: list[EtcdNode] = []
+
+    def place(self, index: int) -> Place:
+        return self._places[index] if self._places else HERE
 
     @property
     def endpoints(self) -> list[str]:

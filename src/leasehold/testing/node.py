@@ -21,7 +21,7 @@ from leasehold.admin.access import COMMAND_HEADER
 from leasehold.admin.status import ClusterStatus, HistoryLine, NodeStatus
 from leasehold.runtime.tls import Tls
 from leasehold.testing.ports import free_ports
-from leasehold.testing.process import START_TIMEOUT_S, ServerFailed, ServerProcess, wait_until
+from leasehold.testing.process import HERE, START_TIMEOUT_S, Place, ServerFailed, ServerProcess, wait_until
 
 # A node that answers does so within this time, also on a busy machine. A frozen node costs all of it.
 ANSWER_S = 10.0
@@ -45,12 +45,14 @@ class NodeProcess(ServerProcess):
         env: Mapping[str, str] | None = None,
         metadata: bool = False,
         tls: Tls | None = None,
+        place: Place = HERE,
+        token: str = "",
     ) -> None:
         """With `metadata` it also serves the HTTP metadata server, on `metadata_port`.
 
-        `tls` is for requests to the admin port; the node's own files are in `arguments`.
+        `tls` and `token` are for requests to the admin port; the node's own files are in `arguments`.
         """
-        self._tls = tls
+        self._tls, self._token, self._host = tls, token, place.host
         owned = None if data_dir else tempfile.TemporaryDirectory(prefix="leasehold-node-")
         self.data_dir = data_dir or Path(owned.name if owned else "")
         self.node_name = name
@@ -59,18 +61,28 @@ class NodeProcess(ServerProcess):
         command += ["--rpc", self.rpc, "--admin", self.admin, "--data-dir", str(self.data_dir / "data")]
         if metadata:
             command += ["--metadata-server", f"127.0.0.1:{self.metadata_port}"]
-        log_path = self.data_dir / f"{name}.log"
+        self._command = command
         super().__init__(
-            f"node {name}", [*command, *arguments], log_path=log_path, probe=self.answers, env=env, owned=owned
+            f"node {name}",
+            [*command, *arguments],
+            log_path=self.data_dir / f"{name}.log",
+            probe=self.answers,
+            env=env,
+            place=place,
+            owned=owned,
         )
+
+    def change_release(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run other code from the next start on: `env` has its PYTHONPATH, `arguments` the flags that it knows."""
+        self.reconfigure([*self._command, *arguments], env)
 
     @property
     def rpc(self) -> str:
-        return f"127.0.0.1:{self.rpc_port}"
+        return f"{self._host}:{self.rpc_port}"
 
     @property
     def admin(self) -> str:
-        return f"127.0.0.1:{self.admin_port}"
+        return f"{self._host}:{self.admin_port}"
 
     # --- its answers ---
 
@@ -78,6 +90,8 @@ class NodeProcess(ServerProcess):
         """HTTP status and body from the admin port; status 0 if there is no answer."""
         scheme, context = ("https", self._tls.client()) if self._tls is not None else ("http", None)
         request = urllib.request.Request(f"{scheme}://{self.admin}{path}", data=body)
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
         if body is not None:
             request.add_header(COMMAND_HEADER, "1")
         try:

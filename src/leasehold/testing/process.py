@@ -13,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from msgspec import Struct
+
 from leasehold.base.errors import LeaseholdError
+from leasehold.runtime.child_process import dying_with_parent
 
 # Ends a hang. It is no limit for how long something should take: a busy machine is slow.
 START_TIMEOUT_S = 60.0
@@ -48,6 +51,16 @@ def wait_until(
         time.sleep(POLL_S)
 
 
+class Place(Struct, frozen=True):
+    """Where a server runs: its address, and a command that starts programs there, such as `ip netns exec NAME`."""
+
+    host: str = "127.0.0.1"
+    launcher: tuple[str, ...] = ()
+
+
+HERE = Place()
+
+
 class ServerProcess:
     """One server process: `start`, `stop`, and the faults `kill`, `freeze`, `thaw`, `restart`.
 
@@ -64,10 +77,12 @@ class ServerProcess:
         probe: Callable[[], bool],
         env: Mapping[str, str] | None = None,
         kill_group: bool = False,
+        place: Place = HERE,
         owned: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.name = name
         self.argv = list(argv)
+        self.place = place
         self.log_path = log_path
         self._probe = probe
         self._env = dict(env or {})
@@ -83,6 +98,11 @@ class ServerProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def die_with_parent(self) -> Self:
+        """Let the kernel kill it when this process dies, even by SIGKILL. Spawn it from the main thread then."""
+        self.argv = dying_with_parent(self.argv)
+        return self
+
     def spawn(self) -> None:
         """Start the process without waiting until it answers."""
         if self.running:
@@ -90,7 +110,7 @@ class ServerProcess:
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self.argv,
+                [*self.place.launcher, *self.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -98,6 +118,10 @@ class ServerProcess:
                 start_new_session=True,  # Ctrl-C in the terminal stops the test, and the test stops its servers
             )
         self._finalizer = weakref.finalize(self, _end, self._process)
+
+    def reconfigure(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Set the command and the environment of the next start."""
+        self.argv, self._env = list(argv), dict(env)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         def answered() -> bool:

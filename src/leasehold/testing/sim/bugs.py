@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,11 +9,13 @@ import msgspec
 from leasehold.ha.applied_state import LastWrite
 from leasehold.ha.effects import Role
 from leasehold.index.index import Index
-from leasehold.index.model import Object, Replica
+from leasehold.index.model import Object, Segment
 from leasehold.index.owners import Owners
 from leasehold.index.reads import Reads
 from leasehold.index.removes import RangeRemoval, Removes
 from leasehold.index.space.space import Space
+from leasehold.testing.sim.adoption_bugs import bend_adoption
+from leasehold.testing.sim.disk_bugs import bend_disks
 from leasehold.testing.sim.drain_bugs import bend_drains
 from leasehold.testing.sim.quota_bugs import bend_quotas
 
@@ -49,6 +50,8 @@ def bend(bugs: frozenset[str], index: Index) -> Index:
         index.owners.__class__ = TrustedOwners
     bend_quotas(bugs, index)
     bend_drains(bugs, index)
+    bend_adoption(bugs, index)
+    bend_disks(bugs, index)
     return index
 
 
@@ -68,9 +71,9 @@ def bend_machine(bugs: frozenset[str], machine: NodeMachine) -> None:
 
 def _forget_pins(index: Index) -> None:
     for entry in index.catalog.objects():
-        entry.soft_pin_end = 0
-        if entry.hard_pin:
-            entry.hard_pin = False
+        entry.set_soft_pin_end(0)
+        if entry.extra is not None and entry.extra.hard_pin:
+            entry.extra.hard_pin = False
             index.catalog.wheel.add(entry, entry.lease_end)
 
 
@@ -79,8 +82,8 @@ class SpaceWithoutQuarantine(Space):
 
     __slots__ = ()
 
-    def let_go(self, replicas: Iterable[Replica], size: int, n: int, now: int, quarantine_ms: int) -> None:
-        super().let_go(replicas, size, n, now, 0)
+    def let_go(self, segment: Segment, offset: int, size: int, n: int, now: int, quarantine_ms: int) -> None:
+        super().let_go(segment, offset, size, n, now, 0)
 
 
 class ForcedRemoves(Removes):
@@ -102,7 +105,9 @@ class ReadsOfUnfinishedCopies(Reads):
         job = self._catalog.copies.get((tenant, key))
         if found is None or job is None:
             return found
-        return msgspec.structs.replace(found, replicas=found.replicas + job.replicas)
+        shown = msgspec.structs.replace(found, extra=None)
+        shown.set_replicas(found.replicas + job.replicas)
+        return shown
 
 
 class TrustedOwners(Owners):

@@ -89,7 +89,7 @@ class DrainOperator(Caller):
         for incarnation in index.drains.mounts_of(index.drains.jobs[job]):
             segment = index.space.segments.get(incarnation)
             if segment is not None:
-                held = [owner for owner in segment.allocator.owners.values() if isinstance(owner, Object | CopyJob)]
+                held = [each for _, each in segment.allocator.used_blocks() if isinstance(each, Object | CopyJob)]
                 if held:
                     raise Violation("drain", f"{segment.spec.name!r} was drained and has {held[0].key!r}")
 

@@ -51,8 +51,8 @@ class AllPublished(Changes):
 
     __slots__ = ()
 
-    def unpublished(self) -> set[int]:
-        return set()
+    def unpublished(self) -> dict[int, Change]:
+        return {}
 
     def _add(self, change: Change) -> None:
         super()._add(change)

@@ -74,6 +74,8 @@ class Faults:
             node.start()
 
     def _leave_for_long(self, node: SimNode) -> None:
+        if not self.on:  # no fault is left that starts it again
+            return
         self._world.clock.log(node.name, "is down for a long time")
         node.kill(with_guardian=True)
 

@@ -10,6 +10,7 @@ from leasehold.index.model import SegmentSpec
 from leasehold.testing.sim.callers import Caller
 from leasehold.testing.sim.calls import Answer
 from leasehold.testing.sim.copiers import Copier
+from leasehold.testing.sim.disks import Disk
 from leasehold.testing.sim.plan import BASE, BLOCK
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Host(Caller):
     """A storage client: lends one segment, pings, mounts again on request, and executes its tasks."""
 
-    def __init__(self, world: World, number: int, incarnation: int) -> None:
+    def __init__(self, world: World, number: int, incarnation: int, *, mounted: bool = False) -> None:
+        """With `mounted` it was mounted at a master whose pool was adopted: it pings."""
         super().__init__(world, f"host{number}")
         self.number = number
         self.endpoint = f"host{number}:9000"
@@ -28,7 +30,12 @@ class Host(Caller):
         self.spec = SegmentSpec(b"seg-%d-%d" % (number, incarnation), f"host{number}", BASE, size, self.endpoint, "tcp")
         self.mounted = False
         self._copier = Copier(self, self.client)
-        self._mount()
+        if mounted:
+            self._ping()
+        else:
+            self._mount()
+        if world.folders:
+            self.disk = Disk(self, world.folders[number])
 
     def _mount(self) -> None:
         self.mounted = False

@@ -11,7 +11,7 @@ from msgspec import Struct
 from leasehold.base.codes import Code, TaskStatus
 from leasehold.ha.events import StoreResult
 from leasehold.ha.keys import Keys
-from leasehold.index.records import NEVER_MS, Begin, Handover
+from leasehold.index.records import NEVER_MS, Begin, DiskEvict, Handover
 from leasehold.journal.batch import decode_explicit
 from leasehold.journal.fenced_writer import slot_number
 from leasehold.mvcc.model import DeleteRange, Op, Put, Txn, TxnResult, prefix_end
@@ -132,7 +132,15 @@ class Oracle:
             self._check_begin(batch.records[0])
         for record in batch.records:
             truth.apply(batch.epoch, record)
+            if isinstance(record, DiskEvict):
+                self._file_deleted(record.put_seq)
         return batch.epoch
+
+    def _file_deleted(self, put_seq: int) -> None:
+        """A disk is its owner's: nothing is promised any more to a reader that was sent only there."""
+        for grant in self.grants:
+            if grant.put_seq == put_seq and not grant.blocks:
+                grant.until_us = 0
 
     def _check_begin(self, begin: Begin) -> None:
         """Leases continue without grace only directly after a hand-over, from exactly the time that it names."""
@@ -187,10 +195,13 @@ class Oracle:
         if len(self.grants) > 200:
             self.grants = [one for one in self.grants if one.until_us > self._clock.now_us]
 
-    def missed(self, key: bytes, after: int, changed_n: int, visible_seq: int | None) -> None:
+    def missed(
+        self, key: bytes, after: int, changed_n: int, visible_seq: int | None, on_disk_n: int | None = None
+    ) -> None:
         """A reader gets a miss. Correct if the key does not exist, or could be evicted.
 
-        `changed_n` and `visible_seq` are the truth when the request was sent.
+        `changed_n` and `visible_seq` are the truth when the request was sent. `on_disk_n`: a connected owner had it on
+        its disk then, and this was the last record about the disks.
         """
         truth = self.truth
         if after > truth.tail_n:
@@ -198,9 +209,12 @@ class Oracle:
         put_seq = truth.visible.get(key)
         if put_seq is None or put_seq != visible_seq or truth.changed.get(key, 0) != changed_n:
             return
-        held = [grant for grant in self.live() if grant.key == key and grant.put_seq == put_seq]
+        # A disk is its owner's: it may delete a file that is being read.
+        held = [grant for grant in self.live() if grant.key == key and grant.put_seq == put_seq and grant.blocks]
         if held:
             raise Violation("P2", f"{key!r} (put {put_seq}) is missing while {held[0].reader} has a lease on it")
+        if on_disk_n is not None and on_disk_n == truth.disk_n and truth.is_on_disk(put_seq):
+            raise Violation("P1", f"{key!r} (put {put_seq}) is missing, and a connected owner has it on its disk")
         if self.nothing_is_evicted():
             raise Violation("P1", f"{key!r} (put {put_seq}) was acknowledged and is missing; nothing is evicted here")
         if truth.is_hard_pinned(put_seq):
@@ -307,10 +321,18 @@ class Oracle:
         self.reads_checked += 1
         for block in grant.blocks:
             tag = self.memory.get(block)
-            if tag != (grant.key, grant.put_seq):
+            if tag != (grant.key, self.truth.content_of(grant.put_seq)):
                 wanted = f"{grant.key!r} (put {grant.put_seq})"
                 there = f"{tag[0]!r} (put {tag[1]})" if tag is not None else "unwritten memory"
                 raise Violation("P3", f"{grant.reader} read {there} where {wanted} should be")
+
+    def read_file(self, key: bytes, put_seq: int, owner: bytes, content: tuple[tuple[bytes, int] | None, ...]) -> None:
+        """A reader is sent to a file, and the journal lists it for this version: it must have its bytes."""
+        if owner in self.truth.on_disk.get(put_seq, {}):
+            self.reads_checked += 1
+            wanted = (key, self.truth.content_of(put_seq))
+            if any(tag != wanted for tag in content):
+                raise Violation("P5", f"the file of {key!r} (put {put_seq}) of {owner!r} has {content}")
 
     def host_died(self, endpoint: str) -> None:
         """A memory's owner died: nothing is promised about it any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from leasehold.ha.settings import HaSettings
 from leasehold.index.settings import IndexSettings
@@ -13,6 +14,8 @@ from leasehold.testing.sim.targeted_faults import TargetedFault, targeted_faults
 BLOCK = 4096
 BASE = 0x10_0000_0000
 PIN_MS = 24 * 3_600_000  # a soft pin longer than every run
+
+ADOPTED_FROM_SEED = 100_000  # older seeds have no adopted pools: those that once found a bug must stay the same
 
 BUGS = (
     "no-fence",  # journal writes are not fenced
@@ -41,6 +44,19 @@ BUGS = (
     "resume-any-epoch",  # a new leader lets every subscriber continue
     "page-wins",  # a page overwrites later events
     "late-page",  # a subscriber takes a late answer for the page that it requested
+    "adopt-before-the-cut",  # objects are listed while clients of the old master still reach it
+    "old-master-wakes",  # the old master is only stopped, and goes on handing out memory
+    "unlisted-not-quarantined",  # space without an adopted object is free immediately
+    "bind-by-endpoint",  # a restarted storage host gets the objects of the one before
+    "adopt-own-grace",  # adopted objects get the new master's lease term only
+    "notice-of-any-version",  # a notice about a file counts for the present version of its key
+    "notice-creates",  # a notice about an unknown file creates an object
+    "sent-to-the-silent",  # readers are sent to disks whose owner is silent
+    "memory-takes-all",  # an object that leaves memory leaves the disks too
+    "early-promotion",  # space for a version on disk is handed out before its record is durable
+    "promotion-again",  # a promotion that failed may be repeated immediately
+    "snapshot-without-disks",  # snapshots lack the versions on disk
+    "forgets-nothing-removed",  # removed objects stay on disk
     "early-page",  # a page shows what is not published yet, and pages do not wait for dropped events
 )
 
@@ -71,6 +87,7 @@ class Plan:
     changing: bool  # settings may change at every start of a node: lease terms, policy
     targeted_faults: frozenset[TargetedFault]
     drains: bool  # an operator drains storage hosts
+    adopted: bool  # the pool was adopted from another master
     event_changes_max: int  # events that a leader keeps until they are durable
     event_messages_max: int  # messages from which a subscriber can resume
     store_keeps_expiry: bool  # a restarted store keeps the remaining time of leases (embedded), not the full TTL (etcd)
@@ -86,6 +103,7 @@ class Plan:
 def plan_for(seed: int) -> Plan:
     """The plan of a seed. It has its own random generators, so that later draws do not change it."""
     chance = random.Random(f"plan-{seed}")
+    disks = 4_000 <= seed < ADOPTED_FROM_SEED and random.Random(f"disks-{seed}").random() < 0.6
     # Not in older seeds: those that once found a bug must stay the same.
     quotas = seed >= 3_000 and random.Random(f"quotas-{seed}").random() < 0.5
     roomy = chance.random() < 0.5 and not quotas
@@ -120,6 +138,8 @@ def plan_for(seed: int) -> Plan:
         allow_evict_soft_pinned=more.random() < 0.5,
         tenant_quotas=quotas,
     )
+    if disks:
+        index = dataclasses.replace(index, **_disk_settings(random.Random(f"disk-settings-{seed}"), roomy))
     return Plan(
         nodes=chance.choice((2, 3, 3)),
         hosts=2,
@@ -143,10 +163,25 @@ def plan_for(seed: int) -> Plan:
         changing=random.Random(f"changing-{seed}").random() < 0.15,
         targeted_faults=targeted_faults_for(seed),
         drains=seed >= 3_000 and random.Random(f"drains-{seed}").random() < 0.5,
+        adopted=seed >= ADOPTED_FROM_SEED and random.Random(f"adopted-{seed}").random() < 0.6,
         event_changes_max=random.Random(f"changes-{seed}").choice((2, 5, 1_000)),
         event_messages_max=random.Random(f"messages-{seed}").choice((3, 30, 1_000)),
         lonely=more.random() < 0.1,
     )
+
+
+def _disk_settings(chance: random.Random, roomy: bool) -> dict[str, Any]:
+    return {
+        "enable_offload": True,
+        "offload_on_evict": chance.random() < 0.4,
+        "offload_force_evict": chance.random() < 0.3,
+        "promotion_on_hit": True,
+        "promotion_threshold": chance.choice((1, 2)),
+        "promotions_per_heartbeat": 1,
+        "eviction_high_watermark": 1.0 if roomy else 0.4,
+        "eviction_ratio": 0.2 if roomy else 0.3,
+        "disk_grace_ms": chance.choice((3_000, 30_000)),
+    }
 
 
 def settings_of(plan: Plan, chance: random.Random, other: random.Random) -> tuple[HaSettings, IndexSettings]:

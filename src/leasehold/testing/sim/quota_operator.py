@@ -60,8 +60,8 @@ class QuotaOperator(Caller):
         if used > allowed:
             raise Violation("quota", f"a put was given space: {used} bytes are used, {allowed} are allowed")
 
-    def final_check(self, index: Index, name: str) -> None:
-        """Every node has the recorded quotas."""
+    def check_recorded(self, index: Index, name: str) -> None:
+        """A node that has applied the tail has the recorded quotas."""
         recorded = self.world.oracle.truth.quotas
         if index.quotas.policies != recorded:
             raise Violation("quota", f"{name} has the quotas {index.quotas.policies}, recorded are {recorded}")

@@ -34,6 +34,17 @@ class Outcome:
     quota_changes: int = 0
     quota_refusals: int = 0
     quota_evictions: int = 0
+    adopted_objects: int = 0
+    adopted_bound: int = 0
+    old_readers: int = 0
+    old_writers: int = 0
+    disk_stored: int = 0
+    disk_reads: int = 0
+    disk_notices_repeated: int = 0
+    disk_relisted: int = 0
+    disk_evicted: int = 0
+    disk_promoted: int = 0
+    disk_promotions_abandoned: int = 0
     event_reloads: int = 0
     event_resumes: int = 0
     event_overflows: int = 0
@@ -78,6 +89,15 @@ def run_seed(seed: int, *, events: int = 5_000, bugs: frozenset[str] = frozenset
         outcome.quota_changes = world.quota_operator.changes
         outcome.quota_refusals = world.quota_operator.refusals
         outcome.quota_evictions = world.quota_operator.evictions
+    if world.old_pool is not None:
+        outcome.adopted_objects = world.old_pool.objects
+        outcome.adopted_bound = world.old_pool.bound()
+        outcome.old_readers = world.old_pool.readers
+        outcome.old_writers = world.old_pool.writers
+    disks = world.disk_counts
+    outcome.disk_stored, outcome.disk_reads, outcome.disk_relisted = disks.stored, disks.reads, disks.relisted
+    outcome.disk_notices_repeated, outcome.disk_evicted = disks.replayed, disks.evicted
+    outcome.disk_promoted, outcome.disk_promotions_abandoned = disks.promoted, disks.abandoned
     outcome.event_reloads = world.subscriber.follower.reloads
     outcome.event_resumes = world.subscriber.follower.resumes
     outcome.event_overflows = world.subscriber.overflows

@@ -72,7 +72,8 @@ class Subscriber:
             return None
         bend_stream(self.world.bugs, events)
         if isinstance(request, PageRequest):
-            return events.page(run.machine.index.catalog, run.changes, request.cursor)
+            index = run.machine.index
+            return events.page(index.catalog, index.disk, run.changes, request.cursor)
         return events.resume(request.epoch, request.count)
 
     def final_check(self, serving: Run) -> None:
@@ -89,11 +90,10 @@ class Subscriber:
                 break
         else:
             raise Violation("events", f"the subscriber is not whole after {_LAST_REQUESTS} requests")
-        pool = {
-            (entry.tenant, entry.key): entry.put_seq
-            for entry in serving.machine.index.catalog.objects()
-            if entry.visible
-        }
+        index = serving.machine.index
+        rows = [version.row for version in index.disk.versions() if index.disk.is_readable(version)]
+        pool = {(row.tenant, row.key): row.put_seq for row in rows}
+        pool |= {(each.tenant, each.key): each.put_seq for each in index.catalog.objects() if each.visible}
         if follower.picture != pool:
             wrong = sorted(set(follower.picture.items()) ^ set(pool.items()))
             raise Violation("events", f"the subscriber and {serving.name} differ in {wrong[:3]}")

@@ -14,14 +14,22 @@ from msgspec import Struct
 
 from leasehold.base.codes import SoftPin, TaskStatus
 from leasehold.index.records import (
+    AdoptSegment,
     ClientGone,
     CopyEnd,
     CopyRevoke,
     CopyStart,
+    DiskEvict,
+    DiskGone,
+    DiskMount,
+    DiskStored,
+    DiskUnmount,
     DrainEnd,
     DrainStart,
     Extent,
     MountSegment,
+    PromoteEnd,
+    PromoteStart,
     PutEnd,
     PutEnds,
     PutRevoke,
@@ -67,6 +75,11 @@ class Truth:
         self.tasks: dict[bytes, int] = {}  # their status
         self.quotas: dict[bytes, int] = {}
         self.drains: dict[int, int] = {}  # by the number of their start: their status
+        self.on_disk: dict[int, dict[bytes, int]] = {}  # version -> owner -> the number of its file
+        self.owners: dict[bytes, bool] = {}  # of disks: whether they are connected
+        self.disk_n = 0  # the last record after which fewer or other disks can be read
+        self.dormant: dict[bytes, int] = {}  # key -> a version that only silent owners have
+        self.content: dict[int, int] = {}  # promotion -> the put whose bytes it has
         self.segments = 0  # mounts so far
         self.disturbed = False  # a host was lost: its space is in quarantine, and even a roomy pool may have to evict
         self.dropped: dict[int, dict[bytes, int]] = {}  # record -> the versions that it removed, by key
@@ -114,7 +127,11 @@ class Truth:
         if not record.upsert or record.in_place:
             if record.in_place and record.soft_pin == SoftPin.PRESERVE and self.visible.get(record.key) in self.pinned:
                 self.pinned.add(n)
-            self._drop(record.key, n)
+            if record.in_place:
+                self.where[self.visible.get(record.key, 0)] = {}
+                self._lost_memory(record.key, n)
+            else:
+                self._drop(record.key, n)
 
     def _put_end(self, n: int, record: PutEnd) -> None:
         self._end(n, record.put_seq)
@@ -129,6 +146,9 @@ class Truth:
         old = self.visible.get(key)
         if wanted == SoftPin.ENABLE or (wanted == SoftPin.PRESERVE and old in self.pinned):
             self.pinned.add(put_seq)
+        if old is not None:
+            self.on_disk.pop(old, None)
+        self.on_disk.pop(self.dormant.pop(key, 0), None)
         self.visible[key] = put_seq
         self.ended.add(put_seq)
         self.changed[key] = n
@@ -148,12 +168,15 @@ class Truth:
             in_span = record.first_table <= crc32(key) % TABLES <= record.last_table
             if in_span and put_seq not in record.stays and matches(key):
                 self._drop(key, n)
+        for key, put_seq in list(self.dormant.items()):
+            in_span = record.first_table <= crc32(key) % TABLES <= record.last_table
+            if in_span and put_seq not in record.stays and matches(key):
+                self._drop(key, n)
 
     def _replica_clear(self, n: int, record: ReplicaClear) -> None:
         if self.visible.get(record.key) == record.put_seq:
             self._lose(record.put_seq, record.replicas)
-            if not self.where[record.put_seq]:
-                self._drop(record.key, n)
+            self._lost_memory(record.key, n)
 
     def _lose(self, put_seq: int, replicas: Iterable[int]) -> None:
         for replica in replicas:
@@ -187,6 +210,13 @@ class Truth:
         if record.supersedes:
             self._end_segments(n, record.supersedes)
 
+    def _adopt(self, n: int, record: AdoptSegment) -> None:
+        self.segments += 1
+
+    def disturb(self) -> None:
+        """Even a roomy pool may have to evict from now on."""
+        self.disturbed = True
+
     def _unmount(self, n: int, record: UnmountSegment | ClientGone) -> None:
         self._end_segments(n, record.incarnations)
 
@@ -196,11 +226,95 @@ class Truth:
         for places in [*self.where.values(), *(copy.places for copy in self.copies.values())]:
             for replica in [replica for replica, incarnation in places.items() if incarnation in gone]:
                 del places[replica]
-        for key in [key for key, put_seq in self.visible.items() if not self.where[put_seq]]:
+        for key in list(self.visible):
+            self._lost_memory(key, n)
+
+    # --- disks ---
+
+    def content_of(self, put_seq: int) -> int:
+        """The put that wrote the bytes of this version."""
+        return self.content.get(put_seq, put_seq)
+
+    def is_on_disk(self, put_seq: int | None) -> bool:
+        """Whether a connected owner has this version."""
+        return any(self.owners.get(owner) for owner in self.on_disk.get(put_seq or 0, ()))
+
+    def _lost_memory(self, key: bytes, n: int) -> None:
+        """A version may have lost its memory or its disks: it stays, sleeps or ends."""
+        put_seq = self.visible.get(key)
+        if put_seq is None or self.where.get(put_seq) or self.is_on_disk(put_seq):
+            return
+        if self.on_disk.get(put_seq):
+            del self.visible[key]
+            self.dormant[key] = put_seq
+            self.changed[key] = n
+        else:
             self._drop(key, n)
 
+    def _disk_mount(self, n: int, record: DiskMount) -> None:
+        self.owners[record.client] = True
+        self.disk_n = n
+        for key, put_seq in list(self.dormant.items()):
+            if self.is_on_disk(put_seq):
+                self.visible[key] = self.dormant.pop(key)
+                self.changed[key] = n
+
+    def _disk_gone(self, n: int, record: DiskGone) -> None:
+        self.owners[record.client] = False
+        self.disk_n = n
+        self._recheck(n)
+
+    def _disk_unmount(self, n: int, record: DiskUnmount) -> None:
+        self.owners.pop(record.client, None)
+        self.disk_n = n
+        for places in self.on_disk.values():
+            places.pop(record.client, None)
+        self._recheck(n)
+
+    def _recheck(self, n: int) -> None:
+        for key in list(self.visible):
+            self._lost_memory(key, n)
+        for key, put_seq in list(self.dormant.items()):
+            if not self.on_disk.get(put_seq):
+                del self.dormant[key]
+
+    def _disk_stored(self, n: int, record: DiskStored) -> None:
+        for item in record.items:
+            places = self.on_disk.setdefault(item.put_seq, {})
+            places.pop(item.previous, None)
+            places[record.client] = item.bucket
+            if self.dormant.get(item.key) == item.put_seq:
+                self.visible[item.key] = self.dormant.pop(item.key)
+                self.changed[item.key] = n
+
+    def _disk_evict(self, n: int, record: DiskEvict) -> None:
+        self.disk_n = n
+        places = self.on_disk.get(record.put_seq, {})
+        bucket = places.pop(record.client, 0)
+        for owner in [owner for owner, other in places.items() if other == bucket]:
+            del places[owner]  # the same file, in a folder that two processes have used
+        self._lost_memory(record.key, n)
+        if self.dormant.get(record.key) == record.put_seq and not places:
+            del self.dormant[record.key]
+
+    def _promote_start(self, n: int, record: PromoteStart) -> None:
+        self.started[n] = PutStart(
+            record.at_ms, record.client, record.tenant, record.key, record.size, record.extents, SoftPin.DISABLE
+        )
+        self.where[n] = _places(n, record.extents)
+        self.content[n] = self.content_of(record.source)
+        self.where[record.source] = {}  # the leader has evicted it
+        self._lost_memory(record.key, n)
+
+    def _promote_end(self, n: int, record: PromoteEnd) -> None:
+        places = self.on_disk.pop(record.source, {})
+        self._end(n, record.put_seq)
+        self.on_disk[record.put_seq] = places
+
     def _drop(self, key: bytes, n: int) -> None:
+        self.on_disk.pop(self.dormant.pop(key, 0), None)
         put_seq = self.visible.pop(key, None)
+        self.on_disk.pop(put_seq or 0, None)
         if put_seq is not None:
             self.changed[key] = n
             self.dropped.setdefault(n, {})[key] = put_seq
@@ -227,6 +341,14 @@ _HANDLERS: dict[type[Any], Callable[[Truth, int, Any], None]] = {
     DrainStart: Truth._drain_start,
     DrainEnd: Truth._drain_end,
     MountSegment: Truth._mount,
+    AdoptSegment: Truth._adopt,
     UnmountSegment: Truth._unmount,
     ClientGone: Truth._unmount,
+    DiskMount: Truth._disk_mount,
+    DiskGone: Truth._disk_gone,
+    DiskUnmount: Truth._disk_unmount,
+    DiskStored: Truth._disk_stored,
+    DiskEvict: Truth._disk_evict,
+    PromoteStart: Truth._promote_start,
+    PromoteEnd: Truth._promote_end,
 }

@@ -9,11 +9,13 @@ from leasehold.ha.view import Leader
 from leasehold.mvcc.model import DeleteRange, Range, prefix_end
 from leasehold.testing.sim.buffer import SimBuffer
 from leasehold.testing.sim.bugs import plant
+from leasehold.testing.sim.disks import DiskCounts, Folder
 from leasehold.testing.sim.drain_operator import DrainOperator
 from leasehold.testing.sim.faults import Faults
 from leasehold.testing.sim.hosts import Host
 from leasehold.testing.sim.network import Network
 from leasehold.testing.sim.nodes import Run, SimNode
+from leasehold.testing.sim.old_pool import OldPool
 from leasehold.testing.sim.oracle import Oracle, Writing
 from leasehold.testing.sim.plan import Plan
 from leasehold.testing.sim.quota_operator import QuotaOperator
@@ -68,8 +70,11 @@ class World:
             self.nodes_by_name[node.name] = node
             if start_nodes:
                 self.clock.after_ms(chance.uniform(0, 500), node.start)
-        self.hosts = [Host(self, number, 0) for number in range(plan.hosts)]
+        self.disk_counts = DiskCounts()
+        self.folders = [Folder(number) for number in range(plan.hosts)] if plan.index.enable_offload else []
+        self.hosts = [Host(self, number, 0, mounted=plan.adopted) for number in range(plan.hosts)]
         self._incarnations = plan.hosts
+        self.old_pool = OldPool(self) if plan.adopted else None
         self.callers = [Writer(self, number) for number in range(plan.writers)]
         self.readers = [Reader(self, number) for number in range(plan.readers)]
         self.subscriber = Subscriber(self)
@@ -125,6 +130,8 @@ class World:
                 raise Violation("P7", f"{run.name} reports ready and holds {applied}, which is not in the journal")
             if applied.n < self._tail_before(LAG_MS_MAX):
                 raise Violation("P7", f"{run.name} reports ready at record {applied.n} of {truth.tail_n}")
+            if self.quota_operator is not None and applied.n == truth.tail_n:
+                self.quota_operator.check_recorded(run.machine.index, run.name)
 
     def check(self) -> None:
         """Check the cluster after every event."""
@@ -241,7 +248,7 @@ class World:
                 if self.drain_operator is not None:
                     self.drain_operator.final_check(node.run.machine.index, node.name)
                 if self.quota_operator is not None:
-                    self.quota_operator.final_check(node.run.machine.index, node.name)
+                    self.quota_operator.check_recorded(node.run.machine.index, node.name)
                 digests[node.name] = node.run.machine.index.digest()
         if self.oracle.nothing_is_evicted() and len(set(digests.values())) > 1:
             raise Violation("convergence", f"nodes at the same record differ: {digests}")
