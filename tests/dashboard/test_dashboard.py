@@ -101,6 +101,34 @@ async def test_it_shows_the_cluster_to_eyes_and_to_screen_readers(nodes: NodeGro
         await asyncio.to_thread(look)
 
 
+CHARTED = """
+const done = arguments[arguments.length - 1];
+import("/static/model.js").then(({ Model }) => {
+  const model = new Model(), end = Math.floor(Date.now() / 2000) * 2000;
+  const sample = (name, ms, calls) => model.nodeReported({status: {name}, sample: {wall_ms: end + ms, calls}});
+  for (const ms of [-8000, -6000, -4000]) sample("primary", ms + 1500, ms);
+  for (const ms of [-8000, -6000, -4000, -2000, 0]) sample("standby", ms, 0);
+  for (const ms of [-9000, -3500]) sample("slow", ms, ms);
+  for (const ms of [-5990, -4010, -4001]) sample("twice", ms, ms);
+  model.nodeLost("twice");
+  const rows = model.series(5).filter((point) => point.ms >= end - 8000 && point.ms <= end);
+  done(rows.map((point) => point.samples.map((each) => each.calls)));
+});
+"""
+
+
+def test_a_chart_has_one_sample_of_each_node_at_each_time(nodes: NodeGroup, browser: Browser) -> None:
+    """Nodes sample at moments of their own, a busy one late: the present shall not show the standbys alone."""
+    browser.open(page(nodes))
+    assert browser.run_async(CHARTED) == [
+        [-8000, 0, -3500],
+        [-6000, 0, -3500, -4001],
+        [-4000, 0, -3500],
+        [-4000, 0, -3500],
+        [-4000, 0, -3500],
+    ]
+
+
 async def test_a_failover_is_seen_live_without_a_reload(nodes: NodeGroup, browser: Browser) -> None:
     """The node that served the page dies with its host. The page goes on with the others."""
     async with something_to_see(nodes, lenders=1):

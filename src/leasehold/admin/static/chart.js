@@ -29,7 +29,6 @@ export class Chart {
     this.points = points;
     this.changes = changes;
     this.rows = points.map((point) => (point.samples.length ? new Map(this.curves(point.samples)) : null));
-    if (this.rows.length > 1) this.rows[this.rows.length - 1] ??= this.rows.at(-2);  // the present sample is under way
     const totals = new Map();
     for (const row of this.rows) for (const [key, value] of row ?? []) totals.set(key, (totals.get(key) ?? 0) + value);
     const bySize = [...totals.keys()].sort((a, b) => totals.get(b) - totals.get(a));

@@ -2,6 +2,7 @@
 // It changes only in the methods below; the views read it.
 export const SILENT_MS = 4000;  // a node without a frame for this long does not answer
 const BUCKET_MS = 2000;
+const GAP_BUCKETS = 15;  // a longer time without a sample is shown as a gap
 const KEPT_MS = 3_600_000;
 const LEAST_MS = 60_000;  // the shortest time that a chart shows
 
@@ -9,6 +10,23 @@ const LEAST_MS = 60_000;  // the shortest time that a chart shows
 function leads({ frame, receivedMs }) {
   return frame.status.may_serve && frame.lease_left_ms > performance.now() - receivedMs;
 }
+
+// One sample of a node in each bucket, by position from the bucket `first`. Nodes sample at moments of their own, so a
+// bucket that has only a standby's sample would show a cluster without calls. A sample says what happened since the one
+// before, and fills the buckets between them; the newest stands until the bucket `present`.
+function spread(samples, first, present) {
+  const filled = new Map();
+  samples.forEach((sample, index) => {
+    const own = bucket(sample.wall_ms), before = samples[index - 1], after = samples[index + 1];
+    const gap = before ? own - bucket(before.wall_ms) : 1;
+    const from = gap <= GAP_BUCKETS ? own - gap + 1 : own;
+    for (let at = Math.min(from, own); at <= own; at += 1) filled.set(at - first, sample);
+    if (!after) for (let at = own + 1; at <= Math.min(present, own + GAP_BUCKETS); at += 1) filled.set(at - first, sample);
+  });
+  return filled;
+}
+
+const bucket = (ms) => Math.floor(ms / BUCKET_MS);
 
 export class Model {
   constructor() {
@@ -104,11 +122,8 @@ export class Model {
     const known = Math.max(LEAST_MS, Date.now() - oldest);  // a young cluster's charts are not mostly empty
     const count = Math.ceil(Math.min(minutes * 60_000, Number.isFinite(known) ? known : LEAST_MS) / BUCKET_MS);
     const points = Array.from({ length: count }, (_, at) => ({ ms: (end - count + at + 1) * BUCKET_MS, samples: [] }));
-    for (const samples of this.samples.values()) {
-      for (const sample of samples) {
-        const at = Math.floor(sample.wall_ms / BUCKET_MS) - (end - count + 1);
-        if (at >= 0 && at < count) points[at].samples.push(sample);
-      }
+    for (const [name, samples] of this.samples) {
+      for (const [at, sample] of spread(samples, end - count + 1, this.answers(name) ? end : -Infinity)) points[at]?.samples.push(sample);
     }
     return points;
   }
