@@ -253,15 +253,23 @@ def test_remove_all_answers_as_the_real_master(pair: Pair) -> None:
 def test_a_standby_names_the_leader_and_refuses_the_rest(etcd: EtcdCluster, tmp_path: Path) -> None:
     with NodeGroup(etcd.url, 2, cluster=f"c{uuid4().hex[:8]}", folder=tmp_path) as nodes:
         primary, standby = nodes.primary(), nodes.standbys()[0]
+        nodes.settle()
+        # A standby can be ready before any node leads; its watch reports the leader key later than the leader serves.
+        wait_until(lambda: leader_named_by(standby)["present"], "the standby has seen the leader key")
         for node, role, state in ((primary, "leader", "serving"), (standby, "standby", "standby")):
             assert (words(node, "/role"), words(node, "/ha_status")) == (role, state)
-            leader = msgspec.json.decode(node.http("/leader")[1])
+            leader = leader_named_by(node)
             assert (leader["present"], leader["leader_address"]) == (True, primary.rpc)
         status, body = standby.http("/get_all_segments")
         assert (status, msgspec.json.decode(body)) == (
             503,
             {"success": False, "error_code": -1011, "error_message": "service plane is not active"},
         )
+
+
+def leader_named_by(node: NodeProcess) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(node.http("/leader")[1])
+    return found
 
 
 def words(node: NodeProcess, path: str) -> str:

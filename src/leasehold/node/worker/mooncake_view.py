@@ -74,6 +74,8 @@ class MooncakeView:
         machine = self._node.machine
         serves = machine.may_serve(self._node.clock.now_ms())
         leader, state = machine.ctx.view.leader, _STATES.get(machine.role, "recovering")
+        if leader is not None and not leader.trusted:
+            leader = None  # another client of the store wrote it: no client may be sent to that address
         return RuntimeState(
             role="leader" if machine.role in (Role.PRIMARY, Role.PROMOTING) else "standby",
             ha_state=state,
