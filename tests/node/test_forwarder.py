@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from leasehold.node.guardian.forwarder import HELLO, ConnectionForwarder
+from leasehold.node.guardian.parting import QUIET_MS
 from leasehold.testing.waiting import until
-from leasehold.wire.frame import request, response
+from leasehold.wire.frame import Err, ResponseReader, request, response
 
 HANG_S = 30.0  # only ends a hang; not a measurement
 
@@ -366,3 +367,88 @@ async def test_a_primary_that_closes_every_connection_is_not_dialled_in_a_loop(
     writer.close()
     server.close()
     await server.wait_closed()
+
+
+async def refused(reader: asyncio.StreamReader) -> int:
+    """The error code of the next answer."""
+    frames = ResponseReader(1 << 20)
+    while True:
+        data = await asyncio.wait_for(reader.read(4096), HANG_S)
+        assert data, "the connection ended without an answer"
+        for answer in frames.feed(data):
+            return answer.err
+
+
+TURNS = range(8)  # of the loop, between the change of the primary and a request: each step of the forwarder is met
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_a_request_that_arrives_when_the_primary_changes_is_passed_to_the_next(
+    forwarder: tuple[ConnectionForwarder, int], turns: int
+) -> None:
+    """It was read by a copy that had just been cancelled, and the connection was reset."""
+    async with serving(b"first") as (_, first), serving(b"later") as (_, later):
+        forwarder[0].point(first)
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+        assert await ask(reader, writer) == b"first"
+        forwarder[0].point(later)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert await ask(reader, writer) == b"later"
+        writer.close()
+
+
+@pytest.mark.parametrize("turns", TURNS)
+async def test_a_request_that_arrives_when_the_node_stops_is_refused(
+    forwarder: tuple[ConnectionForwarder, int], turns: int
+) -> None:
+    async with serving(b"first") as (_, first):
+        forwarder[0].point(first)
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+        assert await ask(reader, writer) == b"first"
+        parting = asyncio.ensure_future(forwarder[0].part(HANG_S))
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        writer.write(REQUEST)
+        assert await refused(reader) == Err.NOT_CONNECTED
+        writer.close()
+        await parting
+
+
+async def test_connections_in_the_accept_queue_are_refused_too(forwarder: tuple[ConnectionForwarder, int]) -> None:
+    """Closing a listening socket resets the connections in its queue."""
+    clients = [socket.create_connection(("127.0.0.1", forwarder[1])) for _ in range(3)]
+    for client in clients:
+        client.sendall(REQUEST)
+        client.setblocking(False)
+    parting = asyncio.ensure_future(forwarder[0].part(HANG_S))
+    for client in clients:
+        reader, writer = await asyncio.open_connection(sock=client)
+        assert await refused(reader) == Err.NOT_CONNECTED
+        writer.close()
+    await parting
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", forwarder[1])
+
+
+async def test_a_stop_waits_for_slow_answers_and_for_clients_that_were_just_answered(
+    forwarder: tuple[ConnectionForwarder, int],
+) -> None:
+    async with serving(b"first") as (primary, first):
+        forwarder[0].point(first)
+        reader, writer = await asyncio.open_connection("127.0.0.1", forwarder[1])
+        primary.answers = False
+        writer.write(REQUEST)
+        await until(lambda: primary.received == REQUEST, "it was read")
+        parting = asyncio.ensure_future(forwarder[0].part(HANG_S))
+        await asyncio.sleep(1.5 * QUIET_MS / 1000)
+        writer.write(REQUEST)  # while the first is open: it is not passed on
+        await asyncio.sleep(0.1)
+        primary.writers[0].write(response(1, b"first"))
+        assert await read(reader, len(response(1, b"first"))) == response(1, b"first")
+        assert await refused(reader) == Err.NOT_CONNECTED
+        assert primary.received == REQUEST
+        assert not parting.done()
+        assert await asyncio.wait_for(reader.read(), HANG_S) == b"", "a quiet connection is closed without a reset"
+        await parting
+        writer.close()

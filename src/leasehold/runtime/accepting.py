@@ -49,19 +49,30 @@ class Acceptor:
         else:
             self._loop.remove_reader(self._sock.fileno())
 
-    def _accept(self) -> None:
+    def finish(self) -> None:
+        """Accept the queued connections, then stop and close the socket: closing it would reset those in the queue."""
+        self.set_on(True)
+        queued = True
+        while queued and self._paused is None:
+            queued = self._accept()
+        self.set_on(False)
+        self._sock.close()
+
+    def _accept(self) -> bool:
+        """Accept some connections; False if the queue is empty or this is switched off."""
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = self._sock.accept()
             except OSError as error:
                 if error.errno in STARVED:
                     self._pause(error)
-                return  # the queue is empty, the other process was faster, or the peer has closed
+                return False  # the queue is empty, the other process was faster, or the peer has closed
             self._starved = False
             sock.setblocking(False)
             self._on_connection(sock, address)
             if not self._on:
-                return
+                return False
+        return True
 
     def _pause(self, error: OSError) -> None:
         if not self._starved:

@@ -17,6 +17,8 @@ _INT: Final = struct.Struct("i")
 _ACKED_AND_RECEIVED: Final = struct.Struct("QQ")
 _ACKED_AT: Final = 120  # tcpi_bytes_acked and tcpi_bytes_received in `struct tcp_info`, since Linux 4.1
 _INFO_BYTES: Final = _ACKED_AT + _ACKED_AND_RECEIVED.size
+_LAST_DATA: Final = struct.Struct("I4xI")  # milliseconds since data was last sent and received
+_LAST_DATA_AT: Final = 44
 _SIOCOUTQ: Final = termios.TIOCOUTQ  # bytes written and not yet acknowledged; FIONREAD: received and not yet read
 _LOOKS_MAX: Final = 8
 
@@ -87,6 +89,21 @@ def passed_bytes(sock: socket.socket) -> int | None:
     except OSError:
         pass
     return None
+
+
+def quiet_ms(sock: socket.socket) -> int | None:
+    """Milliseconds since bytes were last sent or received; 0 if received bytes are unread.
+
+    None if the kernel does not report it, or the connection is dead.
+    """
+    try:
+        if _INT.unpack(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(_INT.size)))[0]:
+            return 0
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_AT + _LAST_DATA.size)
+        sent_ms, received_ms = _LAST_DATA.unpack_from(info, _LAST_DATA_AT)
+        return int(min(sent_ms, received_ms))
+    except (OSError, struct.error):
+        return None
 
 
 def kernel_counts() -> bool:

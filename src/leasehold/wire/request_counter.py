@@ -76,6 +76,11 @@ class RequestCounter:
         return requests.between and answers.between and requests.count == answers.count
 
     @property
+    def between_requests(self) -> bool:
+        """Whether the requests so far end at the end of a request."""
+        return self._requests.between
+
+    @property
     def malformed(self) -> bool:
         """The requests are not in our framing: the server will answer with an error and close."""
         return self._requests.malformed

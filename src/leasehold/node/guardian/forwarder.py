@@ -32,6 +32,7 @@ import structlog
 from leasehold.node.guardian.parting import refuse_requests
 from leasehold.runtime.accepting import Acceptor
 from leasehold.runtime.clock import BootClock
+from leasehold.runtime.receiving import readable_within, receive
 from leasehold.runtime.tasks import TaskSet
 from leasehold.runtime.tcp import keep_alive, passed_bytes, peer_has_closed, reset, send_immediately
 from leasehold.runtime.tls import TlsRelay
@@ -69,6 +70,7 @@ class ConnectionForwarder:
     _target: str = ""
     _open: bool = False
     _parting: bool = False
+    _idle: set[asyncio.Event] = field(default_factory=set)  # of connections that wait for a request; set: wake up
     _acceptors: list[Acceptor] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: TaskSet = field(default_factory=TaskSet)
@@ -101,13 +103,20 @@ class ConnectionForwarder:
         self.counts["inherited"] += 1
         self._accepted(self.listeners[port][1], sock, None)
 
-    async def part(self, grace_s: float) -> None:
-        """This node stops: let open requests be answered, and refuse further ones as not executed, for `grace_s`."""
-        self.set_open(False)
+    async def part(self, longest_s: float) -> None:
+        """This node stops: let open requests be answered, refuse further ones as not executed, close quiet connections.
+
+        The listeners are closed immediately, so that clients that reconnect go to another node.
+        """
         self._parting = True
+        for acceptor in self._acceptors:
+            acceptor.finish()
+        self._open = False
         self.point("")
         self._moved.set()
-        deadline_ms = self._clock.now_ms() + grace_s * 1000
+        for idle in self._idle:
+            idle.set()
+        deadline_ms = self._clock.now_ms() + longest_s * 1000
         while self._clock.now_ms() < deadline_ms:
             if not len(self._tasks):
                 return
@@ -155,8 +164,13 @@ class ConnectionForwarder:
         It waits for a request of the client first: thousands of held connections may be idle, and a new primary
         should not have to accept them all.
         """
-        if not await _something_to_read(client, self.idle_ms / 1000) or self._is_full():
-            return None
+        woken = asyncio.Event()
+        self._idle.add(woken)
+        try:
+            if not await readable_within(client, self.idle_ms / 1000, woken) or self._is_full():
+                return None
+        finally:
+            self._idle.discard(woken)
         self.waiting += 1
         try:
             return await self._dial_while_it_waits(client, table)
@@ -202,20 +216,6 @@ class ConnectionForwarder:
             await asyncio.sleep(REDIAL_PAUSE_S)
 
 
-async def _something_to_read(sock: socket.socket, timeout_s: float) -> bool:
-    """Wait for data or end of file, without reading; False after the timeout."""
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sock.fileno(), readable.set)
-    try:
-        async with asyncio.timeout(timeout_s):
-            await readable.wait()
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(sock.fileno())
-    return True
-
-
 async def dial(address: str, table: str = "", relay: TlsRelay | None = None) -> socket.socket | None:
     """A connection to a worker that has sent `HELLO`, or None. `table` is the wire release of the connection."""
     host, _, port = address.rpartition(":")
@@ -244,11 +244,11 @@ async def dial(address: str, table: str = "", relay: TlsRelay | None = None) -> 
 async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio.Event) -> Ending:
     """Copy in both directions until one side closes, or another node leads.
 
-    A client that only shuts down its sending side still waits for answers. When another node leads (`moved`), open
-    requests may still be answered; forwarding stops after the last answer.
+    A client that only shuts down its sending side still waits for answers. When another node leads (`moved`), no
+    further request is read, and open ones may still be answered; forwarding stops after the last answer.
 
-    The counter knows the bytes that were passed on. A cancelled copy may have read or sent more, so the kernel's byte
-    count decides whether the connection can be held again.
+    The counter knows the bytes that were passed on. A cancelled copy may have sent more, so the kernel's byte count
+    decides whether the connection can be held again.
     """
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     counter, before_bytes = RequestCounter(), passed_bytes(client)
@@ -257,8 +257,11 @@ async def forward(client: socket.socket, upstream: socket.socket, moved: asyncio
         counter.add_answers(data)
         return not (moved.is_set() and counter.nothing_open)
 
-    requests = asyncio.ensure_future(_copy(client, upstream, on_read=counter.add_requests))
+    def may_read() -> bool:
+        return not (moved.is_set() and counter.between_requests) or peer_has_closed(client)
+
     answers = asyncio.ensure_future(_copy(upstream, client, on_sent=answered))
+    requests = asyncio.ensure_future(_copy_requests(client, upstream, counter.add_requests, may_read, answers))
     moving = asyncio.ensure_future(moved.wait())
     try:
         await asyncio.wait([requests, answers, moving], return_when=asyncio.FIRST_COMPLETED)
@@ -293,17 +296,38 @@ def _shut_down(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_WR)
 
 
-async def _copy(
-    source: socket.socket,
-    sink: socket.socket,
-    on_read: Callable[[bytes], None] = lambda _: None,
-    on_sent: Callable[[bytes], bool] = lambda _: True,
+async def _copy_requests(
+    client: socket.socket,
+    upstream: socket.socket,
+    on_read: Callable[[bytes], None],
+    may_read: Callable[[], bool],
+    answers: asyncio.Future[bool],
 ) -> bool:
+    """Like `_copy`. Once `may_read` returns False it reads nothing further and waits for the last answer.
+
+    A client that always has a request open would otherwise never be between two requests.
+    """
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        while may_read():
+            try:
+                data = client.recv(COPY_BYTES)
+            except BlockingIOError:
+                await readable_within(client, None)
+                continue
+            if not data:
+                return True
+            on_read(data)
+            await loop.sock_sendall(upstream, data)
+        await asyncio.wait([answers])
+    return False
+
+
+async def _copy(source: socket.socket, sink: socket.socket, on_sent: Callable[[bytes], bool]) -> bool:
     """Copy until end of file: True. False if a side fails, or if `on_sent` returns False."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):
-        while data := await loop.sock_recv(source, COPY_BYTES):
-            on_read(data)
+        while data := await receive(source, COPY_BYTES):
             await loop.sock_sendall(sink, data)
             if not on_sent(data):
                 return False

@@ -61,7 +61,7 @@ from leasehold.runtime.tls import Tls, TlsRelay
 log = structlog.get_logger("leasehold.guardian")
 
 TICK_S = 0.1
-PARTING_S = 0.25  # for requests that are open on forwarded connections when this node stops
+PARTING_S = 5.0  # longest time for requests that are open on forwarded connections when this node stops
 BACKLOG = 1024
 INHERITED_PER_TURN = 64
 RELEASE_HURRY_S = 1.0
@@ -181,9 +181,6 @@ class Guardian:
         await self._tasks.close()
         if (buffer := self._buffer()) is not None and (left := buffer.bytes_left(None)):
             log.warning(LEFT_ON_DISK, bytes=left, then="start this node again to write or quarantine them")
-        self._forwarder.set_open(False)
-        for sock in self._sockets[: len(self._rpc)]:
-            sock.close()  # clients that reconnect go to another node
         await self._forwarder.part(PARTING_S)
         await self._forwarder.close()
         if self._coord is not None:

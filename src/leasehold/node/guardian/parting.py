@@ -11,10 +11,15 @@ import contextlib
 import socket
 from typing import Final
 
+from leasehold.runtime.receiving import readable_within, receive
+from leasehold.runtime.tcp import quiet_ms
 from leasehold.wire.frame import MAGIC, REQUEST_HEAD, REQUEST_HEAD_BYTES, Err
 from leasehold.wire.sending import refusal
 
 _RECV_BYTES: Final = 64 * 1024
+_POLL_S: Final = 0.01
+QUIET_MS: Final = 1000
+"""A client that was answered this long ago has no request on its way, even if its machine is busy."""
 _STOPPING: Final = "this node stops; the request was not executed"
 
 
@@ -26,6 +31,11 @@ class RequestRefuser:
         self._left = 0  # bytes until the end of the current request
         self._seq = 0
         self.malformed = False
+
+    @property
+    def between_requests(self) -> bool:
+        """Whether the bytes so far end at the end of a request."""
+        return not (self._head or self._left)
 
     def feed(self, data: bytes) -> bytes:
         """The answers to the requests that end in `data`."""
@@ -53,9 +63,23 @@ class RequestRefuser:
 
 
 async def refuse_requests(client: socket.socket) -> None:
-    """Refuse every request until the client closes; the caller sets the time."""
+    """Refuse every request, until the client closes or has been quiet; then close. The caller sets the longest time.
+
+    A client that has just been answered may be sending its next request. Closing then would reset the connection, and
+    the client would not know the outcome of a request that was never read.
+    """
     loop, refuser = asyncio.get_running_loop(), RequestRefuser()
+    refused_until_s = loop.time() + QUIET_MS / 1000  # for a kernel that does not know how long a connection is quiet
     with contextlib.suppress(OSError):
-        while not refuser.malformed and (data := await loop.sock_recv(client, _RECV_BYTES)):
+        while not refuser.malformed:
+            quiet = quiet_ms(client)
+            left_s = refused_until_s - loop.time() if quiet is None else (QUIET_MS - quiet) / 1000
+            if left_s <= 0 and refuser.between_requests:
+                break
+            if not await readable_within(client, max(left_s, _POLL_S)):
+                continue
+            if not (data := await receive(client, _RECV_BYTES)):
+                break
             if answers := refuser.feed(data):
                 await loop.sock_sendall(client, answers)
+        client.close()  # an orderly end: everything was read
