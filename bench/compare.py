@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -129,6 +129,7 @@ def measure(sides: tuple[Side, Side], benches: list[str], rounds: int, old: Figu
                     print(f"round {number + 1} of {rounds}: {bench}, {side.name}", file=sys.stderr, flush=True)
                     for row in side.run(bench, Path(folder) / f"{side.name}-{bench}-{number}.json"):
                         found[side.name].setdefault((row.bench, row.row), []).append(row)
+            check_rows(old, new)  # after the first round, not after the last
 
 
 def compare(sides: tuple[Side, Side], benches: list[str], rounds: int, limit: float) -> list[Verdict]:
@@ -190,10 +191,20 @@ def judge(base: list[Row], new: list[Row], limit: float) -> Verdict:
     return Verdict(base[0].bench, base[0].row, unit, old, recent, slowdown, spread, limit, beyond)
 
 
+def named(keys: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{bench}: {row}" for bench, row in sorted(keys))
+
+
+def check_rows(base: Figures, new: Figures) -> None:
+    """A removed row could hide that it got slower. Rows that were added since the base have nothing to compare with."""
+    if removed := base.keys() - new.keys():
+        raise CannotCompare(f"rows that only the base has: {named(removed)}")
+
+
 def verdicts(base: Figures, new: Figures, limit: float) -> list[Verdict]:
-    if base.keys() != new.keys():
-        only = ", ".join(f"{bench}: {row}" for bench, row in sorted(base.keys() ^ new.keys()))
-        raise CannotCompare(f"rows that only one side has: {only}")
+    check_rows(base, new)
+    if added := new.keys() - base.keys():
+        print(f"not compared, as the base lacks them: {named(added)}", file=sys.stderr, flush=True)
     return [judge(base[key], new[key], limit) for key in base]
 
 

@@ -36,9 +36,13 @@ def test_the_worse_direction_depends_on_the_row() -> None:
     assert judge(rows([10.0], PER_SECOND), rows([20.0], PER_SECOND), 0.05).slowdown == 0.5
 
 
-def test_rows_must_be_the_same() -> None:
-    with pytest.raises(CannotCompare, match="only one side has: calls: put"):
-        verdicts({("calls", "get"): rows([1.0])}, {("calls", "get"): rows([1.0]), ("calls", "put"): rows([1.0])}, 0.05)
+def test_a_removed_row_is_an_error_and_an_added_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    fewer = {("calls", "get"): rows([1.0])}
+    more = {("calls", "get"): rows([1.0]), ("calls", "put"): rows([1.0])}
+    with pytest.raises(CannotCompare, match="only the base has: calls: put"):
+        verdicts(more, fewer, 0.05)
+    assert [each.row for each in verdicts(fewer, more, 0.05)] == ["get"]
+    assert "calls: put" in capsys.readouterr().err
 
 
 def test_a_commit_is_unpacked_and_imported_from_there() -> None:
